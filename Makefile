@@ -1,0 +1,42 @@
+# Two commands do everything: `make demo` and `make test`. Each creates .venv by itself; a second run installs nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MODEL ?= studies/digits_cnn/model.py
+
+.PHONY: demo test check format docs bench-startup bench-studies clean
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/autotune search $(MODEL) --space quick --trials 12 --progress plain
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+# `test` runs as a second make so that the suite comes last, after every quick check has passed.
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory test
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(INSTALLED)
+	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
+
+bench-startup: $(INSTALLED)
+	$(BIN)/python benchmarks/startup.py
+
+bench-studies: $(INSTALLED)
+	$(BIN)/python benchmarks/example_studies.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist

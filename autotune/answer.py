@@ -1,0 +1,162 @@
+"""From a confirmed duel to best.yaml's content."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean, median
+
+import autotune
+from autotune.accuracy import AccuracyProber
+from autotune.best import (
+    AccuracyEvidence,
+    Baseline,
+    BestConfig,
+    ConstraintEvidence,
+    Evidence,
+    MachineRecord,
+    MemoryEvidence,
+    Provenance,
+    Speedup,
+    StageLimits,
+    Throughput,
+)
+from autotune.confirm import Duel
+from autotune.constraints import AccuracyRule
+from autotune.intervals import median_interval
+from autotune.job import FindLimits, MeasurePlan
+from autotune.measurement import Measurement
+from autotune.outcome import SpeedLimits
+from autotune.runner import Runner
+from autotune.scene import Scene, sha256_of
+from autotune.study import FinishedTrial, masked
+
+_LIMITS_PLAN = MeasurePlan(looks=(6,), max_seconds=4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A configuration with the evidence for it; the baseline itself needs no duel."""
+
+    trial: FinishedTrial
+    baseline_runs: tuple[Measurement, ...]
+    runs: tuple[Measurement, ...]
+    qualities: tuple[float, ...]
+    speedup: Speedup
+
+
+def confirmed_by(duel: Duel, trial: FinishedTrial, qualities: tuple[float, ...]) -> Confirmed:
+    """What a won duel proves."""
+    low, high = (round(bound, 4) for bound in duel.interval)
+    speedup = Speedup(ratio=round(duel.ratio, 4), ci95=(low, high), rounds=len(duel.ratios))
+    return Confirmed(trial, duel.baseline, duel.candidate, qualities, speedup)
+
+
+def keep_baseline(
+    trial: FinishedTrial, runs: tuple[Measurement, ...], qualities: tuple[float, ...]
+) -> Confirmed:
+    """The answer where nothing beat the baseline: a speed-up of one, by definition."""
+    return Confirmed(trial, runs, runs, qualities, Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0))
+
+
+def build_answer(
+    scene: Scene, runner: Runner, prober: AccuracyProber, rule: AccuracyRule, won: Confirmed
+) -> BestConfig:
+    """Everything that best.yaml states, each number beside what it was measured with."""
+    return BestConfig(
+        config=won.trial.config.as_dict(),
+        evidence=Evidence(
+            objective=scene.objective.name,
+            baseline=Baseline(
+                config=scene.baseline.as_dict(), **_throughput(won.baseline_runs).model_dump()
+            ),
+            best=_throughput(won.runs),
+            speedup=won.speedup,
+            compile_seconds=round(won.trial.details.get("compile_seconds") or 0.0, 3),
+            break_even_samples=_break_even(won),
+            limits=_stage_limits(scene, runner, won),
+        ),
+        constraints=ConstraintEvidence(
+            memory=_memory(scene, won.runs),
+            accuracy=_accuracy(scene, prober, rule, won),
+        ),
+        machine=_machine(scene),
+        provenance=_provenance(scene, won),
+    )
+
+
+def _throughput(runs: Sequence[Measurement]) -> Throughput:
+    """Over processes where there are several, else over the blocks of the one."""
+    if len(runs) == 1:
+        low, high = runs[0].samples_per_second_interval
+    else:
+        low, high = median_interval([run.samples_per_second for run in runs])
+    middle = median(run.samples_per_second for run in runs)
+    return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
+
+
+def _break_even(won: Confirmed) -> int:
+    """Samples after which a slower start has paid for itself: extra start over gain per sample."""
+    start = median(run.one_time_seconds for run in won.runs)
+    start = max(start, won.trial.details.get("one_time_seconds") or 0.0)
+    extra = start - median(run.one_time_seconds for run in won.baseline_runs)
+    gain = median(run.seconds_per_sample for run in won.baseline_runs) - median(
+        run.seconds_per_sample for run in won.runs
+    )
+    return max(0, round(extra / gain)) if gain > 0 and won.speedup.rounds else 0
+
+
+def _stage_limits(scene: Scene, runner: Runner, won: Confirmed) -> StageLimits | None:
+    job = scene.job(FindLimits(_LIMITS_PLAN), won.trial.config)
+    outcome = runner.run(job, scene.options.folder / "trials" / "limits")
+    if not isinstance(outcome, SpeedLimits):
+        return None
+    return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
+
+
+def _memory(scene: Scene, runs: Sequence[Measurement]) -> MemoryEvidence:
+    peak, limit = max(run.peak_memory_bytes for run in runs), scene.memory_limit_bytes
+    return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
+
+
+def _accuracy(
+    scene: Scene, prober: AccuracyProber, rule: AccuracyRule, won: Confirmed
+) -> AccuracyEvidence:
+    return AccuracyEvidence(
+        metric=rule.metric,
+        baseline=round(fmean(rule.baseline), 6),
+        best=round(fmean(won.qualities), 6),
+        tolerance=round(rule.tolerance, 6),
+        margin=round(rule.margin(won.qualities), 6),
+        samples=prober.samples,
+        seeds=len(won.qualities),
+        needs_full_run=won.trial.config["batch_size"] != scene.baseline["batch_size"],
+    )
+
+
+def _machine(scene: Scene) -> MachineRecord:
+    machine = scene.machine
+    return MachineRecord(
+        device=machine.device_name if machine.has_accelerator else machine.device,
+        cpu=machine.host.cpu_name or platform.machine(),
+        cores=machine.host.usable_cores,
+        memory_bytes=machine.memory_bytes,
+        torch=machine.torch,
+        python=machine.python,
+        fingerprint=machine.fingerprint,
+    )
+
+
+def _provenance(scene: Scene, won: Confirmed) -> Provenance:
+    options = scene.options
+    return Provenance(
+        study=options.study,
+        storage=masked(options.storage),
+        trial=won.trial.number,
+        model=str(options.model_path),
+        model_sha256=sha256_of(options.model_path),
+        autotune=autotune.__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,210 @@
+"""A configuration becomes a training loop made ready.
+
+This is the one place where settings take effect: trials and production go through it alike, so that
+what was measured is what runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from autotune.config import TrainingConfig
+from autotune.errors import WorkloadError
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob, Value
+from autotune.workload import Workload
+
+
+class DatasetTooSmallError(WorkloadError):
+    """The dataset does not fill one batch of the configuration."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """Model, optimizer and loader under one configuration."""
+
+    config: TrainingConfig
+    workload: Workload
+    device: torch.device
+    model: nn.Module
+    optimizer: Optimizer
+    loader: DataLoader[Any]
+    scaler: torch.amp.GradScaler
+    _transfer_kwargs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def forward_context(self) -> AbstractContextManager[None]:
+        """What the forward pass and the loss run under."""
+        stack = ExitStack()
+        for knob in _CONTEXT_KNOBS:
+            stack.enter_context(knob.forward_context(self.config[knob.name], str(self.device)))
+        return stack  # type: ignore[return-value]
+
+    def transfer(self, batch: Any) -> Any:
+        """A batch on the device: tensors in tuples, lists, dicts, namedtuples, however nested."""
+        match batch:
+            case Tensor():
+                return batch.to(self.device, **self._kwargs_for(batch.dim()))
+            case dict():
+                return type(batch)((key, self.transfer(value)) for key, value in batch.items())
+            case tuple() if hasattr(batch, "_fields"):
+                return type(batch)(*map(self.transfer, batch))
+            case tuple() | list():
+                return type(batch)(map(self.transfer, batch))
+            case _:
+                return batch.to(self.device) if hasattr(batch, "to") else batch
+
+    def step(self, batch: Any) -> Tensor:
+        """One full training step on a batch as the loader gave it; the loss, not yet awaited."""
+        batch = self.transfer(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.forward_context():
+            loss = self.workload.compute_loss(self.model, batch)
+        if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
+            raise WorkloadError(
+                f"{self.workload.path}: compute_loss must return a scalar tensor that depends on "
+                f"the parameters; it returned {_described(loss)}."
+            )
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+    def not_applied(self) -> list[tuple[Knob, Value]]:
+        """Knobs that read back another value than the configuration's, with what they read."""
+        read = ((knob, knob.read_back(self)) for knob in ALL_KNOBS)
+        return [(knob, value) for knob, value in read if value != self.config[knob.name]]
+
+    def _kwargs_for(self, dimensions: int) -> Mapping[str, Any]:
+        if dimensions not in self._transfer_kwargs:
+            self._transfer_kwargs[dimensions] = {
+                name: value
+                for knob in ALL_KNOBS
+                for name, value in knob.transfer_kwargs(self.config[knob.name], dimensions).items()
+            }
+        return self._transfer_kwargs[dimensions]
+
+
+# Entering twelve empty contexts for each step would cost more than some steps do.
+_CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
+
+
+def apply_to_process(config: TrainingConfig) -> None:
+    """Process-wide settings; must come before the first operation."""
+    for knob in ALL_KNOBS:
+        knob.on_process(config[knob.name])
+
+
+def apply(
+    config: TrainingConfig, workload: Workload, device: str, seed: int, dataset: Dataset[Any]
+) -> TrainingSetup:
+    """Build model, optimizer and loader of `workload` under `config`, seeded.
+
+    Raises:
+        WorkloadError: the workload built something of the wrong type, or too small a dataset.
+    """
+    seed_everything(seed)
+    target = torch.device(device)
+    model = build_model(workload).to(target)
+    for knob in ALL_KNOBS:
+        model = knob.on_model(config[knob.name], model)
+    options = _merged(knob.optimizer_kwargs(config[knob.name]) for knob in ALL_KNOBS)
+    optimizer = workload.build_optimizer(model.parameters(), **options)
+    if not isinstance(optimizer, Optimizer):
+        raise WorkloadError(
+            f"{workload.path}: build_optimizer returned {type(optimizer).__name__}, "
+            "not a torch.optim.Optimizer."
+        )
+    scales = any(knob.scales_loss(config[knob.name]) for knob in ALL_KNOBS)
+    scaler = torch.amp.GradScaler(target.type, enabled=scales)
+    loader = build_loader(config, workload, dataset, seed)
+    return TrainingSetup(config, workload, target, model, optimizer, loader, scaler)
+
+
+def build_loader(
+    config: TrainingConfig, workload: Workload, dataset: Dataset[Any], seed: int
+) -> DataLoader[Any]:
+    """The training loader: shuffled where the dataset can be, full batches only.
+
+    Raises:
+        WorkloadError: the dataset is empty, or smaller than one batch.
+    """
+    iterable = isinstance(dataset, IterableDataset)
+    if not iterable:
+        _check_size(len(dataset), config, workload)  # type: ignore[arg-type]
+    arguments = _merged(knob.loader_kwargs(config[knob.name]) for knob in ALL_KNOBS)
+    return DataLoader(
+        dataset,
+        shuffle=None if iterable else True,
+        drop_last=True,
+        collate_fn=workload.collate_fn,
+        generator=torch.Generator().manual_seed(seed),
+        **arguments,
+    )
+
+
+def build_model(workload: Workload) -> nn.Module:
+    """The workload's model.
+
+    Raises:
+        WorkloadError: it is not a module.
+    """
+    model = workload.build_model()
+    if not isinstance(model, nn.Module):
+        raise WorkloadError(
+            f"{workload.path}: build_model returned {type(model).__name__}, not an nn.Module."
+        )
+    return model
+
+
+def build_dataset(workload: Workload) -> Dataset[Any]:
+    """The workload's training set.
+
+    Raises:
+        WorkloadError: it is neither map-style nor iterable.
+    """
+    dataset = workload.build_dataset()
+    map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if not (map_style or isinstance(dataset, IterableDataset)):
+        raise WorkloadError(
+            f"{workload.path}: build_dataset returned {type(dataset).__name__}, which is neither "
+            "a map-style dataset (__getitem__ and __len__) nor an IterableDataset."
+        )
+    return dataset
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the random numbers of Python, NumPy and torch."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _check_size(samples: int, config: TrainingConfig, workload: Workload) -> None:
+    if samples == 0:
+        raise WorkloadError(f"{workload.path}: build_dataset returned an empty dataset.")
+    if samples < int(config["batch_size"] or 0):
+        raise DatasetTooSmallError(
+            f"{workload.path}: the dataset has {samples} samples, fewer than one batch of "
+            f"{config['batch_size']}. Choose a smaller batch_size."
+        )
+
+
+def _described(loss: object) -> str:
+    if not isinstance(loss, Tensor):
+        return type(loss).__name__
+    gradient = "" if loss.requires_grad else " without a gradient"
+    return f"a tensor of shape {tuple(loss.shape)}{gradient}"
+
+
+def _merged(mappings: Any) -> dict[str, Any]:
+    return {name: value for mapping in mappings for name, value in mapping.items()}

@@ -1,0 +1,81 @@
+"""The user's own settings: measured first, reference of every claim, and the gate of the search."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from pydantic import TypeAdapter
+
+from autotune.accuracy import AccuracyProber, probe_samples
+from autotune.constraints import AccuracyRule, judge
+from autotune.errors import WorkloadError
+from autotune.job import Measure, MeasurePlan
+from autotune.measurement import Measurement
+from autotune.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome, as_failure, describe
+from autotune.samplers import default_sampler
+from autotune.session import Session, details_of, process_seconds
+from autotune.study import FinishedTrial
+
+RUNS = 3
+"""Processes, because two runs of the same settings differ by more than their blocks do."""
+
+
+def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
+    """The user's settings in several fresh processes, or why they are no feasible reference.
+
+    Raises:
+        WorkloadError: they do not run at all, which is for the user to mend.
+    """
+    noted = session.study.noted("baseline_runs")
+    if noted is not None:
+        adapter = TypeAdapter(tuple[Measurement, ...])
+        return adapter.validate_python(noted)
+    runs = []
+    for number in range(RUNS):
+        folder = session.folder("0000", str(number))
+        job = session.scene.job(Measure(MeasurePlan()), session.scene.baseline)
+        outcome = session.runner.run(job, folder)
+        if isinstance(outcome, OutOfMemory | TimedOut):
+            return describe(outcome)
+        if not isinstance(outcome, Measured):
+            raise WorkloadError(_own_settings_fail(outcome, folder))
+        runs.append(outcome.measurement)
+    session.study.note("baseline_runs", [asdict(run) for run in runs])
+    return tuple(runs)
+
+
+def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> AccuracyProber:
+    """The prober for this study, with as many samples a probe as it had from the beginning."""
+    samples = session.study.noted("probe_samples")
+    if samples is None:
+        speed = median(run.samples_per_second for run in runs)
+        samples = probe_samples(session.scene, speed)
+        session.study.note("probe_samples", samples)
+    return AccuracyProber(session.scene, session.runner, session.study, samples)
+
+
+def tell_baseline(
+    session: Session, runs: tuple[Measurement, ...], rule: AccuracyRule
+) -> FinishedTrial:
+    """Make the baseline the study's first trial, with its median run to stand for it."""
+    if session.study.finished():
+        return session.baseline
+    options = session.scene.options
+    session.study.use_sampler(default_sampler(options.seed), options.seed)
+    session.study.enqueue(session.scene.baseline)
+    number, _ = session.study.ask()
+    run = sorted(runs, key=lambda run: run.samples_per_second)[len(runs) // 2]
+    scene = session.scene
+    margin = rule.margin(rule.baseline)
+    verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
+    details = details_of(Measured(run), sum(map(process_seconds, runs)))
+    return session.study.tell(number, verdict, {**details, "quality": rule.baseline[0]})
+
+
+def _own_settings_fail(outcome: TrialOutcome, folder: Path) -> str:
+    return (
+        f"your own settings fail: {describe(as_failure(outcome))}\n"
+        f"Whole log: {folder / 'stderr.log'}"
+    )

@@ -1,0 +1,208 @@
+"""The answer as a file: schema, reading and writing of best.yaml."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from autotune.config import TrainingConfig, setting_faults
+from autotune.errors import UsageError
+from autotune.knobs.base import spelled
+from autotune.strict_yaml import Document, dump, read
+from autotune.suggest import did_you_mean
+from autotune.trial_folder import write_atomically
+
+FORMAT = 1
+
+Settings = dict[str, bool | int | str | None]
+Pair = tuple[float, float]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Throughput(_Part):
+    """Samples per second, with the interval that holds the median with 95 % confidence."""
+
+    samples_per_second: float
+    ci95: Pair
+
+
+class Baseline(_Part):
+    """The user's own settings and what they reach."""
+
+    config: Settings
+    samples_per_second: float
+    ci95: Pair
+
+
+class Speedup(_Part):
+    """Best over baseline, from rounds of fresh processes in alternation."""
+
+    ratio: float
+    ci95: Pair
+    rounds: int
+
+
+class StageLimits(_Part):
+    """Samples per second of each stage alone: what no setting can exceed."""
+
+    loader: float
+    compute: float
+
+
+class Evidence(_Part):
+    """What was measured, and against what."""
+
+    objective: str
+    baseline: Baseline
+    best: Throughput
+    speedup: Speedup
+    compile_seconds: float
+    break_even_samples: int
+    limits: StageLimits | None
+
+
+class MemoryEvidence(_Part):
+    """A margin at or below 0 holds."""
+
+    peak_bytes: int
+    limit_bytes: int
+    margin: float
+
+
+class AccuracyEvidence(_Part):
+    """A margin at or below 0 holds; a short probe bounds early training only."""
+
+    metric: str
+    baseline: float
+    best: float
+    tolerance: float
+    margin: float
+    samples: int
+    seeds: int
+    needs_full_run: bool
+
+
+class ConstraintEvidence(_Part):
+    """Every constraint that the configuration was held to."""
+
+    memory: MemoryEvidence
+    accuracy: AccuracyEvidence
+
+
+class MachineRecord(_Part):
+    """Where it was measured."""
+
+    device: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    torch: str
+    python: str
+    fingerprint: str
+
+
+class Provenance(_Part):
+    """Which trial of which study it is."""
+
+    study: str
+    storage: str
+    trial: int
+    model: str
+    model_sha256: str
+    autotune: str
+    created: str
+
+
+class BestConfig(_Part):
+    """The whole of best.yaml."""
+
+    autotune: Literal[1] = 1
+    config: Settings
+    evidence: Evidence
+    constraints: ConstraintEvidence
+    machine: MachineRecord
+    provenance: Provenance
+
+    @property
+    def keeps_baseline(self) -> bool:
+        """Whether the answer is "keep your settings"."""
+        return self.config == self.evidence.baseline.config
+
+    @property
+    def training_config(self) -> TrainingConfig:
+        """The configuration, ready to be applied."""
+        return TrainingConfig.of(self.config)
+
+
+def write_best(best: BestConfig, path: Path) -> None:
+    """Write best.yaml as a whole or not at all.
+
+    Raises:
+        OSError: no space or no permission; an older file stays as it was.
+    """
+    write_atomically(path, dump(best.model_dump(mode="json")))
+
+
+def read_best(path: Path) -> BestConfig:
+    """Read best.yaml and check it against the schema.
+
+    Raises:
+        UsageError: missing, not valid (every fault with its line), or of a newer format.
+    """
+    document = read(path)
+    version = document.value.get("autotune")
+    if type(version) is int and version > FORMAT:
+        raise UsageError(
+            f"{document.position('autotune')}: format {version} was written by a newer autotune; "
+            f"this one reads format {FORMAT}. Upgrade autotune."
+        )
+    try:
+        best = BestConfig.model_validate_json(json.dumps(document.value))
+    except ValidationError as error:
+        raise UsageError("\n".join(_schema_faults(error, document))) from None
+    faults = _config_faults(best.config, document)
+    if faults:
+        raise UsageError("\n".join(faults))
+    return best
+
+
+def _schema_faults(error: ValidationError, document: Document) -> list[str]:
+    faults = []
+    for fault in error.errors():
+        place = fault["loc"]
+        name = ".".join(map(str, place))
+        if fault["type"] == "extra_forbidden":
+            hint = did_you_mean(str(place[-1]), _fields(place[:-1]))
+            faults.append(f"{document.key_position(*place)}: {name} is not known.{hint}")
+        else:
+            faults.append(f"{document.position(*place)}: {name}: {fault['msg']}.")
+    return faults
+
+
+def _fields(place: tuple[int | str, ...]) -> list[str]:
+    """The names that the schema knows at a place."""
+    part: type[BaseModel] = BestConfig
+    for name in place:
+        annotation = part.model_fields[str(name)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        part = annotation
+    return list(part.model_fields)
+
+
+def _config_faults(config: Settings, document: Document) -> list[str]:
+    faults = setting_faults(config)
+    if not faults:
+        for name, value in TrainingConfig.of(config).as_dict().items():
+            if name in config and config[name] != value:
+                faults[name] = (
+                    f"{name}={spelled(config[name])} contradicts the other settings, with which "
+                    f"it can only be {spelled(value)}."
+                )
+    return [f"{document.position('config', name)}: {fault}" for name, fault in faults.items()]

@@ -1,0 +1,136 @@
+"""The constraints of a search, and the verdict on one trial.
+
+Every constraint is a margin in Optuna's sense: feasible at or below 0, above it by how much the
+limit is passed, relative to the limit. Each trial carries all of them, in the order of
+`CONSTRAINTS`; one that could not be told is 0, which neither holds it against the trial nor for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import assert_never
+
+from autotune.measurement import Measurement
+from autotune.objectives import Objective
+from autotune.outcome import (
+    Crashed,
+    Inspected,
+    Lost,
+    Measured,
+    NonFinite,
+    NotApplied,
+    OutOfMemory,
+    Probed,
+    Rejected,
+    SpeedLimits,
+    TimedOut,
+    TrialOutcome,
+    UserError,
+    as_failure,
+    describe,
+)
+
+CONSTRAINTS = ("memory", "accuracy", "ran")
+UNKNOWN = 0.0
+# The least that memory which ran out counts as passed, however little was missing.
+_LEAST_EXCESS = 0.01
+_FAILED = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How much worse than the baseline is still good enough."""
+
+    amount: float
+    relative: bool
+    """Whether `amount` is a share of the baseline's quality rather than an absolute difference."""
+
+    def absolute(self, baseline: Sequence[float]) -> float:
+        """In the metric's own unit, never tighter than the baseline's own spread over its seeds."""
+        asked = self.amount * abs(fmean(baseline)) if self.relative else self.amount
+        return max(asked, stdev(baseline))
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyRule:
+    """When a quality is good enough, judged seed by seed against the baseline."""
+
+    metric: str
+    higher_is_better: bool
+    baseline: tuple[float, ...]
+    """The baseline's quality, one value per seed, at least three."""
+    tolerance: float
+    """In the metric's own unit."""
+    minimum: float | None
+    """A floor that holds whatever the baseline reaches."""
+
+    def margin(self, qualities: Sequence[float]) -> float:
+        """Mean loss of quality over paired seeds beyond the tolerance, relative to the baseline."""
+        sign = 1 if self.higher_is_better else -1
+        drop = fmean(sign * (b - q) for b, q in zip(self.baseline, qualities, strict=False))
+        excess = drop - self.tolerance
+        if self.minimum is not None:
+            excess = max(excess, self.minimum - fmean(qualities))
+        return excess / (abs(fmean(self.baseline)) or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a trial is worth: a value where it has one, and all its margins."""
+
+    value: float | None
+    margins: Mapping[str, float]
+    reason: str = ""
+    """Why it is not feasible; empty where it is."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every constraint holds."""
+        return all(margin <= 0 for margin in self.margins.values())
+
+
+def judge(
+    outcome: TrialOutcome, objective: Objective, memory_limit: int, accuracy: float | None = None
+) -> Verdict:
+    """The verdict on an outcome; `accuracy` is the margin from a probe, where there was one."""
+    match outcome:
+        case Measured(measurement):
+            return _judge_measured(measurement, objective, memory_limit, accuracy)
+        case OutOfMemory(_, _, peak):
+            excess = (peak or 0) / memory_limit - 1
+            return Verdict(None, _margins(memory=max(excess, _LEAST_EXCESS)), describe(outcome))
+        case NonFinite():
+            return Verdict(None, _margins(accuracy=_FAILED), describe(outcome))
+        case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
+            return Verdict(None, _margins(ran=_FAILED), describe(outcome))
+        case Probed() | Inspected() | SpeedLimits():
+            return judge(as_failure(outcome), objective, memory_limit)
+        case _:
+            assert_never(outcome)
+
+
+def _judge_measured(
+    measurement: Measurement, objective: Objective, memory_limit: int, accuracy: float | None
+) -> Verdict:
+    memory = measurement.peak_memory_bytes / memory_limit - 1
+    if measurement.allocator_retries:
+        memory = max(memory, _LEAST_EXCESS)
+    reasons = []
+    if memory > 0:
+        reasons.append(f"memory: {_excess(memory)} over the limit")
+    if accuracy is not None and accuracy > 0:
+        reasons.append(f"accuracy: {_excess(accuracy)} worse than allowed")
+    margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=-1.0)
+    return Verdict(objective.value(measurement), margins, "; ".join(reasons))
+
+
+def _margins(
+    memory: float = UNKNOWN, accuracy: float = UNKNOWN, ran: float = UNKNOWN
+) -> dict[str, float]:
+    return dict(zip(CONSTRAINTS, (memory, accuracy, ran), strict=True))
+
+
+def _excess(margin: float) -> str:
+    return f"{100 * margin:.3g} %"

@@ -1,0 +1,63 @@
+"""Drives a search from the command line: runs it, shows it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autotune.baseline import RUNS
+from autotune.confirm import LOOKS
+from autotune.events import Answered, NothingFeasible
+from autotune.job import MeasurePlan
+from autotune.lock import study_lock
+from autotune.progress import PlainProgress, plan_lines, result, to_stderr
+from autotune.runner import SubprocessRunner
+from autotune.scene import SearchOptions, survey
+from autotune.search import search
+from autotune.text import span
+
+
+def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
+    """Run a search to its end; whether it found anything feasible.
+
+    Raises:
+        AutotuneError: see `autotune.search.search`.
+        KeyboardInterrupt: the person stopped it; finished trials are in the study.
+    """
+    progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
+    last: Answered | NothingFeasible | None = None
+    with study_lock(options.folder):
+        runner = SubprocessRunner(options.folder / "inductor")
+        try:
+            for event in search(options, runner):
+                progress.show(event)
+                if isinstance(event, Answered | NothingFeasible):
+                    last = event
+        except KeyboardInterrupt:
+            to_stderr("\nStopped. Finished trials are kept; the same command continues.")
+            raise
+    assert last is not None
+    if as_json:
+        sys.stdout.write(result(last) + "\n")
+    return isinstance(last, Answered)
+
+
+def show_plan(options: SearchOptions) -> None:
+    """What a search would do and about how long it would take, without measuring anything."""
+    with TemporaryDirectory(prefix="autotune-") as folder:
+        runner = SubprocessRunner(Path(folder) / "inductor")
+        scene = survey(options, runner, Path(folder) / "inspect")
+    trials = min(options.trials, scene.space.size)
+    processes = trials + RUNS + 2 * LOOKS[0]
+    plan = MeasurePlan()
+    fastest = processes * plan.looks[0] * plan.block_seconds
+    slowest = processes * 2 * plan.max_seconds
+    for line in plan_lines(scene):
+        to_stderr(line)
+    to_stderr(
+        f"plan: {RUNS} processes for your settings, {trials} trials, at least {LOOKS[0]} rounds of "
+        f"two processes to confirm\n"
+        f"estimated: {span(fastest)} to {span(slowest)} of timing, besides the start of "
+        f"{processes} processes, the accuracy probes and what torch.compile takes"
+    )

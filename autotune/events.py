@@ -1,0 +1,79 @@
+"""What happens during a search, as values: the search yields them, reporting draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.best import BestConfig
+from autotune.config import TrainingConfig
+from autotune.intervals import Interval
+from autotune.scene import Scene
+from autotune.study import FinishedTrial
+
+Phase = Literal["baseline", "search", "confirmation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The search is about to start, or to continue."""
+
+    scene: Scene
+    finished_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarted:
+    """A part of the search begins."""
+
+    phase: Phase
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """One more trial is in the study."""
+
+    trial: FinishedTrial
+    baseline: FinishedTrial
+    best: FinishedTrial
+    elapsed_seconds: float
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnded:
+    """The baseline and a candidate were timed once more, each in a fresh process."""
+
+    config: TrainingConfig
+    ratios: tuple[float, ...]
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRefused:
+    """A configuration that looked best did not hold."""
+
+    trial: FinishedTrial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The search is over: best.yaml is written."""
+
+    best: BestConfig
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFeasible:
+    """The search is over and no file was written; each reason with its count."""
+
+    reasons: dict[str, int]
+
+
+Event = (
+    Planned | PhaseStarted | TrialEnded | RoundEnded | CandidateRefused | Answered | NothingFeasible
+)

@@ -1,0 +1,129 @@
+"""What a person types on the command line, turned into values: sizes, times, shares, settings."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from autotune.constraints import Tolerance
+    from autotune.knobs.base import Value
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SLUG_LENGTH = 40
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, from "90s", "10m" or "1.5h"."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value))
+        if not match or not float(match[1]):
+            self.fail(f"{value!r} is not a duration; write 90s, 10m or 1.5h.", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
+
+
+class Size(click.ParamType[int]):
+    """Bytes, from "2GiB", "512MiB" or a plain number."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Bytes."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(|KiB|MiB|GiB|TiB)", str(value))
+        if not match or not float(match[1]):
+            self.fail(f"{value!r} is not a size; write 512MiB or 2GiB.", param, ctx)
+        return int(float(match[1]) * _BYTES[match[2]])
+
+
+class Share(click.ParamType[float]):
+    """A share below one, from "8%" or "0.08"."""
+
+    name = "share"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """0 to 1."""
+        share, _ = _amount(str(value))
+        if share is None or not 0 <= share < 1:
+            self.fail(f"{value!r} is not a share below one; write 8% or 0.08.", param, ctx)
+        return share
+
+
+class ToleranceType(click.ParamType["Tolerance"]):
+    """A tolerance, from "1%" (of the baseline) or "0.01" (absolute)."""
+
+    name = "tolerance"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Tolerance:
+        """The tolerance."""
+        from autotune.constraints import Tolerance
+
+        amount, relative = _amount(str(value))
+        if amount is None:
+            self.fail(f"{value!r} is not a tolerance; write 1% or 0.01.", param, ctx)
+        return Tolerance(amount, relative)
+
+
+class SettingsType(click.ParamType["dict[str, Value]"]):
+    """Settings, from "batch_size=64,num_workers=2"."""
+
+    name = "settings"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Value]:
+        """Knob name to value."""
+        from autotune.config import setting_faults
+
+        if isinstance(value, dict):
+            return value
+        settings: dict[str, Value] = {}
+        for part in str(value).split(","):
+            name, equals, text = part.partition("=")
+            if not equals:
+                self.fail(f"{part!r} is not a setting; write batch_size=64.", param, ctx)
+            settings[name.strip()] = _setting(text.strip())
+        faults = setting_faults(settings)
+        if faults:
+            self.fail(" ".join(faults.values()), param, ctx)
+        return settings
+
+
+def folder_name(study: str) -> str:
+    """A folder name that is safe on any file system; plain names stay as they are."""
+    if _PLAIN_NAME.fullmatch(study):
+        return study
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", study).strip("-")[:_SLUG_LENGTH] or "study"
+    return f"{slug}-{hashlib.sha256(study.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def _amount(text: str) -> tuple[float | None, bool]:
+    match = re.fullmatch(r"(\d*\.?\d+)\s*(%?)", text)
+    if not match:
+        return None, False
+    relative = match[2] == "%"
+    return float(match[1]) / (100 if relative else 1), relative
+
+
+def _setting(text: str) -> Value:
+    """A value as YAML spells it."""
+    words: dict[str, Value] = {"true": True, "false": False, "null": None}
+    if text in words:
+        return words[text]
+    return int(text) if re.fullmatch(r"-?\d+", text) else text

@@ -1,0 +1,162 @@
+"""What torch knows of this machine, and what the workload is: asked once, in a child."""
+
+from __future__ import annotations
+
+import platform
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from autotune.apply import build_dataset, build_model
+from autotune.errors import WorkloadError
+from autotune.machine import Host, Machine, probe_host
+from autotune.workload import Workload
+from autotune.workload_facts import WorkloadFacts
+
+_IMAGE_DIMENSIONS = 4
+# Below this size CPU kernels ignore float32_matmul_precision.
+_MATMUL_SIZE = 512
+_TF32_CAPABILITY = (8, 0)
+
+
+def resolve_device(device: str) -> str:
+    """The device that "auto" means here; others are checked.
+
+    Raises:
+        WorkloadError: the device is not there.
+    """
+    if device == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return "cpu" if accelerator is None else f"{accelerator.type}:0"
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise WorkloadError(f"--device {device}: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def describe_machine(device: str) -> Machine:
+    """The machine with everything that decides which knob values can work on it."""
+    host = probe_host()
+    cuda = torch.device(device).type == "cuda"
+    on_cpu = torch.device(device).type == "cpu"
+    properties = torch.cuda.get_device_properties(device) if cuda else None
+    return Machine(
+        host=host,
+        device=device,
+        device_name=properties.name if properties else host.cpu_name if on_cpu else device,
+        device_memory_bytes=_device_memory(device),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        default_num_threads=torch.get_num_threads(),
+        native_dtypes=_native_dtypes(device),
+        matmul_precisions=_matmul_precisions(device),
+        compile_modes=_compile_modes(),
+        compile_obstacle=_compile_obstacle(host, device),
+        cuda_graphs=cuda,
+    )
+
+
+def describe_workload(workload: Workload) -> WorkloadFacts:
+    """Build model, dataset and one small batch, and note what they are.
+
+    Raises:
+        WorkloadError: the dataset is empty or of the wrong type, the model no module.
+    """
+    dataset = build_dataset(workload)
+    iterable = isinstance(dataset, IterableDataset)
+    samples = len(dataset) if hasattr(dataset, "__len__") else None
+    if samples == 0:
+        raise WorkloadError(f"{workload.path}: build_dataset returned an empty dataset.")
+    size = 2 if samples is None else min(2, samples)
+    loader = DataLoader(dataset, batch_size=size, collate_fn=workload.collate_fn)
+    batch = next(iter(loader), None)
+    if batch is None:
+        kind = "IterableDataset" if iterable else "dataset"
+        raise WorkloadError(f"{workload.path}: build_dataset returned an empty {kind}.")
+    model = build_model(workload)
+    weights = list(model.parameters())
+    return WorkloadFacts(
+        dataset_samples=samples,
+        image_batches=_has_images(batch) and any(w.dim() == _IMAGE_DIMENSIONS for w in weights),
+        optimizer_options=workload.optimizer_options,
+        has_evaluate=workload.evaluate is not None,
+        baseline=dict(workload.baseline),
+        model_parameters=sum(w.numel() for w in weights),
+    )
+
+
+def _device_memory(device: str) -> int | None:
+    if torch.device(device).type == "cpu":
+        return None
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.accelerator.get_memory_info(torch.device(device))[1])
+
+
+def _native_dtypes(device: str) -> tuple[str, ...]:
+    kind = torch.device(device).type
+    if kind == "cuda":
+        # Emulated bfloat16 counts as supported unless one asks otherwise.
+        bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return ("bfloat16", "float16") if bfloat16 else ("float16",)
+    if kind == "cpu":
+        has = torch.cpu.get_capabilities()
+        names = {
+            "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
+            "float16": ("avx512_fp16", "amx_fp16"),
+        }
+        return tuple(n for n, instructions in names.items() if any(map(has.get, instructions)))
+    return ("bfloat16", "float16")
+
+
+def _matmul_precisions(device: str) -> tuple[str, ...]:
+    """Precisions whose products differ in at least one bit: asking beats a table of hardware."""
+    if torch.device(device).type == "cuda":
+        tf32 = torch.cuda.get_device_capability(device) >= _TF32_CAPABILITY
+        return ("highest", "high") if tf32 else ("highest",)
+    before = torch.get_float32_matmul_precision()
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, generator=generator).to(device)
+    different: dict[str, Tensor] = {}
+    for precision in ("highest", "high", "medium"):
+        torch.set_float32_matmul_precision(precision)
+        product = matrix @ matrix
+        if not any(torch.equal(product, known) for known in different.values()):
+            different[precision] = product
+    torch.set_float32_matmul_precision(before)
+    return tuple(different)
+
+
+def _compile_modes() -> tuple[str, ...]:
+    import torch._inductor
+
+    return tuple(torch._inductor.list_mode_options())
+
+
+def _compile_obstacle(host: Host, device: str) -> str:
+    if torch.device(device).type == "cpu":
+        if host.compiler is None:
+            return "torch.compile needs a C++ compiler on CPU; none was found (install g++)"
+        if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+            return "torch.compile needs Python's headers on CPU; Python.h was not found"
+        return ""
+    from torch.utils._triton import has_triton
+
+    return "" if has_triton() else "torch.compile needs Triton on this device; it is not installed"
+
+
+def _has_images(batch: Any) -> bool:
+    match batch:
+        case Tensor():
+            return batch.dim() == _IMAGE_DIMENSIONS
+        case dict():
+            return any(map(_has_images, batch.values()))
+        case tuple() | list():
+            return any(map(_has_images, batch))
+        case _:
+            return False

@@ -1,0 +1,97 @@
+"""What a child process is told: `job.json` in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, TypeAdapter
+
+from autotune.knobs.base import Value
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurePlan:
+    """How long to warm up and to time."""
+
+    warmup_steps: int = 5
+    """At least this many untimed steps, and as many as the loader's queue holds batches."""
+    block_seconds: float = 0.3
+    """A block has as many whole steps as fit into this, at least one."""
+    looks: tuple[int, ...] = (6, 9, 12, 17, 25)
+    """Numbers of blocks at which to look whether the interval is narrow enough."""
+    precision: float = 0.02
+    """Half-width of the interval, relative to the median, at which timing ends."""
+    max_seconds: float = 8.0
+    """Timing ends at the first look after this many seconds, however wide the interval is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Say what the machine allows and, with a model path, what the workload is."""
+
+    kind: Literal["inspect"] = "inspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Train for a short while and time it."""
+
+    plan: MeasurePlan
+    kind: Literal["measure"] = "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Train on exactly `samples` samples, once per seed, and evaluate."""
+
+    samples: int
+    seeds: tuple[int, ...]
+    kind: Literal["probe"] = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class FindLimits:
+    """Time the loader alone and the computation alone."""
+
+    plan: MeasurePlan
+    kind: Literal["find_limits"] = "find_limits"
+
+
+Task = Annotated[Inspect | Measure | Probe | FindLimits, Discriminator("kind")]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task for one child process."""
+
+    task: Task
+    device: str
+    """"auto", or as torch spells it."""
+    model_path: str | None = None
+    """Absolute path of the workload; None only for an inspection of the machine alone."""
+    config: dict[str, Value] | None = None
+    seed: int = 0
+    memory_limit_bytes: int | None = None
+    """Enforced by the device allocator inside the child, by the runner on CPU."""
+    deadline_seconds: float = 300.0
+
+
+@cache
+def _adapter() -> TypeAdapter[Job]:
+    return TypeAdapter(Job)
+
+
+def job_to_json(job: Job) -> str:
+    """One job as indented JSON."""
+    return _adapter().dump_json(job, indent=1).decode()
+
+
+def job_from_json(text: str | bytes) -> Job:
+    """Read a job back.
+
+    Raises:
+        pydantic.ValidationError: not a job.
+    """
+    return _adapter().validate_json(text, strict=True)

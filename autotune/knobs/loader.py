@@ -1,0 +1,134 @@
+"""Knobs of the DataLoader: how batches are made and how they reach the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
+from autotune.machine import Machine
+
+_DATA_LOADER = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader"
+
+
+class BatchSize(Knob):
+    """Samples per training step."""
+
+    name = "batch_size"
+    default = 32
+    values = Integers(1, 1 << 20)
+    effect = "statistics"
+    summary = "Samples per training step and device."
+    pays = "Almost always until the device is busy: one launch and one update serve more samples."
+    hurts = "Takes memory in proportion, and fewer updates per epoch can cost accuracy."
+    call = "DataLoader(batch_size=...)"
+    source = "https://github.com/google-research/tuning_playbook#choosing-the-batch-size"
+
+    def suggestions(self, machine: Machine) -> tuple[Value, ...]:
+        return powers_of_two(8, 1024)
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"batch_size": value}
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.loader.batch_size
+
+
+class NumWorkers(Knob):
+    """Processes that load batches ahead of the training loop."""
+
+    name = "num_workers"
+    default = 0
+    values = Integers(0, 256)
+    summary = "Processes that load batches ahead; 0 loads in the training process itself."
+    pays = "When reading, decoding or augmenting a batch takes a sizeable part of a step."
+    hurts = "Cheap datasets (the copy between processes costs more); few cores; little /dev/shm."
+    call = "DataLoader(num_workers=...)"
+    source = _DATA_LOADER
+
+    def suggestions(self, machine: Machine) -> tuple[Value, ...]:
+        cores = machine.host.usable_cores
+        return tuple(sorted({0, *powers_of_two(1, min(cores, 16)), min(cores, 16)}))
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        most = 2 * machine.host.usable_cores
+        if isinstance(value, int) and value > most:
+            return f"expected an integer from 0 to {most}: {most // 2} cores may be used here"
+        return None
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"num_workers": value}
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.loader.num_workers
+
+
+class PrefetchFactor(Knob):
+    """Batches that each worker prepares in advance."""
+
+    name = "prefetch_factor"
+    default = 2
+    values = Integers(1, 64, nullable=True)
+    needs = "num_workers"
+    summary = "Batches that each worker keeps ready."
+    pays = "When the time to load one batch varies: a longer queue smooths it out."
+    hurts = "Memory: workers x prefetch_factor batches lie in /dev/shm. Never lifts a mean rate."
+    call = "DataLoader(prefetch_factor=...)"
+    source = _DATA_LOADER
+
+    def suggestions(self, machine: Machine) -> tuple[Value, ...]:
+        return (2, 4, 8)
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"prefetch_factor": value}
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.loader.prefetch_factor
+
+
+class PersistentWorkers(Knob):
+    """Whether workers outlive the epoch."""
+
+    name = "persistent_workers"
+    default = False
+    values = OneOf((False, True))
+    needs = "num_workers"
+    idle = False
+    summary = "Keep the worker processes alive from one epoch to the next."
+    pays = "Short epochs and datasets that are slow to open: workers are not started anew."
+    hurts = "Workers keep their memory; a dataset changed in the main process is not seen."
+    call = "DataLoader(persistent_workers=...)"
+    source = _DATA_LOADER
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"persistent_workers": value}
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.loader.persistent_workers
+
+
+class PinMemory(Knob):
+    """Page-locked batches and copies that do not wait."""
+
+    name = "pin_memory"
+    default = False
+    values = OneOf((False, True))
+    summary = "Page-locked host memory for batches, copied to the device with non_blocking=True."
+    pays = "When copying a batch takes a visible part of a step: the copy runs beside compute."
+    hurts = "Costs a thread and locked memory; pointless for small batches."
+    call = "DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)"
+    source = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if value and not machine.has_accelerator:
+            return "there is no accelerator to copy to"
+        return None
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"pin_memory": value}
+
+    def transfer_kwargs(self, value: Value, dimensions: int) -> Mapping[str, Any]:
+        return {"non_blocking": True} if value else {}
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.loader.pin_memory

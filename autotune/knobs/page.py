@@ -1,0 +1,53 @@
+"""docs/knobs.md, written from the knobs themselves: `python -m autotune.knobs.page`."""
+
+from __future__ import annotations
+
+import sys
+
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Integers, Knob, OneOf, spelled
+
+_EFFECTS = {
+    "exact": "nothing: the same numbers, sooner",
+    "numerics": "rounding",
+    "statistics": "the course of training",
+}
+
+_HEAD = """\
+# Knobs
+
+What autotune can set, in the order in which configurations list it. This page is written from the
+classes in `autotune/knobs/` by `make docs`; `autotune knobs` shows what of it this machine allows.
+"""
+
+
+def knobs_page() -> str:
+    """The page, as Markdown."""
+    return "\n".join([_HEAD, *map(_section, ALL_KNOBS)])
+
+
+def _section(knob: Knob) -> str:
+    rows = {
+        "Values": _values(knob),
+        "Default": f"`{spelled(knob.default)}`",
+        "Pays": knob.pays,
+        "Hurts": knob.hurts,
+        "Can change": _EFFECTS[knob.effect],
+        "PyTorch": f"`{knob.call}`",
+        "Source": f"<{knob.source}>",
+    }
+    table = [f"| {name} | {text} |" for name, text in rows.items()]
+    return "\n".join([f"## {knob.name}", "", knob.summary, "", "| | |", "|---|---|", *table, ""])
+
+
+def _values(knob: Knob) -> str:
+    match knob.values:
+        case OneOf(options):
+            text = ", ".join(f"`{spelled(option)}`" for option in options)
+        case Integers(low, high, nullable):
+            text = f"whole numbers from {low} to {high}" + (", or `null`" if nullable else "")
+    return f"{text}; only with `{knob.needs}`" if knob.needs else text
+
+
+if __name__ == "__main__":
+    sys.stdout.write(knobs_page())

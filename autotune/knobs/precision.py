@@ -1,0 +1,83 @@
+"""Knobs of number formats: autocast and the inner precision of float32 matrix products."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import cast
+
+from autotune.knobs.base import Knob, OneOf, Setup, Value
+from autotune.machine import Machine
+
+
+class AmpDtype(Knob):
+    """Automatic mixed precision."""
+
+    name = "amp_dtype"
+    default = None
+    values = OneOf((None, "bfloat16", "float16"))
+    effect = "numerics"
+    summary = "Format of the forward pass under autocast; float16 brings a GradScaler with it."
+    pays = "Matrix units: most convolutional and transformer models, up to several times."
+    hurts = "Without native instructions it is emulated and slow; float16 can underflow."
+    call = "torch.autocast(device_type, dtype=...), torch.amp.GradScaler"
+    source = "https://docs.pytorch.org/docs/stable/amp.html"
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if value is None or value in machine.native_dtypes:
+            return None
+        return f"{machine.device_name} has no native {value} instructions"
+
+    def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
+        import torch
+
+        return cast(
+            "AbstractContextManager[None]",
+            torch.autocast(
+                torch.device(device).type,
+                dtype=getattr(torch, str(value)) if value else None,
+                enabled=value is not None,
+            ),
+        )
+
+    def scales_loss(self, value: Value) -> bool:
+        return value == "float16"
+
+    def read_back(self, setup: Setup) -> Value:
+        import torch
+
+        with setup.forward_context():
+            if not torch.is_autocast_enabled(setup.device.type):
+                return None
+            dtype = str(torch.get_autocast_dtype(setup.device.type)).removeprefix("torch.")
+        return dtype if setup.scaler.is_enabled() == self.scales_loss(dtype) else None
+
+
+class Float32MatmulPrecision(Knob):
+    """How exactly float32 matrix products are computed inside."""
+
+    name = "float32_matmul_precision"
+    default = "highest"
+    values = OneOf(("highest", "high", "medium"))
+    effect = "numerics"
+    summary = "Inner precision of float32 matrix products: high is TF32, medium bfloat16."
+    pays = "Float32 training on GPUs with TF32, and on CPUs with native bfloat16."
+    hurts = "About two to three digits of a product; does nothing for what autocast already covers."
+    call = "torch.set_float32_matmul_precision(...)"
+    source = (
+        "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html"
+    )
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if value in machine.matmul_precisions:
+            return None
+        return f"it changes nothing on {machine.device_name}"
+
+    def on_process(self, value: Value) -> None:
+        import torch
+
+        torch.set_float32_matmul_precision(str(value))
+
+    def read_back(self, setup: Setup) -> Value:
+        import torch
+
+        return torch.get_float32_matmul_precision()

@@ -1,0 +1,47 @@
+"""One writing process per study folder, by a lock that the kernel drops when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autotune.errors import StorageError
+
+
+@contextmanager
+def study_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock while the block runs.
+
+    Raises:
+        StorageError: another process holds it, or the folder cannot be written.
+    """
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be used for the study: {error.strerror}. "
+            "Work in a folder that you may write to."
+        ) from error
+    try:
+        _take(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+        raise StorageError(
+            f"the study in {folder} is in use by process {holder}. "
+            "Wait for it, or give this search a name of its own with --study NAME."
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)

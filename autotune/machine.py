@@ -1,0 +1,178 @@
+"""What this machine is and how much of it this process may use.
+
+`Host` is read from the operating system alone. `Machine` adds what only torch knows (device, native
+dtypes, compile modes); a child process fills that part in, see `autotune.inspection`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+# cgroup v1 writes "no limit" as a number near 2**63 instead of a word.
+_NO_LIMIT_BYTES = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The part of a machine that the operating system tells without torch."""
+
+    cpu_name: str
+    cpu_count: int
+    """Logical cores of the machine."""
+    affinity_count: int
+    """Cores that this process may be scheduled on (sched_getaffinity)."""
+    quota_cores: float | None
+    """Cores' worth of time that the cgroup grants; None: no quota."""
+    memory_bytes: int
+    """Physical memory of the machine."""
+    memory_limit_bytes: int | None
+    """Memory limit of the cgroup; None: no limit."""
+    shm_bytes: int | None
+    """Size of /dev/shm, through which DataLoader workers pass batches; None: there is none."""
+    compiler: str | None
+    """Path of a C++ compiler, which torch.compile needs on CPU."""
+
+    @property
+    def usable_cores(self) -> int:
+        """Cores that work can really use: a CFS quota does not show in the affinity mask."""
+        quota = self.affinity_count if self.quota_cores is None else math.ceil(self.quota_cores)
+        return max(1, min(self.affinity_count, quota))
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Memory after which the kernel kills: the machine's or the cgroup's, whichever is less."""
+        return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One device of one host, as trials will find it."""
+
+    host: Host
+    device: str
+    """As torch spells it: "cpu", "cuda:0"."""
+    device_name: str
+    device_memory_bytes: int | None
+    """Memory of the accelerator; None on CPU, where the host's memory counts."""
+    python: str
+    torch: str
+    default_num_threads: int
+    """Intra-op threads that PyTorch takes when it is not told."""
+    native_dtypes: tuple[str, ...]
+    """Autocast dtypes with instructions of their own here; others are emulated and slow."""
+    matmul_precisions: tuple[str, ...]
+    """float32_matmul_precision values whose results differ from each other here."""
+    compile_modes: tuple[str, ...]
+    """Modes that torch.compile knows in this version."""
+    compile_obstacle: str
+    """Why torch.compile cannot work here; empty where it can."""
+    cuda_graphs: bool
+
+    @property
+    def device_type(self) -> str:
+        """The device without its index: "cuda" for "cuda:0"."""
+        return self.device.partition(":")[0]
+
+    @property
+    def has_accelerator(self) -> bool:
+        """Whether batches have to be copied to another memory."""
+        return self.device_type != "cpu"
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory in which training has to fit."""
+        if self.device_memory_bytes is None:
+            return self.host.usable_memory_bytes
+        return self.device_memory_bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change when a measurement made here would no longer hold."""
+        facts = repr(sorted(asdict(self).items())).encode()
+        return hashlib.sha256(facts).hexdigest()[:12]
+
+
+def probe_host(root: Path = ROOT) -> Host:
+    """Read cores, memory, shared memory and compiler; tests bring a `root` of their own."""
+    return Host(
+        cpu_name=_cpu_name(root),
+        cpu_count=os.cpu_count() or 1,
+        affinity_count=_affinity_count(),
+        quota_cores=_quota_cores(root),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_limit_bytes=_memory_limit(root),
+        shm_bytes=_shm_bytes(root),
+        compiler=shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"),
+    )
+
+
+def _cpu_name(root: Path) -> str:
+    lines = _read(root / "proc/cpuinfo").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _affinity_count() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _quota_cores(root: Path) -> float | None:
+    """The tightest CPU quota on the way from this process's cgroup up to the root."""
+    quotas = []
+    for folder in _cgroup_folders(root, "cpu"):
+        v2 = _read(folder / "cpu.max").split()
+        v1 = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        quota, period = v2 if len(v2) == 2 else [text.strip() for text in v1]  # noqa: PLR2004
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def _memory_limit(root: Path) -> int | None:
+    """The tightest memory limit on the way from this process's cgroup up to the root."""
+    limits = []
+    for folder in _cgroup_folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(folder / name).strip()
+            if text.isdigit() and int(text) < _NO_LIMIT_BYTES:
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _cgroup_folders(root: Path, controller: str) -> list[Path]:
+    """Every folder that may limit this process, own cgroup first, for both cgroup versions."""
+    folders = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        mount = root / "sys/fs/cgroup"
+        if controllers:
+            if controller not in controllers.split(","):
+                continue
+            mount = mount / controller
+        own = mount / path.lstrip("/")
+        folders += [own, *(parent for parent in own.parents if parent.is_relative_to(mount))]
+    return folders
+
+
+def _shm_bytes(root: Path) -> int | None:
+    try:
+        return shutil.disk_usage(root / "dev/shm").total
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str:
+    """A small file's text; empty where it is missing, which in /proc and /sys means "not here"."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

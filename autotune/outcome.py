@@ -1,0 +1,171 @@
+"""What became of one child process: a closed sum, because failure is a value.
+
+A child writes its outcome as JSON into its folder; where it could not (killed, crashed, silent)
+the runner writes what it saw. What an outcome is worth is decided in `autotune.constraints`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
+
+from autotune.machine import Machine
+from autotune.measurement import Measurement
+from autotune.workload_facts import WorkloadFacts
+
+Memory = Literal["device", "host", "shared", "file descriptors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The configuration trained and was timed."""
+
+    measurement: Measurement
+    kind: Literal["measured"] = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The configuration trained on a fixed number of samples; one quality per seed."""
+
+    qualities: tuple[float, ...]
+    seconds: float
+    kind: Literal["probed"] = "probed"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the machine allows and what the workload is."""
+
+    machine: Machine
+    workload: WorkloadFacts | None
+    kind: Literal["inspected"] = "inspected"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLimits:
+    """Speed of light of each stage on its own, in samples per second."""
+
+    loader: float
+    compute: float
+    kind: Literal["speed_limits"] = "speed_limits"
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """Some memory ran out, in this process or in a DataLoader worker."""
+
+    memory: Memory
+    detail: str
+    peak_bytes: int | None = None
+    """The most that was seen in use; None where nobody could tell."""
+    kind: Literal["out_of_memory"] = "out_of_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """No result within the limit; the process group was killed."""
+
+    phase: str
+    limit_seconds: float
+    kind: Literal["timed_out"] = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process died or left without a result: a signal, an abort, an early exit."""
+
+    detail: str
+    kind: Literal["crashed"] = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """The loss became NaN or infinite."""
+
+    detail: str
+    kind: Literal["non_finite"] = "non_finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """PyTorch, the compiler or the dataset cannot do what the configuration asks."""
+
+    detail: str
+    kind: Literal["rejected"] = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplied:
+    """A knob read back another value than was set, so the timing is not of this configuration."""
+
+    knob: str
+    wanted: str
+    got: str
+    kind: Literal["not_applied"] = "not_applied"
+
+
+@dataclass(frozen=True, slots=True)
+class UserError:
+    """The user's code raised; with the baseline this ends the search."""
+
+    detail: str
+    where: str
+    """file:line of the innermost frame in the user's file; empty where there is none."""
+    kind: Literal["user_error"] = "user_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A fault of the infrastructure: says nothing about the configuration."""
+
+    detail: str
+    kind: Literal["lost"] = "lost"
+
+
+Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
+TrialOutcome = Measured | Probed | Inspected | SpeedLimits | Failure
+
+
+@cache
+def _adapter() -> TypeAdapter[TrialOutcome]:
+    return TypeAdapter(Annotated[TrialOutcome, Discriminator("kind")])
+
+
+def outcome_to_json(outcome: TrialOutcome) -> str:
+    """One outcome as indented JSON."""
+    return _adapter().dump_json(outcome, indent=1).decode()
+
+
+def outcome_from_json(text: str | bytes) -> TrialOutcome:
+    """Read an outcome back; what is not one becomes `Lost`, never an exception."""
+    try:
+        return _adapter().validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return Lost(f"the child's outcome is not readable: {first['msg']} at {first['loc']}")
+
+
+def as_failure(outcome: TrialOutcome) -> Failure:
+    """The failure that `outcome` is; an answer to another question than asked is one, too."""
+    if isinstance(outcome, Measured | Probed | Inspected | SpeedLimits):
+        return Lost(f"the child answered with {outcome.kind!r}, which was not asked")
+    return outcome
+
+
+def describe(failure: Failure) -> str:
+    """One line for people: what happened."""
+    match failure:
+        case OutOfMemory(memory, detail):
+            return f"out of {memory} memory: {detail}"
+        case TimedOut(phase, limit):
+            return f"no result within {limit:g} s (during {phase})"
+        case NotApplied(knob, wanted, got):
+            return f"{knob} did not take effect: wanted {wanted}, read back {got}"
+        case UserError(detail, where):
+            return f"{where}: {detail}" if where else detail
+        case _:
+            return failure.detail

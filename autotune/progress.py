@@ -1,0 +1,170 @@
+"""What a person reads while a search runs and when it ends: plain lines on stderr.
+
+The result for programs is one JSON object on stdout, on request.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from autotune.config import TrainingConfig, render
+from autotune.events import (
+    Answered,
+    CandidateRefused,
+    Event,
+    NothingFeasible,
+    PhaseStarted,
+    Planned,
+    RoundEnded,
+    TrialEnded,
+)
+from autotune.knobs.base import spelled
+from autotune.scene import Scene
+from autotune.study import FinishedTrial
+from autotune.text import clean, size, span
+
+SCHEMA_VERSION = 1
+
+Write = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    """One line for people, without control characters that came from elsewhere."""
+    sys.stderr.write(clean(line) + "\n")
+    sys.stderr.flush()
+
+
+@dataclass
+class PlainProgress:
+    """Says each event in a line or two."""
+
+    write: Write = to_stderr
+    _scene: Scene | None = field(default=None, init=False)
+
+    def show(self, event: Event) -> None:
+        """Say what happened."""
+        match event:
+            case Planned(scene, finished_before):
+                self._scene = scene
+                self._lines(plan_lines(scene))
+                if finished_before:
+                    self.write(f"continues after {finished_before} finished trials")
+            case PhaseStarted(phase, detail):
+                self.write(f"\n{phase}: {detail}")
+            case TrialEnded():
+                self._lines(self._trial(event))
+            case RoundEnded(config, ratios, (low, high)):
+                differences = self._differences(config)
+                self.write(
+                    f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f})"
+                    f"  {differences}"
+                )
+            case CandidateRefused(trial, reason):
+                self.write(f"  trial {trial.number} does not hold: {reason}")
+            case Answered():
+                self._lines(answer_lines(event))
+            case NothingFeasible(reasons):
+                self.write("\nNothing feasible, no file is written:")
+                self._lines([f"  {count} x {reason}" for reason, count in reasons.items()])
+            case _:
+                assert_never(event)
+
+    def _trial(self, event: TrialEnded) -> list[str]:
+        trial, best = event.trial, event.best
+        differs = self._differences(trial.config) if trial.number else "your settings"
+        value, memory = _value(trial), trial.details.get("peak_memory_bytes")
+        columns = [
+            f"{trial.number:4d}",
+            f"{value:9.1f}/s" if value else f"{'-':>11}",
+            _ratio(trial, event.baseline),
+            f"{size(memory):>9}" if memory else f"{'-':>9}",
+            differs,
+        ]
+        verdict = "" if trial.verdict.feasible else f"   infeasible: {trial.verdict.reason}"
+        eta = "" if event.eta_seconds is None else f", about {span(event.eta_seconds)} left"
+        return [
+            "  ".join(columns) + verdict,
+            f"      best so far: trial {best.number}, {_ratio(best, event.baseline).strip()}"
+            f"   {span(event.elapsed_seconds)} gone{eta}",
+        ]
+
+    def _differences(self, config: TrainingConfig) -> str:
+        assert self._scene is not None
+        return render(config.differences(self._scene.baseline)) or "your settings"
+
+    def _lines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+def plan_lines(scene: Scene) -> list[str]:
+    """What will be searched, where, and within which limits."""
+    options, space = scene.options, scene.space
+    budget = f"{options.trials} trials"
+    if options.time_budget_seconds is not None:
+        budget += f" or {span(options.time_budget_seconds)}"
+    return [
+        f"study {options.study} in {options.folder}",
+        f"device {scene.machine.device} ({scene.machine.device_name}), "
+        f"{scene.machine.host.usable_cores} cores, torch {scene.machine.torch}",
+        f"memory limit {size(scene.memory_limit_bytes)}",
+        f"your settings: {render(scene.baseline.as_dict())}",
+        f"search space {options.space}: {space.size} configurations",
+        *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
+        *(f"  note: {note}" for note in space.notes),
+        f"budget: {budget}",
+    ]
+
+
+def answer_lines(event: Answered) -> list[str]:
+    """The answer in a few lines."""
+    best, evidence = event.best, event.best.evidence
+    if best.keeps_baseline:
+        headline = "Keep your settings: nothing was faster beyond the noise."
+    else:
+        low, high = evidence.speedup.ci95
+        changed = best.training_config.differences(TrainingConfig.of(evidence.baseline.config))
+        headline = (
+            f"{evidence.speedup.ratio:.2f}x faster than your settings "
+            f"({low:.2f} to {high:.2f}, {evidence.speedup.rounds} rounds): {render(changed)}"
+        )
+    accuracy, memory = best.constraints.accuracy, best.constraints.memory
+    lines = [
+        "",
+        headline,
+        f"  throughput  {evidence.baseline.samples_per_second:g} -> "
+        f"{evidence.best.samples_per_second:g} samples/s",
+        f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
+        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
+        f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)",
+    ]
+    if accuracy.needs_full_run:
+        lines.append("  The batch size changed: check one full training before you rely on it.")
+    return [*lines, f"  written to  {event.path}"]
+
+
+def result(event: Answered | NothingFeasible) -> str:
+    """The end of a search as one JSON object for programs."""
+    if isinstance(event, NothingFeasible):
+        data: dict[str, Any] = {"answer": "none", "reasons": event.reasons}
+    else:
+        answer = "keep" if event.best.keeps_baseline else "faster"
+        data = {
+            "answer": answer,
+            "path": str(event.path),
+            "best": event.best.model_dump(mode="json"),
+        }
+    return json.dumps({"schema_version": SCHEMA_VERSION, **data})
+
+
+def _value(trial: FinishedTrial) -> float | None:
+    return trial.details.get("samples_per_second")
+
+
+def _ratio(trial: FinishedTrial, baseline: FinishedTrial) -> str:
+    value, reference = _value(trial), _value(baseline)
+    return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"

@@ -1,0 +1,115 @@
+"""How the next configuration is chosen: Optuna's samplers, kept from repeating themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.space import SearchSpace
+
+
+def default_sampler(seed: int) -> BaseSampler:
+    """Optuna's TPE: it learns from constraints and needs neither torch nor scipy."""
+    return TPESampler(seed=seed)
+
+
+def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
+    """The configuration that Optuna's parameters stand for, frozen knobs included."""
+    frozen = {name: values[0] for name, values in space.domains.items()}
+    return TrainingConfig.of({**frozen, **params})
+
+
+class NoRepeatSampler(BaseSampler):
+    """Another sampler whose repeats are replaced by the nearest configuration not yet seen.
+
+    Optuna never removes duplicates: towards the end of a study on a small space a third and more
+    of a sampler's proposals are repeats, each of which would cost a trial.
+    """
+
+    def __init__(
+        self,
+        base: BaseSampler,
+        space: SearchSpace,
+        is_known: Callable[[TrainingConfig], bool],
+        seed: int,
+    ) -> None:
+        self._base = base
+        self._space = space
+        self._is_known = is_known
+        self._random = Random(seed)  # noqa: S311 - a tie-breaker, not a secret
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every knob with a choice, so that a proposal is one whole configuration."""
+        return {name: CategoricalDistribution(v) for name, v in self._space.varied().items()}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The base sampler's proposal, or its nearest neighbour that is not known yet."""
+        joint = self._base.infer_relative_search_space(study, trial)
+        params = self._base.sample_relative(study, trial, joint)
+        for name in search_space.keys() - params.keys():
+            params[name] = self._base.sample_independent(study, trial, name, search_space[name])
+        fresh = self._nearest_unknown(config_of(params, self._space))
+        return params if fresh is None else {n: fresh.get(n, params[n]) for n in search_space}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The base sampler's own; only reached for parameters outside the space."""
+        return self._base.sample_independent(study, trial, param_name, param_distribution)
+
+    def reseed_rng(self) -> None:
+        """New random numbers, as Optuna asks for in parallel workers."""
+        self._base.reseed_rng()
+        self._random.seed()
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Passed on."""
+        self._base.before_trial(study, trial)
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Passed on."""
+        self._base.after_trial(study, trial, state, values)
+
+    def _nearest_unknown(self, config: TrainingConfig) -> dict[str, Value] | None:
+        """Breadth first over one-knob changes; None where the proposal itself is unknown."""
+        if not self._is_known(config):
+            return None
+        seen, ring = {config}, [config]
+        while ring:
+            ring = list(
+                dict.fromkeys(n for c in ring for n in self._space.neighbours(c) if n not in seen)
+            )
+            self._random.shuffle(ring)
+            unknown = next((c for c in ring if not self._is_known(c)), None)
+            if unknown is not None:
+                return {n: v for n, v in unknown.as_dict().items() if v in self._space.domains[n]}
+            seen.update(ring)
+        return None
+
+    def _next_ring(
+        self, ring: list[TrainingConfig], seen: set[TrainingConfig]
+    ) -> list[TrainingConfig]:
+        found = (n for c in ring for n in self._space.neighbours(c) if n not in seen)
+        return list(dict.fromkeys(found))

@@ -1,0 +1,138 @@
+"""Where a search takes place: machine, workload, baseline, search space and limits.
+
+Everything that holds still during a search, worked out once before the first trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Tolerance
+from autotune.errors import UsageError, WorkloadError
+from autotune.job import Inspect, Job, Task
+from autotune.knobs.base import Value
+from autotune.machine import Machine
+from autotune.objectives import OBJECTIVES, Objective
+from autotune.outcome import Inspected, as_failure, describe
+from autotune.runner import Runner
+from autotune.space import SearchSpace, find_space, narrow, read_space
+from autotune.workload_facts import WorkloadFacts
+
+_INSPECTION_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a person asked for."""
+
+    model_path: Path
+    study: str
+    storage: str
+    folder: Path
+    """Where trials, logs and the answer go."""
+    out: Path
+    space: str = "default"
+    trials: int = 40
+    time_budget_seconds: float | None = None
+    device: str = "auto"
+    objective: str = "throughput"
+    memory_headroom: float = 0.08
+    memory_limit_bytes: int | None = None
+    accuracy_tolerance: Tolerance = field(default_factory=lambda: Tolerance(0.01, relative=True))
+    min_accuracy: float | None = None
+    baseline: dict[str, Value] = field(default_factory=dict)
+    seed: int = 0
+    trial_timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The fixed facts of one search."""
+
+    options: SearchOptions
+    machine: Machine
+    facts: WorkloadFacts
+    baseline: TrainingConfig
+    space: SearchSpace
+    memory_limit_bytes: int
+
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+        return OBJECTIVES[self.options.objective]
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What must not change while a study goes on."""
+        return {
+            "model_sha256": sha256_of(self.options.model_path),
+            "space": {name: list(values) for name, values in self.space.domains.items()},
+            "baseline": self.baseline.as_dict(),
+            "objective": self.options.objective,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "machine": self.machine.fingerprint,
+        }
+
+    def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
+        """A job of this search."""
+        return Job(
+            task=task,
+            device=self.machine.device,
+            model_path=str(self.options.model_path.resolve()),
+            config=config.as_dict(),
+            seed=self.options.seed,
+            memory_limit_bytes=self.memory_limit_bytes,
+            deadline_seconds=deadline_seconds or self.options.trial_timeout_seconds,
+        )
+
+
+def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> Scene:
+    """Inspect machine and workload in a child, and narrow the search space to them.
+
+    Raises:
+        UsageError: flags or search space that cannot be used here.
+        WorkloadError: the workload cannot even be built.
+    """
+    file = read_space(find_space(options.space))
+    folder = folder or options.folder / "trials" / "inspect"
+    inspected = inspect(runner, options.device, folder, options.model_path)
+    facts = inspected.workload
+    assert facts is not None
+    if options.min_accuracy is not None and not facts.has_evaluate:
+        raise UsageError(
+            f"--min-accuracy {options.min_accuracy:g} needs a quality that {options.model_path} "
+            "measures itself: define evaluate(model, device)."
+        )
+    baseline = TrainingConfig.of({**facts.baseline, **options.baseline})
+    baseline = baseline.resolved(inspected.machine)
+    allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes)
+    return Scene(
+        options=options,
+        machine=inspected.machine,
+        facts=facts,
+        baseline=baseline,
+        space=narrow(file, inspected.machine, facts, baseline),
+        memory_limit_bytes=min(options.memory_limit_bytes or allowed, allowed),
+    )
+
+
+def inspect(runner: Runner, device: str, folder: Path, model_path: Path | None = None) -> Inspected:
+    """Ask a child what the machine allows and, with a path, what the workload is.
+
+    Raises:
+        WorkloadError: the child could not tell.
+    """
+    path = None if model_path is None else str(model_path.resolve())
+    job = Job(Inspect(), device, path, deadline_seconds=_INSPECTION_SECONDS)
+    outcome = runner.run(job, folder)
+    if isinstance(outcome, Inspected):
+        return outcome
+    raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file's bytes, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,62 @@
+"""The search: baseline, trials, confirmation, answer. A generator that yields what happens.
+
+It neither prints nor reads flags. Whoever drives it may stop at any event; what the study was told
+by then is there the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
+from autotune.conclusion import conclude, emit, known_answer
+from autotune.confirm import LOOKS
+from autotune.events import Event, NothingFeasible, PhaseStarted, Planned
+from autotune.runner import Runner
+from autotune.scene import Scene, SearchOptions, survey
+from autotune.session import Accuracy, Session
+from autotune.study import open_study, storage_errors
+from autotune.trials import run_trials
+
+
+def search(options: SearchOptions, runner: Runner) -> Iterator[Event]:
+    """Find the settings under which the workload trains fastest, and write them to `options.out`.
+
+    Raises:
+        UsageError: the options do not fit the machine or the workload.
+        WorkloadError: the workload fails with the user's own settings.
+        StorageError: the study cannot be read or written.
+        StudyMismatchError: a study of this name was made for something else.
+    """
+    scene = survey(options, runner)
+    with storage_errors(options.storage):
+        yield from _search(scene, runner)
+
+
+def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
+    options = scene.options
+    study = open_study(options.study, options.storage, scene.space, scene.objective)
+    study.check_identity(scene.identity)
+    study.reap()
+    session = Session(scene, runner, study)
+    yield Planned(scene, len(study.finished()))
+    known = known_answer(session)
+    if known is not None:
+        yield emit(session, known)
+        return
+    yield PhaseStarted("baseline", f"your settings in {RUNS} processes, then their accuracy")
+    runs = measure_baseline(session)
+    if isinstance(runs, str):
+        yield NothingFeasible({f"your settings: {runs}": 1})
+        return
+    prober = baseline_prober(session, runs)
+    accuracy = Accuracy(prober, prober.rule())
+    baseline = tell_baseline(session, runs, accuracy.rule)
+    yield session.trial_ended(baseline)
+    if not baseline.verdict.feasible:
+        yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
+        return
+    yield PhaseStarted("search", f"{options.trials} trials in total")
+    yield from run_trials(session, accuracy)
+    yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more")
+    yield from conclude(session, runs, accuracy)

@@ -1,0 +1,114 @@
+"""One run of a search: what its phases share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from autotune.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
+from autotune.confirm import LOOKS
+from autotune.constraints import AccuracyRule
+from autotune.events import TrialEnded
+from autotune.measurement import Measurement
+from autotune.outcome import Measured, TrialOutcome
+from autotune.runner import Runner
+from autotune.scene import Scene
+from autotune.study import FinishedTrial, TuningStudy, best_feasible
+
+
+@dataclass(frozen=True)
+class Session:
+    """Scene, runner and study of a search that is going on."""
+
+    scene: Scene
+    runner: Runner
+    study: TuningStudy
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since this run of the search began."""
+        return time.monotonic() - self.started
+
+    @property
+    def baseline(self) -> FinishedTrial:
+        """The study's first trial: the user's own settings."""
+        return self.study.finished()[0]
+
+    def folder(self, *names: str) -> Path:
+        """Where the files of one child go."""
+        return self.scene.options.folder.joinpath("trials", *names)
+
+    def budget_left(self) -> bool:
+        """Whether one more trial fits, with time left to confirm what was found."""
+        finished = len(self.study.finished())
+        if finished >= min(self.scene.options.trials, self.scene.space.size):
+            return False
+        return self.seconds_left() > 0
+
+    def seconds_left(self) -> float:
+        """Of the time budget, less what the conclusion will take; infinite without a budget."""
+        budget = self.scene.options.time_budget_seconds
+        if budget is None:
+            return float("inf")
+        return budget - self.elapsed_seconds - self.conclusion_seconds()
+
+    def conclusion_seconds(self) -> float:
+        """An estimate from the baseline: two processes a round, and the accuracy probes."""
+        if not self.study.finished():
+            return 0.0
+        one_process = float(self.baseline.details["process_seconds"])
+        return 2 * LOOKS[0] * one_process + len(SEEDS) * PROBE_SECONDS
+
+    def eta_seconds(self) -> float:
+        """An estimate of the time until the answer, from the trials so far."""
+        seconds = [trial.details["seconds"] for trial in self.study.finished()[1:]]
+        trials = min(self.scene.options.trials, self.scene.space.size) - len(seconds) - 1
+        a_trial = fmean(seconds) if seconds else self.baseline.details["process_seconds"]
+        left = min(max(0, trials) * a_trial, max(0.0, self.seconds_left()))
+        return left + self.conclusion_seconds()
+
+    def trial_ended(self, trial: FinishedTrial) -> TrialEnded:
+        """The event for a trial that was just told."""
+        best = best_feasible(self.study.finished()) or self.baseline
+        return TrialEnded(trial, self.baseline, best, self.elapsed_seconds, self.eta_seconds())
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How this search judges accuracy: the rule and who runs the probes."""
+
+    prober: AccuracyProber
+    rule: AccuracyRule
+
+
+def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
+    """What a trial's attributes say besides its verdict; JSON values only."""
+    details: dict[str, Any] = {"outcome": outcome.kind, "seconds": round(seconds, 3)}
+    if isinstance(outcome, Measured):
+        run = outcome.measurement
+        details |= {
+            "samples_per_second": run.samples_per_second,
+            "samples_per_second_ci95": list(run.samples_per_second_interval),
+            "peak_memory_bytes": run.peak_memory_bytes,
+            "compile_seconds": run.compile_seconds,
+            "one_time_seconds": run.one_time_seconds,
+            "process_seconds": process_seconds(run),
+            "wait_share": run.wait_share,
+            "measurement": asdict(run),
+        }
+    return details
+
+
+def process_seconds(run: Measurement) -> float:
+    """Seconds from the start of the process to the end of its last block."""
+    return (
+        run.start_seconds
+        + run.build_seconds
+        + sum(run.warmup_step_seconds)
+        + sum(block.seconds for block in run.blocks)
+        + sum(run.boundary_seconds)
+    )

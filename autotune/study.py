@@ -1,0 +1,242 @@
+"""The Optuna study: everything that touches Optuna is in this file.
+
+Each trial carries its configuration whole, what became of it, and every constraint. A configuration
+that cannot run is told as a finished trial with violated constraints, because samplers learn
+nothing from trials that are told as failed; FAIL is kept for faults of the infrastructure.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.errors import StorageError, StudyMismatchError
+from autotune.knobs.base import Value
+from autotune.objectives import Objective
+from autotune.samplers import NoRepeatSampler, config_of
+from autotune.space import SearchSpace
+
+# An infeasible trial's stored value stays this far below the best feasible one, because the
+# dashboard picks its best trial by value alone.
+_BELOW_BEST = 0.97
+# Optuna's samplers and the dashboard's release 0.21 both read this attribute; the dashboard does
+# not read what `Trial.set_constraint` writes.
+_CONSTRAINTS_ATTRIBUTE = "constraints"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One trial as the study holds it."""
+
+    number: int
+    config: TrainingConfig
+    verdict: Verdict
+    details: Mapping[str, Any]
+    """What `tell` was given besides: outcome, interval, memory, seconds ..."""
+
+
+class TuningStudy:
+    """An Optuna study that asks for configurations and is told verdicts."""
+
+    def __init__(self, study: optuna.Study, space: SearchSpace, objective: Objective) -> None:
+        self._study = study
+        self._space = space
+        self._objective = objective
+        self._running: dict[int, tuple[optuna.Trial, TrainingConfig]] = {}
+        self._distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(values) for name, values in space.varied().items()
+        }
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        # This process is the only writer, so what it read and told is all there is.
+        self._finished = [_read(trial) for trial in complete]
+
+    def use_sampler(self, sampler: BaseSampler, seed: int) -> None:
+        """Propose with `sampler`, but never a configuration that was already measured."""
+        self._study.sampler = NoRepeatSampler(sampler, self._space, self._is_known, seed)
+
+    def enqueue(self, config: TrainingConfig) -> None:
+        """Make `config` the next trial."""
+        self._study.enqueue_trial(self._params(config))
+
+    def ask(self) -> tuple[int, TrainingConfig]:
+        """The number of a new trial and the configuration to measure for it."""
+        trial = self._study.ask(self._distributions)
+        config = config_of(trial.params, self._space)
+        trial.set_user_attr("config", config.as_dict())
+        self._running[trial.number] = (trial, config)
+        return trial.number, config
+
+    def tell(self, number: int, verdict: Verdict, details: Mapping[str, Any]) -> FinishedTrial:
+        """Finish a trial: its margins as constraints, its details as attributes."""
+        trial, config = self._running.pop(number)
+        for name, detail in {**details, "value": verdict.value, "reason": verdict.reason}.items():
+            trial.set_user_attr(name, detail)
+        # set_constraint would be the public way, see _CONSTRAINTS_ATTRIBUTE.
+        self._study._storage.set_trial_system_attr(
+            trial._trial_id, _CONSTRAINTS_ATTRIBUTE, [verdict.margins[name] for name in CONSTRAINTS]
+        )
+        self._study.tell(trial, self._stored_value(verdict))
+        self._finished.append(FinishedTrial(number, config, verdict, details))
+        return self._finished[-1]
+
+    def lose(self, number: int, reason: str) -> None:
+        """Give a trial up because of the infrastructure; its configuration may come again."""
+        trial, _ = self._running.pop(number)
+        trial.set_user_attr("reason", reason)
+        self._study.tell(trial, state=TrialState.FAIL)
+
+    def finished(self) -> list[FinishedTrial]:
+        """Every trial that was told a verdict, in order."""
+        return list(self._finished)
+
+    def reap(self) -> int:
+        """Fail the trials that an earlier, dead process left running; how many there were."""
+        stale = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        for trial in stale:
+            self._study.tell(trial.number, state=TrialState.FAIL)
+        return len(stale)
+
+    def note(self, name: str, fact: Any) -> None:
+        """Keep a fact about the whole study, as JSON."""
+        self._study.set_user_attr(name, fact)
+
+    def noted(self, name: str, default: Any = None) -> Any:
+        """A fact that was noted before."""
+        return self._study.user_attrs.get(name, default)
+
+    def check_identity(self, identity: Mapping[str, Any]) -> None:
+        """Note what this study is of, or compare with what was noted.
+
+        Raises:
+            StudyMismatchError: it was made for something else; every difference is named.
+        """
+        known = self.noted("identity")
+        if known is None:
+            self.note("identity", dict(identity))
+            return
+        changed = [
+            f"  {name}: {_short(known.get(name))} in the study, {_short(value)} now"
+            for name, value in identity.items()
+            if known.get(name) != json.loads(json.dumps(value))
+        ]
+        if changed:
+            raise StudyMismatchError(
+                f"study {self._study.study_name!r} was made for something else:\n"
+                + "\n".join(changed)
+                + "\nGive this search a name of its own with --study NAME."
+            )
+
+    def _is_known(self, config: TrainingConfig) -> bool:
+        """Measured already, running, or larger than what ran out of memory."""
+        if any(config == running for _, running in self._running.values()):
+            return True
+        return any(config == t.config or _dominates(t, config) for t in self._finished)
+
+    def _params(self, config: TrainingConfig) -> dict[str, Value]:
+        # An idle knob has a value outside its domain; any value stands for it.
+        return {
+            name: config[name] if config[name] in values else values[0]
+            for name, values in self._space.varied().items()
+        }
+
+    def _stored_value(self, verdict: Verdict) -> float:
+        finished = [t.verdict for t in self._finished]
+        best = [v.value for v in finished if v.feasible and v.value is not None]
+        if verdict.feasible and verdict.value is not None:
+            return verdict.value
+        worst = min((v.value for v in finished if v.value is not None), default=0.0)
+        if verdict.value is None:
+            return worst
+        return min(verdict.value, _BELOW_BEST * max(best, default=verdict.value))
+
+
+@contextmanager
+def storage_errors(storage: str) -> Iterator[None]:
+    """Turns what databases raise into a message with what to do."""
+    try:
+        yield
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        _refuse(storage, error)
+
+
+def open_study(name: str, storage: str, space: SearchSpace, objective: Objective) -> TuningStudy:
+    """Create the study, or continue it where it exists.
+
+    Raises:
+        StorageError: the storage cannot be reached, is locked, full or not a database.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with storage_errors(storage):
+        study = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            direction=objective.direction,
+            load_if_exists=True,
+        )
+        if study.direction != StudyDirection[objective.direction.upper()]:
+            raise StudyMismatchError(f"study {name!r} has another direction than {objective.name}.")
+        if "constraint_names" not in study.user_attrs:
+            _set_metric_name(study, objective.unit)
+            study.set_user_attr("constraint_names", list(CONSTRAINTS))
+    return TuningStudy(study, space, objective)
+
+
+def masked(storage: str) -> str:
+    """A storage URL without its password."""
+    from sqlalchemy.engine import make_url
+
+    return make_url(storage).render_as_string(hide_password=True)
+
+
+def _read(trial: FrozenTrial) -> FinishedTrial:
+    attributes = trial.user_attrs
+    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=True))
+    verdict = Verdict(attributes["value"], margins, attributes["reason"])
+    return FinishedTrial(trial.number, TrainingConfig.of(attributes["config"]), verdict, attributes)
+
+
+def _dominates(trial: FinishedTrial, config: TrainingConfig) -> bool:
+    """Whether `trial` ran out of memory with a smaller batch and otherwise the same settings."""
+    if trial.verdict.margins["memory"] <= 0:
+        return False
+    batch = config["batch_size"]
+    same = trial.config.replace(batch_size=batch) == config
+    return same and int(batch or 0) >= int(trial.config["batch_size"] or 0)
+
+
+def _set_metric_name(study: optuna.Study, unit: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([unit])
+
+
+def _refuse(storage: str, error: Exception) -> NoReturn:
+    cause = str(error.__cause__ or error).splitlines()[0]
+    raise StorageError(
+        f"the storage {masked(storage)} cannot be used: {cause}. "
+        "Check that it exists, is writable and is not held by another process."
+    ) from error
+
+
+def _short(fact: Any) -> str:
+    text = json.dumps(fact)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004
+
+
+def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:
+    """The feasible trial with the highest value."""
+    feasible = [t for t in trials if t.verdict.feasible and t.verdict.value is not None]
+    return max(feasible, key=lambda t: t.verdict.value or 0.0, default=None)

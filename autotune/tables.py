@@ -1,0 +1,95 @@
+"""The reading commands: what can be tuned here, which spaces ship, what this machine is."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Integers, Knob, OneOf, spelled
+from autotune.machine import Machine
+from autotune.space import read_space, shipped_spaces
+from autotune.text import size
+from autotune.workload_facts import WorkloadFacts
+
+
+def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
+    """Each knob with its values here, or the reason why it has no choice."""
+    table = _table("knob", "default", "values on this machine", "what it is")
+    for knob in ALL_KNOBS:
+        values = _domain(knob, machine, facts)
+        table.add_row(knob.name, spelled(knob.default), Text(values), Text(knob.summary))
+    _print(table)
+
+
+def show_spaces() -> None:
+    """The search spaces that come with autotune."""
+    table = _table("space", "knobs", "about")
+    for name, path in shipped_spaces().items():
+        space = read_space(path)
+        table.add_row(name, Text(", ".join(space.offers)), Text(space.about))
+    _print(table)
+
+
+def show_machine(machine: Machine) -> None:
+    """What this machine is and allows."""
+    host = machine.host
+    quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
+    limit = "none" if host.memory_limit_bytes is None else size(host.memory_limit_bytes)
+    native = ", ".join(machine.native_dtypes) or "none: autocast would be emulated and slow"
+    facts = {
+        "device": f"{machine.device} ({machine.device_name})",
+        "device memory": size(machine.memory_bytes),
+        "CPU": host.cpu_name,
+        "cores": f"{host.cpu_count} in the machine, {host.affinity_count} by affinity",
+        "CPU quota (cgroup)": quota,
+        "cores to use": str(host.usable_cores),
+        "memory": size(host.memory_bytes),
+        "memory limit (cgroup)": limit,
+        "shared memory": "no /dev/shm" if not host.shm_bytes else size(host.shm_bytes),
+        "C++ compiler": host.compiler or "none",
+        "torch.compile": machine.compile_obstacle or "works",
+        "native AMP dtypes": native,
+        "float32_matmul_precision": ", ".join(machine.matmul_precisions),
+        "CUDA graphs": "yes" if machine.cuda_graphs else "no",
+        "threads by default": str(machine.default_num_threads),
+        "Python, torch": f"{machine.python}, {machine.torch}",
+        "fingerprint": machine.fingerprint,
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, fact in facts.items():
+        table.add_row(name, Text(fact))
+    _print(table)
+
+
+def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
+    irrelevant = knob.irrelevance(facts) if facts else None
+    if irrelevant:
+        return f"frozen: {irrelevant}"
+    match knob.values:
+        case Integers():
+            text = ", ".join(map(spelled, knob.suggestions(machine)))
+        case OneOf(options):
+            allowed = knob.suggestions(machine)
+            refused = [option for option in options if option not in allowed]
+            if refused and len(allowed) <= 1:
+                return f"frozen: {knob.obstacle(refused[0], machine)}"
+            text = ", ".join(map(spelled, allowed))
+            text += "".join(f"\nnot {spelled(v)}: {knob.obstacle(v, machine)}" for v in refused)
+    return f"{text}  (with {knob.needs})" if knob.needs else text
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Table) -> None:
+    # A pipe has no width of its own; what is piped should not be broken to fit one.
+    width = None if sys.stdout.isatty() else 200
+    Console(file=sys.stdout, width=width, highlight=False).print(table)

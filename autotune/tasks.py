@@ -1,0 +1,184 @@
+"""What a child can be asked to do, one function per task."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from autotune import inspection, memory, quality
+from autotune.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.config import TrainingConfig
+from autotune.job import Job, MeasurePlan
+from autotune.knobs.base import spelled
+from autotune.measurement import Measurement
+from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimits, TrialOutcome
+from autotune.timing import Batches, Timer, steady_step_seconds
+from autotune.trial_folder import TrialFolder
+from autotune.workload import Workload, load_workload
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a task that trains works with."""
+
+    job: Job
+    folder: TrialFolder
+    workload: Workload
+    config: TrainingConfig
+    start_seconds: float
+    """From process start until the workload was imported."""
+
+    def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
+        """A training loop under the job's configuration."""
+        return apply(self.config, self.workload, self.job.device, seed, dataset)
+
+
+def prepare(job: Job, folder: TrialFolder, process_start: float) -> Bench:
+    """Import the workload and put the process settings in force, before any operation runs."""
+    assert job.model_path is not None
+    assert job.config is not None
+    config = TrainingConfig.of(job.config)
+    apply_to_process(config)
+    memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
+    workload = load_workload(Path(job.model_path))
+    return Bench(job, folder, workload, config, time.monotonic() - process_start)
+
+
+def inspect(job: Job) -> TrialOutcome:
+    """What the machine allows and, where the job names one, what the workload is."""
+    device = inspection.resolve_device(job.device)
+    facts = None
+    if job.model_path is not None:
+        facts = inspection.describe_workload(load_workload(Path(job.model_path)))
+    return Inspected(inspection.describe_machine(device), facts)
+
+
+def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+    """Train for a short while and time it."""
+    bench.folder.enter_phase("build")
+    build_start = time.perf_counter()
+    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    build_seconds = time.perf_counter() - build_start
+    bench.folder.enter_phase("warm-up")
+    setup.model.train()
+    step = _WatchedStep(setup)
+    timer = _timer(setup, step, setup.loader)
+    with _compile_clock(bench.config) as compile_seconds:
+        warmup = timer.warm_up(plan, _queued_batches(setup))
+    step.check_finite()
+    for knob, got in setup.not_applied():
+        return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
+    bench.folder.enter_phase("measure")
+    batch_size = setup.loader.batch_size or 1
+    blocks = timer.time_blocks(plan, steady_step_seconds(warmup), batch_size)
+    step.check_finite()
+    return Measured(
+        Measurement(
+            blocks=blocks,
+            boundary_seconds=tuple(timer.batches.boundary_seconds),
+            epoch_samples=_epoch_samples(setup, timer.batches),
+            warmup_step_seconds=warmup,
+            compile_seconds=compile_seconds(),
+            start_seconds=bench.start_seconds,
+            build_seconds=build_seconds,
+            peak_memory_bytes=memory.peak_memory_bytes(setup.device),
+            allocator_retries=memory.allocator_retries(setup.device),
+        )
+    )
+
+
+def probe(bench: Bench, samples: int, seeds: tuple[int, ...]) -> TrialOutcome:
+    """Train on a fixed number of samples once per seed, and evaluate each time."""
+    start = time.perf_counter()
+    bench.folder.enter_phase("build")
+    exam = quality.prepare_exam(bench.workload)
+    bench.folder.enter_phase("probe")
+    qualities = []
+    for seed in seeds:
+        setup = bench.setup(exam.training, seed)
+        qualities.append(quality.probe(setup, exam, samples))
+    return Probed(tuple(qualities), time.perf_counter() - start)
+
+
+def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+    """Samples per second of the loader without training, and of training on one resident batch."""
+    bench.folder.enter_phase("limits")
+    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    setup.model.train()
+    batch = setup.transfer(next(iter(setup.loader)))
+    compute = _rate(_timer(setup, setup.step, itertools.repeat(batch)), plan, 0, setup)
+    queued = _queued_batches(setup)
+    loader = _rate(_timer(setup, lambda _: None, setup.loader), plan, queued, setup)
+    return SpeedLimits(loader=loader, compute=compute)
+
+
+def _rate(timer: Timer, plan: MeasurePlan, queued: int, setup: TrainingSetup) -> float:
+    warmup = timer.warm_up(plan, queued)
+    batch_size = setup.loader.batch_size or 1
+    blocks = timer.time_blocks(plan, steady_step_seconds(warmup), batch_size)
+    rates = sorted(block.samples / block.seconds for block in blocks)
+    return rates[len(rates) // 2]
+
+
+def _timer(setup: TrainingSetup, step: Callable[[Any], object], source: Any) -> Timer:
+    synchronize = (
+        (lambda: None)
+        if setup.device.type == "cpu"
+        else (lambda: torch.accelerator.synchronize(setup.device))
+    )
+    batches = Batches(source, time.perf_counter, synchronize)
+    return Timer(step, batches, time.perf_counter, synchronize)
+
+
+@dataclass
+class _WatchedStep:
+    """A training step that remembers its loss, so that it can be checked without waiting for it."""
+
+    setup: TrainingSetup
+    loss: Tensor | None = field(default=None, init=False)
+
+    def __call__(self, batch: Any) -> None:
+        self.loss = self.setup.step(batch)
+
+    def check_finite(self) -> None:
+        """Raise if the last loss is NaN or infinite; a parameter that is NaN once stays so."""
+        value = math.nan if self.loss is None else float(self.loss.detach())
+        if not math.isfinite(value):
+            raise quality.NonFiniteLossError(f"the loss became {value}")
+
+
+def _queued_batches(setup: TrainingSetup) -> int:
+    """Batches that the loader may hold ready, which a slow first step lets pile up."""
+    workers = setup.loader.num_workers
+    return workers * (setup.loader.prefetch_factor or 0) + workers
+
+
+def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
+    batch_size = setup.loader.batch_size or 1
+    if batches.epoch_batches is not None:
+        return batches.epoch_batches * batch_size
+    return len(setup.loader) * batch_size if hasattr(setup.loader.dataset, "__len__") else None
+
+
+@contextmanager
+def _compile_clock(config: TrainingConfig) -> Iterator[Callable[[], float]]:
+    """Counts the seconds that torch.compile says it spends, from start to end of each compile."""
+    spent: list[float] = []
+    if config["compile_mode"] is None:
+        yield lambda: 0.0
+        return
+    from torch._dynamo import callback
+
+    callback.on_compile_start(lambda _: spent.append(-time.perf_counter()))
+    callback.on_compile_end(lambda _: spent.append(time.perf_counter()))
+    yield lambda: max(0.0, sum(spent))

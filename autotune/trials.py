@@ -1,0 +1,93 @@
+"""The study loop: ask for a configuration, measure it, judge it, tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict, judge
+from autotune.errors import AutotuneError
+from autotune.events import TrialEnded
+from autotune.job import Measure, MeasurePlan
+from autotune.outcome import Lost, Measured, TrialOutcome
+from autotune.samplers import default_sampler
+from autotune.session import Accuracy, Session, details_of
+from autotune.study import FinishedTrial, best_feasible
+
+_MOST_LOST_IN_A_ROW = 3
+# A trial may take this many times the baseline's seconds, and this long more where it compiles.
+_SLOWER_THAN_BASELINE = 6
+_LEAST_DEADLINE_SECONDS = 60.0
+_COMPILE_ALLOWANCE_SECONDS = 300.0
+# Samplers do not store their random state; the same seed would repeat a study's first proposals.
+_SEED_STRIDE = 1_000_003
+
+
+def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
+    """Trials until the budget is spent or the space exhausted.
+
+    Raises:
+        AutotuneError: several children in a row were lost to faults of the infrastructure.
+    """
+    seed = session.scene.options.seed + _SEED_STRIDE * len(session.study.finished())
+    session.study.use_sampler(default_sampler(seed), seed)
+    lost: list[str] = []
+    while session.budget_left():
+        trial = _run_trial(session, accuracy)
+        if isinstance(trial, FinishedTrial):
+            lost.clear()
+            yield session.trial_ended(trial)
+            continue
+        lost.append(trial)
+        if len(lost) >= _MOST_LOST_IN_A_ROW:
+            raise AutotuneError(f"{len(lost)} trials in a row were lost. The last one: {trial}")
+
+
+def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
+    """Measure one configuration and tell the study; a text says how it was lost instead."""
+    number, config = session.study.ask()
+    start = time.monotonic()
+    try:
+        job = session.scene.job(Measure(MeasurePlan()), config, _deadline(session, config))
+        outcome = session.runner.run(job, session.folder(f"{number:04d}"))
+        if isinstance(outcome, Lost):
+            session.study.lose(number, outcome.detail)
+            return outcome.detail
+        verdict, quality = _judge(session, accuracy, config, outcome)
+    except BaseException:
+        session.study.lose(number, "interrupted")
+        raise
+    details = {**details_of(outcome, time.monotonic() - start), "quality": quality}
+    return session.study.tell(number, verdict, details)
+
+
+def _judge(
+    session: Session, accuracy: Accuracy, config: TrainingConfig, outcome: TrialOutcome
+) -> tuple[Verdict, float | None]:
+    """The verdict, and the quality where the configuration was fast enough to be probed."""
+    objective, limit = session.scene.objective, session.scene.memory_limit_bytes
+    verdict = judge(outcome, objective, limit)
+    if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(session, outcome)):
+        return verdict, None
+    qualities = accuracy.prober.qualities(config, seeds=1)
+    if isinstance(qualities, tuple):
+        return judge(outcome, objective, limit, accuracy.rule.margin(qualities)), qualities[0]
+    failed = judge(qualities, objective, limit)
+    return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+
+
+def _could_win(session: Session, outcome: Measured) -> bool:
+    """Whether the optimistic end of the interval reaches the best feasible value so far."""
+    best = best_feasible(session.study.finished())
+    if best is None or best.verdict.value is None:
+        return True
+    return outcome.measurement.samples_per_second_interval[1] >= best.verdict.value
+
+
+def _deadline(session: Session, config: TrainingConfig) -> float:
+    baseline_seconds = session.baseline.details["process_seconds"]
+    seconds = max(_LEAST_DEADLINE_SECONDS, _SLOWER_THAN_BASELINE * baseline_seconds)
+    if config["compile_mode"] is not None:
+        seconds += _COMPILE_ALLOWANCE_SECONDS
+    return float(min(seconds, session.scene.options.trial_timeout_seconds))

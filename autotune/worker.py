@@ -1,0 +1,64 @@
+"""The child process: `python -m autotune.worker FOLDER LIFELINE_DESCRIPTOR START`.
+
+Reads `job.json`, does its one task, writes `outcome.json` beside it and leaves at once. Whatever
+the user's code prints goes to the log files; nothing of the result passes through stdout. START is
+the parent's monotonic clock when it launched this process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import assert_never
+
+from autotune.job import FindLimits, Inspect, Job, Measure, Probe, job_from_json
+from autotune.lifeline import hold_lifeline
+from autotune.outcome import TrialOutcome, outcome_to_json
+from autotune.trial_folder import TrialFolder, write_atomically
+
+# The stacks of all threads are printed this share of the deadline before the runner kills.
+_STACKS_AT = 0.95
+
+
+def main() -> None:
+    """Run one job, then exit without teardown: workers must not keep a result waiting."""
+    folder = TrialFolder(Path(sys.argv[1]))
+    hold_lifeline(int(sys.argv[2]))
+    faulthandler.enable()
+    job = job_from_json(folder.job.read_bytes())
+    faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
+    outcome = run(job, folder, process_start=float(sys.argv[3]))
+    write_atomically(folder.outcome, outcome_to_json(outcome))
+    os._exit(0)
+
+
+def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
+    """The outcome of `job`; whatever the user's code raises becomes one."""
+    folder.enter_phase("import")
+    from autotune import failures, memory, tasks
+
+    try:
+        if isinstance(job.task, Inspect):
+            return tasks.inspect(job)
+        bench = tasks.prepare(job, folder, process_start)
+        match job.task:
+            case Measure(plan):
+                return tasks.measure(bench, plan)
+            case Probe(samples, seeds):
+                return tasks.probe(bench, samples, seeds)
+            case FindLimits(plan):
+                return tasks.find_limits(bench, plan)
+            case _:
+                assert_never(job.task)
+    # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
+    except BaseException as error:
+        traceback.print_exception(error)
+        peak = memory.peak_so_far(job.device)
+        return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
+
+
+if __name__ == "__main__":
+    main()

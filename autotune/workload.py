@@ -1,0 +1,148 @@
+"""The user's model.py: loaded, checked against the contract, and never trusted to behave.
+
+Runs in the child only. Everything that is missing or misspelt is named at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.utils.data import Dataset
+
+from autotune.config import setting_faults
+from autotune.errors import WorkloadError
+from autotune.suggest import did_you_mean
+
+# name -> what it is called with, and whether a workload can do without it
+_CONTRACT: Mapping[str, tuple[str, bool]] = {
+    "build_model": ("()", True),
+    "build_dataset": ("()", True),
+    "compute_loss": ("(model, batch)", True),
+    "build_optimizer": ("(parameters, **options)", False),
+    "evaluate": ("(model, device)", False),
+    "collate_fn": ("(samples)", False),
+}
+_BASELINE = "BASELINE"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The functions of one model.py."""
+
+    path: Path
+    build_model: Callable[[], nn.Module]
+    build_dataset: Callable[[], Dataset[Any]]
+    compute_loss: Callable[[nn.Module, Any], Tensor]
+    build_optimizer: Callable[..., Optimizer]
+    evaluate: Callable[[nn.Module, Any], float] | None
+    collate_fn: Callable[[list[Any]], Any] | None
+    baseline: Mapping[str, Any]
+
+    @property
+    def optimizer_options(self) -> bool:
+        """Whether build_optimizer takes options such as `fused=True`."""
+        parameters = inspect.signature(self.build_optimizer).parameters.values()
+        return any(p.kind is p.VAR_KEYWORD or p.name == "fused" for p in parameters)
+
+
+def default_optimizer(parameters: Iterator[nn.Parameter], **options: Any) -> Optimizer:
+    """AdamW at a rate that suits most models, where the workload brings no optimizer."""
+    return AdamW(parameters, lr=1e-3, **options)
+
+
+def load_workload(path: Path) -> Workload:
+    """Import a model.py and check it against the contract.
+
+    Side effects: runs the file; puts its folder in front of `sys.path` and the module into
+    `sys.modules`, so that its imports work and DataLoader workers find its classes by name.
+
+    Raises:
+        WorkloadError: names are missing, misspelt or of the wrong kind; all are listed.
+        Exception: whatever the file itself raises.
+    """
+    module = _import(path)
+    faults = [*_missing(module), *_misspelt(module), *_wrong(module), *_baseline_faults(module)]
+    if faults:
+        raise WorkloadError("\n".join(f"{path}: {fault}" for fault in faults))
+    found = {name: getattr(module, name, None) for name in _CONTRACT}
+    if found["build_optimizer"] is None:
+        found["build_optimizer"] = default_optimizer
+    return Workload(path=path, baseline=getattr(module, _BASELINE, {}), **found)  # type: ignore[arg-type]
+
+
+def _import(path: Path) -> ModuleType:
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, f"{path} is not a Python file"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _missing(module: ModuleType) -> list[str]:
+    return [
+        f"{name}{call} is missing.{did_you_mean(name, _own_names(module))}"
+        for name, (call, needed) in _CONTRACT.items()
+        if needed and not hasattr(module, name)
+    ]
+
+
+def _misspelt(module: ModuleType) -> list[str]:
+    """Names that are nearly an optional part of the contract, which would be silently unused."""
+    optional = [name for name, (_, needed) in _CONTRACT.items() if not needed] + [_BASELINE]
+    absent = [name for name in optional if not hasattr(module, name)]
+    hints = ((name, did_you_mean(name, absent)) for name in _own_names(module))
+    return [f"{name} is not part of the contract.{hint}" for name, hint in hints if hint]
+
+
+def _wrong(module: ModuleType) -> list[str]:
+    faults = []
+    for name, (call, _) in _CONTRACT.items():
+        function = getattr(module, name, None)
+        if function is None:
+            continue
+        if not callable(function):
+            faults.append(f"{name} must be a function {name}{call}, not {type(function).__name__}.")
+        elif not _accepts(function, call):
+            faults.append(f"{name}{inspect.signature(function)} cannot be called as {name}{call}.")
+    return faults
+
+
+def _accepts(function: Callable[..., Any], call: str) -> bool:
+    arguments = [word for word in call.strip("()").split(", ") if word and not word.startswith("*")]
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
+
+
+def _baseline_faults(module: ModuleType) -> list[str]:
+    baseline = getattr(module, _BASELINE, {})
+    if not isinstance(baseline, dict):
+        return [f"{_BASELINE} must be a dict of settings, not {type(baseline).__name__}."]
+    return [f"{_BASELINE}: {fault}" for fault in setting_faults(baseline).values()]
+
+
+def _own_names(module: ModuleType) -> list[str]:
+    """Functions defined in the file itself and its constants, less what the contract knows."""
+    own = (
+        name
+        for name, value in vars(module).items()
+        if (inspect.isfunction(value) and value.__module__ == module.__name__)
+        or (name.isupper() and not name.startswith("_"))
+    )
+    return [name for name in own if name not in _CONTRACT and name != _BASELINE]

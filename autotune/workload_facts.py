@@ -1,0 +1,21 @@
+"""What is known of a workload without training it: decides which knobs can matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """Read off the user's model.py by a child that built it once."""
+
+    dataset_samples: int | None
+    """len(dataset); None for an iterable dataset without a length."""
+    image_batches: bool
+    """Batches hold 4-D tensors and the model has 4-D weights: channels_last means something."""
+    optimizer_options: bool
+    """build_optimizer is absent or takes options such as fused=True."""
+    has_evaluate: bool
+    baseline: dict[str, bool | int | str | None]
+    """The workload's BASELINE as written."""
+    model_parameters: int
