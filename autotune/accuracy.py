@@ -19,7 +19,7 @@ from autotune.scene import Scene
 from autotune.study import TuningStudy
 
 SEEDS = (0, 1, 2)
-PROBE_SECONDS = 5.0
+PROBE_SECONDS = 4.0
 _FEWEST_BASELINE_STEPS = 30
 _NOTE = "qualities"
 

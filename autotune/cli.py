@@ -116,6 +116,24 @@ def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
 
 
 @cli.command()
+@click.argument("best", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["env", "json", "python"]), required=True)
+@click.option("--strict", is_flag=True, help="Fail where the format cannot carry every setting.")
+def export(best: Path, form: str, strict: bool) -> None:
+    """Print the settings of BEST in a form that other tools read."""
+    from autotune.best import read_best
+    from autotune.export import export as exported_as
+
+    exported = exported_as(read_best(best), form)
+    if exported.dropped:
+        message = f"--format {form} cannot carry {', '.join(exported.dropped)}"
+        if strict:
+            raise UsageError(f"{message}. Choose another --format, or go without --strict.")
+        click.echo(f"autotune: {message}", err=True)
+    click.echo(exported.text, nl=False)
+
+
+@cli.command()
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
 def knobs(model: Path | None, device: str) -> None:

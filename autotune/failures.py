@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from autotune.apply import DatasetTooSmallError
-from autotune.errors import WorkloadError
+from autotune.errors import UsageError, WorkloadError
 from autotune.outcome import Failure, NonFinite, OutOfMemory, Rejected, UserError
 from autotune.quality import NonFiniteLossError
 from autotune.timing import EmptyEpochError
@@ -51,7 +51,7 @@ def classify(error: BaseException, model_path: Path | None, peak_bytes: int | No
     match error:
         case NonFiniteLossError():
             return NonFinite(text)
-        case DatasetTooSmallError() | EmptyEpochError():
+        case DatasetTooSmallError() | EmptyEpochError() | UsageError():
             return Rejected(text)
         case WorkloadError():
             return UserError(text, where="")

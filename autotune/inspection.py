@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.apply import build_dataset, build_model
-from autotune.errors import WorkloadError
+from autotune.errors import UsageError, WorkloadError
 from autotune.machine import Host, Machine, probe_host
 from autotune.workload import Workload
 from autotune.workload_facts import WorkloadFacts
@@ -27,7 +27,7 @@ def resolve_device(device: str) -> str:
     """The device that "auto" means here; others are checked.
 
     Raises:
-        WorkloadError: the device is not there.
+        UsageError: the device is not there.
     """
     if device == "auto":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -35,7 +35,7 @@ def resolve_device(device: str) -> str:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise WorkloadError(f"--device {device}: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
     return device
 
 

@@ -23,7 +23,7 @@ class MeasurePlan:
     """Numbers of blocks at which to look whether the interval is narrow enough."""
     precision: float = 0.02
     """Half-width of the interval, relative to the median, at which timing ends."""
-    max_seconds: float = 8.0
+    max_seconds: float = 5.0
     """Timing ends at the first look after this many seconds, however wide the interval is."""
 
 

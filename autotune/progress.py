@@ -84,10 +84,10 @@ class PlainProgress:
             f"{size(memory):>9}" if memory else f"{'-':>9}",
             differs,
         ]
-        verdict = "" if trial.verdict.feasible else f"   infeasible: {trial.verdict.reason}"
+        verdict = "ok" if trial.verdict.feasible else f"infeasible: {trial.verdict.reason}"
         eta = "" if event.eta_seconds is None else f", about {span(event.eta_seconds)} left"
         return [
-            "  ".join(columns) + verdict,
+            "  ".join([*columns, verdict]),
             f"      best so far: trial {best.number}, {_ratio(best, event.baseline).strip()}"
             f"   {span(event.elapsed_seconds)} gone{eta}",
         ]

@@ -16,7 +16,7 @@ from autotune.job import Inspect, Job, Task
 from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.objectives import OBJECTIVES, Objective
-from autotune.outcome import Inspected, as_failure, describe
+from autotune.outcome import Inspected, Rejected, as_failure, describe
 from autotune.runner import Runner
 from autotune.space import SearchSpace, find_space, narrow, read_space
 from autotune.workload_facts import WorkloadFacts
@@ -123,13 +123,16 @@ def inspect(runner: Runner, device: str, folder: Path, model_path: Path | None =
     """Ask a child what the machine allows and, with a path, what the workload is.
 
     Raises:
-        WorkloadError: the child could not tell.
+        UsageError: there is no such device.
+        WorkloadError: the workload cannot be imported or built.
     """
     path = None if model_path is None else str(model_path.resolve())
     job = Job(Inspect(), device, path, deadline_seconds=_INSPECTION_SECONDS)
     outcome = runner.run(job, folder)
     if isinstance(outcome, Inspected):
         return outcome
+    if isinstance(outcome, Rejected):
+        raise UsageError(outcome.detail)
     raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
 
 

@@ -44,10 +44,9 @@ class Session:
 
     def budget_left(self) -> bool:
         """Whether one more trial fits, with time left to confirm what was found."""
-        finished = len(self.study.finished())
-        if finished >= min(self.scene.options.trials, self.scene.space.size):
+        if len(self.study.finished()) >= self.scene.options.trials or self.seconds_left() <= 0:
             return False
-        return self.seconds_left() > 0
+        return not self.study.exhausted()
 
     def seconds_left(self) -> float:
         """Of the time budget, less what the conclusion will take; infinite without a budget."""

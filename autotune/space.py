@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,12 @@ class SearchSpace:
     def varied(self) -> dict[str, tuple[Value, ...]]:
         """The knobs that have a choice."""
         return {name: values for name, values in self.domains.items() if len(values) > 1}
+
+    def configurations(self) -> Iterator[TrainingConfig]:
+        """Every different configuration, once."""
+        choices = itertools.product(*self.domains.values())
+        settings = (dict(zip(self.domains, values, strict=True)) for values in choices)
+        return iter(dict.fromkeys(map(TrainingConfig.of, settings)))
 
     def sample(self, random: Random) -> TrainingConfig:
         """A configuration drawn uniformly, knob by knob."""

@@ -37,6 +37,10 @@ _BELOW_BEST = 0.97
 _CONSTRAINTS_ATTRIBUTE = "constraints"
 
 
+# Up to this size a space is gone through whole, to see whether anything is left to measure.
+_MOST_ENUMERATED = 2000
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
     """One trial as the study holds it."""
@@ -101,6 +105,12 @@ class TuningStudy:
     def finished(self) -> list[FinishedTrial]:
         """Every trial that was told a verdict, in order."""
         return list(self._finished)
+
+    def exhausted(self) -> bool:
+        """Whether no configuration is left that is worth measuring."""
+        if self._space.size > _MOST_ENUMERATED:
+            return len(self._finished) >= self._space.size
+        return all(map(self._is_known, self._space.configurations()))
 
     def reap(self) -> int:
         """Fail the trials that an earlier, dead process left running; how many there were."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from statistics import fmean
 
+from autotune.accuracy import SEEDS
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
 from autotune.errors import AutotuneError
 from autotune.events import TrialEnded
 from autotune.job import Measure, MeasurePlan
-from autotune.outcome import Lost, Measured, TrialOutcome
+from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.samplers import default_sampler
 from autotune.session import Accuracy, Session, details_of
 from autotune.study import FinishedTrial, best_feasible
@@ -70,11 +72,20 @@ def _judge(
     verdict = judge(outcome, objective, limit)
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(session, outcome)):
         return verdict, None
-    qualities = accuracy.prober.qualities(config, seeds=1)
+    qualities = _qualities(accuracy, config)
     if isinstance(qualities, tuple):
-        return judge(outcome, objective, limit, accuracy.rule.margin(qualities)), qualities[0]
+        margin = accuracy.rule.margin(qualities)
+        return judge(outcome, objective, limit, margin), fmean(qualities)
     failed = judge(qualities, objective, limit)
     return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+
+
+def _qualities(accuracy: Accuracy, config: TrainingConfig) -> tuple[float, ...] | Failure:
+    """One seed is enough to go on with, but nothing is refused on a single seed's word."""
+    qualities = accuracy.prober.qualities(config, seeds=1)
+    if isinstance(qualities, tuple) and accuracy.rule.margin(qualities) > 0:
+        return accuracy.prober.qualities(config, len(SEEDS))
+    return qualities
 
 
 def _could_win(session: Session, outcome: Measured) -> bool:

@@ -81,11 +81,13 @@ def load_workload(path: Path) -> Workload:
 
 def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Workers started afresh import the module by its name, unless something else has that name.
+    name = path.stem if path.stem not in sys.modules else f"workload_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} is not a Python file"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -1,0 +1,63 @@
+"""The answer in forms that other tools read. Lossless or loud: what a form cannot carry is named.
+
+To add a form, write a function from configuration to text and name it in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.best import BestConfig
+from autotune.config import TrainingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A text, and the knobs whose settings it does not carry."""
+
+    text: str
+    dropped: tuple[str, ...]
+
+
+def to_env(config: TrainingConfig) -> Exported:
+    """Environment variables for a shell; PyTorch reads few of its settings from there."""
+    lines = []
+    if config["num_threads"] is not None:
+        lines.append(f"export OMP_NUM_THREADS={shlex.quote(str(config['num_threads']))}")
+    carried = {"num_threads"}
+    if config["compile_mode"] is None:
+        lines.append("export TORCH_COMPILE_DISABLE=1")
+        carried.add("compile_mode")
+    return Exported("\n".join(lines) + "\n", _not_carried(config, carried))
+
+
+def to_python(config: TrainingConfig) -> Exported:
+    """A Python module with the settings as a literal, which carries them all."""
+    body = "".join(f"    {name!r}: {value!r},\n" for name, value in config.as_dict().items())
+    return Exported(f"SETTINGS = {{\n{body}}}\n", ())
+
+
+def to_json(config: TrainingConfig) -> Exported:
+    """One JSON object, which carries them all."""
+    return Exported(json.dumps(config.as_dict(), indent=2) + "\n", ())
+
+
+FORMATS: dict[str, Callable[[TrainingConfig], Exported]] = {
+    "env": to_env,
+    "json": to_json,
+    "python": to_python,
+}
+
+
+def export(best: BestConfig, form: str) -> Exported:
+    """The configuration of `best` in one of `FORMATS`."""
+    return FORMATS[form](best.training_config)
+
+
+def _not_carried(config: TrainingConfig, carried: set[str]) -> tuple[str, ...]:
+    """Knobs with a setting of their own that a form has no word for."""
+    different = config.differences(TrainingConfig.of({}))
+    return tuple(name for name in different if name not in carried)

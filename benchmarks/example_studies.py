@@ -1,0 +1,96 @@
+"""What a quick search gains on each example, and what it costs.
+
+    python benchmarks/example_studies.py [NAME ...] [--trials N]
+
+For each study: seconds to the answer, trials, confirmed speed-up over its own BASELINE with the
+95 % interval, and trials lost to memory, crashes and accuracy. Each search starts from nothing,
+in a folder of its own. Run it on a machine that does nothing else. `--save` keeps best.yaml and the
+figures beside the example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import optuna
+
+STUDIES = Path(__file__).resolve().parent.parent / "studies"
+OFFLINE = ["digits_cnn", "photos_jpeg", "char_transformer"]
+
+
+def main() -> None:
+    """Run the searches one after the other and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=OFFLINE)
+    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--space", default="quick")
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    load = os.getloadavg()
+    print(f"{os.cpu_count()} cores, load before: {load[0]:.2f} {load[1]:.2f} {load[2]:.2f}")
+    print("| study | seconds | trials | speed-up | 95 % interval | lost: memory, ran, accuracy |")
+    print("|---|---|---|---|---|---|")
+    for name in arguments.names:
+        print(row(name, arguments), flush=True)
+
+
+def row(name: str, arguments: argparse.Namespace) -> str:
+    """Search one example; its line of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "autotune", "search", str(STUDIES / name / "model.py")),
+                *("--space", arguments.space, "--trials", str(arguments.trials)),
+                *("--json", "--progress", "plain"),
+            ],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seconds = time.perf_counter() - start
+        if run.returncode:
+            return f"| {name} | {seconds:.0f} | - | exit code {run.returncode} | | |"
+        answer = json.loads(run.stdout)
+        trials = load_trials(Path(folder) / "studies" / name / "study.db", name)
+        if arguments.save:
+            shutil.copy(answer_path(folder, answer), STUDIES / name / "recorded_best.yaml")
+            (STUDIES / name / "recorded_search.log").write_text(run.stderr)
+    speedup = answer["best"]["evidence"]["speedup"]
+    low, high = speedup["ci95"]
+    lost = Counter(violated for trial in trials for violated in violations(trial))
+    counts = ", ".join(str(lost[kind]) for kind in ("memory", "ran", "accuracy"))
+    found = "keep your settings" if answer["answer"] == "keep" else f"{speedup['ratio']:.2f}x"
+    return (
+        f"| {name} | {seconds:.0f} | {len(trials)} | {found} | {low:.2f} to {high:.2f} | {counts} |"
+    )
+
+
+def answer_path(folder: str, answer: dict[str, str]) -> Path:
+    """Where the search wrote best.yaml."""
+    return Path(folder) / answer["path"]
+
+
+def load_trials(database: Path, name: str) -> list[optuna.trial.FrozenTrial]:
+    """The finished trials of a study."""
+    return optuna.load_study(study_name=name, storage=f"sqlite:///{database}").trials
+
+
+def violations(trial: optuna.trial.FrozenTrial) -> list[str]:
+    """Names of the constraints that a trial violates."""
+    margins = zip(("memory", "accuracy", "ran"), trial.constraints.values(), strict=False)
+    return [name for name, margin in margins if margin > 0]
+
+
+if __name__ == "__main__":
+    main()
