@@ -13,7 +13,7 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/autotune search $(MODEL) --space quick --trials 12 --progress plain
+	$(BIN)/autotune search $(MODEL) --space quick
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

@@ -6,6 +6,7 @@ what was measured is what runs.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -54,14 +55,18 @@ class TrainingSetup:
         match batch:
             case Tensor():
                 return batch.to(self.device, **self._kwargs_for(batch.dim()))
+            case _ if hasattr(batch, "to"):  # a PackedSequence, a tokenizer's batch
+                return batch.to(self.device)
             case dict():
-                return type(batch)((key, self.transfer(value)) for key, value in batch.items())
+                moved = copy.copy(batch)  # keeps the kind of dict, a defaultdict's factory too
+                moved.update((key, self.transfer(value)) for key, value in batch.items())
+                return moved
             case tuple() if hasattr(batch, "_fields"):
                 return type(batch)(*map(self.transfer, batch))
             case tuple() | list():
                 return type(batch)(map(self.transfer, batch))
             case _:
-                return batch.to(self.device) if hasattr(batch, "to") else batch
+                return batch
 
     def step(self, batch: Any) -> Tensor:
         """One full training step on a batch as the loader gave it; the loss, not yet awaited."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
 
 from autotune.config import TrainingConfig, setting_faults
 from autotune.errors import UsageError
-from autotune.knobs.base import spelled
+from autotune.knobs.base import Value, spelled
 from autotune.strict_yaml import Document, dump, read
 from autotune.suggest import did_you_mean
 from autotune.trial_folder import write_atomically
 
 FORMAT = 1
 
-Settings = dict[str, bool | int | str | None]
+# Checked by `_config_faults`, which names one fault where a union would name three.
+Settings = dict[str, Annotated[Value, SkipValidation]]
 Pair = tuple[float, float]
 
 
@@ -157,7 +158,12 @@ def read_best(path: Path) -> BestConfig:
     """
     document = read(path)
     version = document.value.get("autotune")
-    if type(version) is int and version > FORMAT:
+    if type(version) is not int:
+        raise UsageError(
+            f"{document.position('autotune')}: autotune: {version!r} is no format; write "
+            f"autotune: {FORMAT}."
+        )
+    if version > FORMAT:
         raise UsageError(
             f"{document.position('autotune')}: format {version} was written by a newer autotune; "
             f"this one reads format {FORMAT}. Upgrade autotune."
@@ -166,7 +172,10 @@ def read_best(path: Path) -> BestConfig:
         best = BestConfig.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
         raise UsageError("\n".join(_schema_faults(error, document))) from None
-    faults = _config_faults(best.config, document)
+    faults = [
+        *_config_faults(best.config, document, "config"),
+        *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
+    ]
     if faults:
         raise UsageError("\n".join(faults))
     return best
@@ -190,13 +199,15 @@ def _fields(place: tuple[int | str, ...]) -> list[str]:
     part: type[BaseModel] = BestConfig
     for name in place:
         annotation = part.model_fields[str(name)].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        kinds = get_args(annotation) or (annotation,)  # an optional part is a union with None
+        parts = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        if not parts:
             return []
-        part = annotation
+        part = parts[0]
     return list(part.model_fields)
 
 
-def _config_faults(config: Settings, document: Document) -> list[str]:
+def _config_faults(config: Settings, document: Document, *place: str) -> list[str]:
     faults = setting_faults(config)
     if not faults:
         for name, value in TrainingConfig.of(config).as_dict().items():
@@ -205,4 +216,4 @@ def _config_faults(config: Settings, document: Document) -> list[str]:
                     f"{name}={spelled(config[name])} contradicts the other settings, with which "
                     f"it can only be {spelled(value)}."
                 )
-    return [f"{document.position('config', name)}: {fault}" for name, fault in faults.items()]
+    return [f"{document.position(*place, name)}: {fault}" for name, fault in faults.items()]

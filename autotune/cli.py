@@ -66,7 +66,9 @@ def init(path: Path, force: bool) -> None:
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--space", default="default", help="Name of a shipped search space, or a YAML file.")
-@click.option("--trials", type=click.IntRange(min=1), default=40, help="In total, over all runs.")
+@click.option(
+    "--trials", type=click.IntRange(min=1), help="In total, over all runs; default: the space's."
+)
 @click.option(
     "--time-budget", type=Duration(), help="Such as 90s, 10m or 1h; includes the confirmation."
 )

@@ -48,7 +48,7 @@ def show_plan(options: SearchOptions) -> None:
     with TemporaryDirectory(prefix="autotune-") as folder:
         runner = SubprocessRunner(Path(folder) / "inductor")
         scene = survey(options, runner, Path(folder) / "inspect")
-    trials = min(options.trials, scene.space.size)
+    trials = min(scene.trials, scene.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()
     fastest = processes * plan.looks[0] * plan.block_seconds

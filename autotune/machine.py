@@ -132,7 +132,7 @@ def _quota_cores(root: Path) -> float | None:
         v2 = _read(folder / "cpu.max").split()
         v1 = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
         quota, period = v2 if len(v2) == 2 else [text.strip() for text in v1]  # noqa: PLR2004
-        if quota.isdigit() and period.isdigit():
+        if quota.isdigit() and period.isdigit() and int(period):
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 

@@ -1,4 +1,4 @@
-"""What a search maximises or minimises. To add an objective, add an entry to `OBJECTIVES`."""
+"""What a search maximises. To add an objective, add an entry to `OBJECTIVES`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Objective:
 
     name: str
     unit: str
-    direction: Literal["maximize", "minimize"]
+    direction: Literal["maximize"]
     value: Callable[[Measurement], float]
 
 

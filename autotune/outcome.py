@@ -6,9 +6,10 @@ the runner writes what it saw. What an outcome is worth is decided in `autotune.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
@@ -143,10 +144,18 @@ def outcome_to_json(outcome: TrialOutcome) -> str:
 def outcome_from_json(text: str | bytes) -> TrialOutcome:
     """Read an outcome back; what is not one becomes `Lost`, never an exception."""
     try:
+        json.loads(text, parse_constant=_refuse_constant)
         return _adapter().validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         return Lost(f"the child's outcome is not readable: {first['msg']} at {first['loc']}")
+    except (ValueError, RecursionError) as error:
+        return Lost(f"the child's outcome is not readable: {error}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and infinity pass every comparison of the wrong kind; no outcome may hold them."""
+    raise ValueError(f"{name} is not a number to reckon with")
 
 
 def as_failure(outcome: TrialOutcome) -> Failure:

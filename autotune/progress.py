@@ -104,7 +104,7 @@ class PlainProgress:
 def plan_lines(scene: Scene) -> list[str]:
     """What will be searched, where, and within which limits."""
     options, space = scene.options, scene.space
-    budget = f"{options.trials} trials"
+    budget = f"{scene.trials} trials"
     if options.time_budget_seconds is not None:
         budget += f" or {span(options.time_budget_seconds)}"
     return [

@@ -98,9 +98,7 @@ class NoRepeatSampler(BaseSampler):
             return None
         seen, ring = {config}, [config]
         while ring:
-            ring = list(
-                dict.fromkeys(n for c in ring for n in self._space.neighbours(c) if n not in seen)
-            )
+            ring = self._next_ring(ring, seen)
             self._random.shuffle(ring)
             unknown = next((c for c in ring if not self._is_known(c)), None)
             if unknown is not None:

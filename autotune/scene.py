@@ -18,7 +18,8 @@ from autotune.machine import Machine
 from autotune.objectives import OBJECTIVES, Objective
 from autotune.outcome import Inspected, Rejected, as_failure, describe
 from autotune.runner import Runner
-from autotune.space import SearchSpace, find_space, narrow, read_space
+from autotune.space import SearchSpace, narrow
+from autotune.space_file import find_space, read_space
 from autotune.workload_facts import WorkloadFacts
 
 _INSPECTION_SECONDS = 300.0
@@ -35,7 +36,8 @@ class SearchOptions:
     """Where trials, logs and the answer go."""
     out: Path
     space: str = "default"
-    trials: int = 40
+    trials: int | None = None
+    """In total; None: as many as the search space asks for."""
     time_budget_seconds: float | None = None
     device: str = "auto"
     objective: str = "throughput"
@@ -57,6 +59,8 @@ class Scene:
     facts: WorkloadFacts
     baseline: TrainingConfig
     space: SearchSpace
+    trials: int
+    """In total, the baseline included."""
     memory_limit_bytes: int
 
     @property
@@ -115,6 +119,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         facts=facts,
         baseline=baseline,
         space=narrow(file, inspected.machine, facts, baseline),
+        trials=options.trials or file.trials,
         memory_limit_bytes=min(options.memory_limit_bytes or allowed, allowed),
     )
 

@@ -56,7 +56,7 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     if not baseline.verdict.feasible:
         yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
         return
-    yield PhaseStarted("search", f"{options.trials} trials in total")
+    yield PhaseStarted("search", f"{scene.trials} trials in total")
     yield from run_trials(session, accuracy)
     yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more")
     yield from conclude(session, runs, accuracy)

@@ -44,7 +44,7 @@ class Session:
 
     def budget_left(self) -> bool:
         """Whether one more trial fits, with time left to confirm what was found."""
-        if len(self.study.finished()) >= self.scene.options.trials or self.seconds_left() <= 0:
+        if len(self.study.finished()) >= self.scene.trials or self.seconds_left() <= 0:
             return False
         return not self.study.exhausted()
 
@@ -65,7 +65,7 @@ class Session:
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer, from the trials so far."""
         seconds = [trial.details["seconds"] for trial in self.study.finished()[1:]]
-        trials = min(self.scene.options.trials, self.scene.space.size) - len(seconds) - 1
+        trials = min(self.scene.trials, self.scene.space.size) - len(seconds) - 1
         a_trial = fmean(seconds) if seconds else self.baseline.details["process_seconds"]
         left = min(max(0, trials) * a_trial, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()

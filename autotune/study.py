@@ -73,7 +73,7 @@ class TuningStudy:
 
     def enqueue(self, config: TrainingConfig) -> None:
         """Make `config` the next trial."""
-        self._study.enqueue_trial(self._params(config))
+        self._study.enqueue_trial(self._params(config), skip_if_exists=True)
 
     def ask(self) -> tuple[int, TrainingConfig]:
         """The number of a new trial and the configuration to measure for it."""
@@ -168,9 +168,8 @@ class TuningStudy:
         if verdict.feasible and verdict.value is not None:
             return verdict.value
         worst = min((v.value for v in finished if v.value is not None), default=0.0)
-        if verdict.value is None:
-            return worst
-        return min(verdict.value, _BELOW_BEST * max(best, default=verdict.value))
+        measured = worst if verdict.value is None else verdict.value
+        return min(measured, _BELOW_BEST * max(best, default=measured))
 
 
 @contextmanager

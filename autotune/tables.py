@@ -11,7 +11,7 @@ from rich.text import Text
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 from autotune.machine import Machine
-from autotune.space import read_space, shipped_spaces
+from autotune.space_file import read_space, shipped_spaces
 from autotune.text import size
 from autotune.workload_facts import WorkloadFacts
 
@@ -27,10 +27,10 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
 
 def show_spaces() -> None:
     """The search spaces that come with autotune."""
-    table = _table("space", "knobs", "about")
+    table = _table("space", "trials", "knobs", "about")
     for name, path in shipped_spaces().items():
         space = read_space(path)
-        table.add_row(name, Text(", ".join(space.offers)), Text(space.about))
+        table.add_row(name, str(space.trials), Text(", ".join(space.offers)), Text(space.about))
     _print(table)
 
 

@@ -55,12 +55,13 @@ class Batches:
         try:
             batch = next(self._iterator)
         except StopIteration:
-            return self._next_epoch()
+            # Ending an epoch stops the workers where they do not persist.
+            return self._next_epoch(closing_seconds=self._clock() - start)
         self.wait_seconds += self._clock() - start
         self._batches_in_epoch += 1
         return batch
 
-    def _next_epoch(self) -> Any:
+    def _next_epoch(self, closing_seconds: float) -> Any:
         self.epoch_batches, self._batches_in_epoch = self._batches_in_epoch, 1
         self._synchronize()
         start = self._clock()
@@ -69,7 +70,7 @@ class Batches:
             batch = next(self._iterator)
         except StopIteration:
             raise EmptyEpochError("the DataLoader gives no full batch") from None
-        self.boundary_seconds.append(self._clock() - start)
+        self.boundary_seconds.append(closing_seconds + self._clock() - start)
         return batch
 
 

@@ -11,6 +11,7 @@ import faulthandler
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
@@ -32,6 +33,9 @@ def main() -> None:
     faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
     outcome = run(job, folder, process_start=float(sys.argv[3]))
     write_atomically(folder.outcome, outcome_to_json(outcome))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the user's code may have closed or replaced it
+            stream.flush()
     os._exit(0)
 
 

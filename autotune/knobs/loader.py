@@ -79,6 +79,9 @@ class PrefetchFactor(Knob):
     def suggestions(self, machine: Machine) -> tuple[Value, ...]:
         return (2, 4, 8)
 
+    def resolve(self, value: Value, machine: Machine) -> Value:
+        return self.default if value is None else value
+
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {"prefetch_factor": value}
 

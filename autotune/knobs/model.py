@@ -171,4 +171,4 @@ class FusedOptimizer(Knob):
         return {"fused": True} if value else {}
 
     def read_back(self, setup: Setup) -> Value:
-        return bool(setup.optimizer.defaults.get("fused"))
+        return all(bool(group.get("fused")) for group in setup.optimizer.param_groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
@@ -28,16 +28,12 @@ class AmpDtype(Knob):
         return f"{machine.device_name} has no native {value} instructions"
 
     def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
+        if value is None:
+            return nullcontext()
         import torch
 
-        return cast(
-            "AbstractContextManager[None]",
-            torch.autocast(
-                torch.device(device).type,
-                dtype=getattr(torch, str(value)) if value else None,
-                enabled=value is not None,
-            ),
-        )
+        autocast = torch.autocast(torch.device(device).type, dtype=getattr(torch, str(value)))
+        return cast("AbstractContextManager[None]", autocast)
 
     def scales_loss(self, value: Value) -> bool:
         return value == "float16"

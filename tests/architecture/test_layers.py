@@ -1,0 +1,142 @@
+"""Who may import whom: two processes with one vocabulary, each module below those that use it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "autotune"
+
+# Low to high: a module imports only from those before it on its side, and from the shared ones.
+LAYERS = """
+shared   errors suggest machine intervals measurement workload_facts outcome strict_yaml
+shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
+shared   config space_file space objectives constraints job trial_folder best lifeline __init__
+child    workload apply timing memory quality failures inspection tasks worker
+parent   runner samplers study scene events accuracy confirm answer session baseline trials
+parent   conclusion lock search export text tables progress
+parent   drive flags cli __main__
+user     model_template
+"""
+ROWS: dict[str, list[str]] = {}
+for side, *modules in map(str.split, LAYERS.strip().splitlines()):
+    ROWS.setdefault(side, []).extend(modules)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def side_of(module: str) -> str:
+    return next(side for side, row in ROWS.items() if module in row)
+
+
+def on_side(side: str) -> list[str]:
+    return [module for module in ROWS[side] if module in SOURCES]
+
+
+def imports(module: str, deep: bool = True) -> Iterator[str]:
+    """Full names of what a module imports; what is only for type checkers does not count.
+
+    Shallow leaves out what is imported inside functions.
+    """
+    pending: list[ast.AST] = [ast.parse(SOURCES[module].read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.If(test=ast.Name("TYPE_CHECKING"), orelse=orelse):
+                pending += orelse
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if not deep:
+                continue
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(name, names, level):
+                assert level == 0, f"{module} has a relative import"
+                yield from (submodule(str(name), alias.name) for alias in names)
+            case _:
+                pending += ast.iter_child_nodes(node)
+
+
+def submodule(package: str, name: str) -> str:
+    """`autotune.tasks` for `from autotune import tasks`; the package where a name is no module."""
+    full = f"{package}.{name}"
+    return full if full.removeprefix("autotune.") in SOURCES else package
+
+
+def own_imports(module: str) -> set[str]:
+    """Modules of the package that a module imports; the package itself is `__init__`."""
+    names = {name for name in imports(module) if name.partition(".")[0] == "autotune"}
+    return {name.removeprefix("autotune.") if name != "autotune" else "__init__" for name in names}
+
+
+def foreign_imports(module: str, deep: bool = True) -> set[str]:
+    return {name.partition(".")[0] for name in imports(module, deep)}
+
+
+def test_every_module_stands_in_exactly_one_row() -> None:
+    listed = Counter(module for row in ROWS.values() for module in row)
+    assert {module: listed[module] for module in SOURCES} == dict.fromkeys(SOURCES, 1)
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_a_module_imports_only_from_below(module: str) -> None:
+    side = side_of(module)
+    row = ROWS[side]
+    below = row[: row.index(module)] + (ROWS["shared"] if side in ("child", "parent") else [])
+    assert own_imports(module) - set(below) == set()
+
+
+@pytest.mark.parametrize("module", on_side("shared"))
+def test_a_shared_module_loads_no_torch_and_never_optuna(module: str) -> None:
+    assert "torch" not in foreign_imports(module, deep=False)
+    assert "optuna" not in foreign_imports(module)
+
+
+@pytest.mark.parametrize("module", [m for m in on_side("shared") if not m.startswith("knobs")])
+def test_only_the_hooks_of_knobs_import_torch_on_the_shared_side(module: str) -> None:
+    assert "torch" not in foreign_imports(module)
+
+
+@pytest.mark.parametrize("module", on_side("child"))
+def test_a_child_module_never_imports_optuna(module: str) -> None:
+    assert "optuna" not in foreign_imports(module)
+
+
+@pytest.mark.parametrize("module", on_side("parent"))
+def test_a_parent_module_never_imports_torch(module: str) -> None:
+    assert "torch" not in foreign_imports(module)
+
+
+@pytest.mark.parametrize(
+    ("statement", "unloaded"),
+    [
+        ("import autotune", "torch optuna pydantic yaml numpy"),
+        ("import autotune.cli", "torch optuna pydantic"),
+        ("import autotune.search", "torch"),
+        ("import autotune.worker, autotune.tasks", "optuna sqlalchemy"),
+    ],
+)
+def test_importing_loads_nothing_that_it_does_not_need(statement: str, unloaded: str) -> None:
+    program = (
+        f"{statement}\nimport sys\n"
+        f"print([name for name in {unloaded.split()!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr

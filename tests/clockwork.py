@@ -1,0 +1,65 @@
+"""A clock that moves only when a test says so, and loaders and steps that move it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autotune.timing import Batches, Timer
+
+
+@dataclass
+class Clock:
+    """Seconds that pass by being told to."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Loader:
+    """Epochs of numbered batches; each batch, start and end of an epoch takes its time."""
+
+    clock: Clock
+    epoch: int
+    batch_seconds: float = 0.0
+    start_seconds: float = 0.0
+    end_seconds: float = 0.0
+    started: int = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.started += 1
+        self.clock.wait(self.start_seconds)
+        return self._batches()
+
+    def _batches(self) -> Iterator[int]:
+        for number in range(self.epoch):
+            self.clock.wait(self.batch_seconds)
+            yield number
+        self.clock.wait(self.end_seconds)
+
+
+@dataclass
+class Bench:
+    """A timer over a loader, with steps of given seconds; the last of them goes on for ever."""
+
+    loader: Loader
+    seconds: list[float]
+    steps: int = 0
+    synchronised: list[int] = field(default_factory=list)
+
+    def step(self, batch: object) -> None:
+        self.loader.clock.wait(self.seconds[min(self.steps, len(self.seconds) - 1)])
+        self.steps += 1
+
+    def timer(self) -> Timer:
+        def synchronize() -> None:
+            self.synchronised.append(self.steps)
+
+        batches = Batches(self.loader, self.loader.clock, synchronize)
+        return Timer(self.step, batches, self.loader.clock, synchronize)

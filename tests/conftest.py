@@ -1,0 +1,53 @@
+"""Puts this folder on the import path, so that tests share its modules, and common fixtures."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler
+
+from autotune.space import SearchSpace
+from autotune.study import TuningStudy, open_study
+from factories import TINY_CONV, cpu_machine, narrowed, written
+from tuning import NINE, THROUGHPUT
+
+
+@pytest.fixture
+def tiny_conv_path() -> Path:
+    """The model.py of a workload that trains in milliseconds."""
+    return TINY_CONV
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with Optuna's tables and no study: creating them takes half a second."""
+    path = tmp_path_factory.mktemp("database") / "study.db"
+    optuna.storages.RDBStorage(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def url(tmp_path: Path, empty_database: Path) -> str:
+    """The URL of a database of its own."""
+    shutil.copy(empty_database, tmp_path / "study.db")
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+@pytest.fixture
+def nine(tmp_path: Path) -> SearchSpace:
+    """A search space of nine configurations."""
+    return narrowed(written(tmp_path, NINE), cpu_machine(), {"batch_size": 16})
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def study(request: pytest.FixtureRequest, nine: SearchSpace, url: str) -> TuningStudy:
+    """An empty study with random proposals, which would repeat themselves soon."""
+    if request.param == "memory":
+        tuning = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    else:
+        tuning = open_study("s", url, nine, THROUGHPUT)
+    tuning.use_sampler(RandomSampler(seed=0), seed=0)
+    return tuning

@@ -1,0 +1,192 @@
+"""What every knob promises: it explains itself, takes effect, and reads itself back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, default_collate
+
+from autotune.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.config import TrainingConfig
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import Knob, Value, spelled
+from autotune.workload import Workload
+from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
+
+# A CPU with every instruction there is, so that every value which torch can apply is tried.
+CPU = replace(
+    cpu_machine(2),
+    native_dtypes=("bfloat16", "float16"),
+    matmul_precisions=("highest", "high", "medium"),
+)
+MACHINES = (CPU, cpu_machine(64), plain_cpu_machine(1), cuda_machine())
+# Of no use on a CPU, but there to be set and read.
+ALSO_SETTABLE = (("pin_memory", True), ("cudnn_benchmark", True))
+
+every_knob = pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
+    """Settings under which `knob` means something, this value among them."""
+    threads = {"num_threads": torch.get_num_threads()}
+    return {**threads, **({knob.needs: 2} if knob.needs else {}), knob.name: value}
+
+
+def every_value() -> list[Any]:
+    pairs = [(knob, value) for knob in ALL_KNOBS for value in knob.suggestions(CPU)]
+    pairs += [(KNOBS[name], value) for name, value in ALSO_SETTABLE]
+    return [
+        pytest.param(
+            knob,
+            value,
+            id=f"{knob.name}={spelled(value)}",
+            marks=[pytest.mark.slow] if knob.name == "compile_mode" and value else [],
+        )
+        for knob, value in pairs
+    ]
+
+
+def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
+    config = TrainingConfig.of(settings)
+    apply_to_process(config)
+    return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
+
+
+def one_step(setup: TrainingSetup) -> float:
+    """The loss of a step on a batch that was collated here, without starting workers."""
+    dataset: Any = setup.loader.dataset
+    return setup.step(default_collate([dataset[index] for index in range(8)])).item()
+
+
+@every_knob
+def test_a_knob_explains_itself(knob: Knob) -> None:
+    for text in (knob.summary, knob.pays, knob.hurts):
+        assert text.endswith(".")
+        assert len(text) > 10
+    assert knob.call
+    assert knob.source.startswith("https://")
+
+
+@every_knob
+def test_a_default_is_legal(knob: Knob) -> None:
+    assert knob.values.fault(knob.default) is None
+
+
+@every_knob
+def test_a_knob_that_needs_another_comes_after_it(knob: Knob) -> None:
+    names = [each.name for each in ALL_KNOBS]
+    assert knob.needs is None or names.index(knob.needs) < names.index(knob.name)
+
+
+@every_knob
+def test_what_is_suggested_is_legal_possible_and_stands_once(knob: Knob) -> None:
+    for machine in MACHINES:
+        suggested = knob.suggestions(machine)
+        assert len(set(suggested)) == len(suggested) >= 1
+        assert [knob.values.fault(value) for value in suggested] == [None] * len(suggested)
+        assert [knob.obstacle(value, machine) for value in suggested] == [None] * len(suggested)
+
+
+@every_knob
+def test_the_default_is_possible_everywhere(knob: Knob) -> None:
+    for machine in MACHINES:
+        assert knob.obstacle(knob.resolve(knob.default, machine), machine) is None
+
+
+@every_knob
+def test_a_knob_means_something_to_a_workload_that_allows_everything(knob: Knob) -> None:
+    assert knob.irrelevance(IMAGE_FACTS) is None
+
+
+@pytest.mark.parametrize(("knob", "value"), every_value())
+def test_a_value_is_in_force_trains_and_is_read_back_beside_all_others(
+    knob: Knob, value: Value, workload: Workload
+) -> None:
+    setup = set_up(settings_with(knob, value), workload)
+    assert math.isfinite(one_step(setup))
+    assert knob.read_back(setup) == value
+    assert [other.name for other, _ in setup.not_applied()] == []
+
+
+def plain_loader(setup: TrainingSetup) -> TrainingSetup:
+    return replace(setup, loader=DataLoader(setup.loader.dataset))
+
+
+def without_scaler(setup: TrainingSetup) -> TrainingSetup:
+    return replace(setup, scaler=torch.amp.GradScaler("cpu", enabled=False))
+
+
+def precise_products(setup: TrainingSetup) -> TrainingSetup:
+    torch.set_float32_matmul_precision("highest")
+    return setup
+
+
+def no_search(setup: TrainingSetup) -> TrainingSetup:
+    torch.backends.cudnn.benchmark = False
+    return setup
+
+
+def one_thread_more(setup: TrainingSetup) -> TrainingSetup:
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return setup
+
+
+def images_first(setup: TrainingSetup) -> TrainingSetup:
+    setup.model.to(memory_format=torch.contiguous_format)
+    return setup
+
+
+def another_model(setup: TrainingSetup) -> TrainingSetup:
+    return replace(setup, model=nn.Conv2d(3, 8, kernel_size=3))
+
+
+def unfused_groups(setup: TrainingSetup) -> TrainingSetup:
+    for group in setup.optimizer.param_groups:
+        group["fused"] = False
+    return setup
+
+
+Undo = Callable[[TrainingSetup], TrainingSetup]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "undo"),
+    [
+        ("batch_size", 64, plain_loader),
+        ("num_workers", 2, plain_loader),
+        ("prefetch_factor", 4, plain_loader),
+        ("persistent_workers", True, plain_loader),
+        ("pin_memory", True, plain_loader),
+        ("amp_dtype", "float16", without_scaler),
+        ("float32_matmul_precision", "high", precise_products),
+        ("compile_mode", "default", another_model),
+        ("channels_last", True, images_first),
+        ("channels_last", True, another_model),
+        ("cudnn_benchmark", True, no_search),
+        ("fused_optimizer", True, unfused_groups),
+        ("num_threads", 1, one_thread_more),
+    ],
+)
+def test_an_effect_that_is_undone_behind_our_back_is_noticed(
+    name: str, value: Value, undo: Undo, workload: Workload
+) -> None:
+    setup = undo(set_up(settings_with(KNOBS[name], value), workload))
+    assert name in [knob.name for knob, _ in setup.not_applied()]
+
+
+def test_every_knob_has_a_test_of_being_undone() -> None:
+    (mark,) = test_an_effect_that_is_undone_behind_our_back_is_noticed.pytestmark
+    cases = [getattr(case, "values", case) for case in mark.args[1]]
+    assert {case[0] for case in cases} == set(KNOBS)
+
+
+def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload: Workload) -> None:
+    setup = set_up(settings_with(KNOBS["compile_mode"], "default"), workload)
+    assert [(knob.name, got) for knob, got in setup.not_applied()] == [("compile_mode", None)]

@@ -1,0 +1,183 @@
+"""Values that many tests need: machines, measurements, spaces. Plain, small and round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.best import (
+    AccuracyEvidence,
+    Baseline,
+    BestConfig,
+    ConstraintEvidence,
+    Evidence,
+    MachineRecord,
+    MemoryEvidence,
+    Provenance,
+    Speedup,
+    StageLimits,
+    Throughput,
+)
+from autotune.config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.machine import Host, Machine
+from autotune.measurement import Block, Measurement
+from autotune.space import SearchSpace, narrow
+from autotune.space_file import read_space
+from autotune.workload_facts import WorkloadFacts
+
+TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
+GIB = 1 << 30
+
+IMAGE_FACTS = WorkloadFacts(
+    dataset_samples=10_000,
+    image_batches=True,
+    optimizer_options=True,
+    has_evaluate=True,
+    baseline={},
+    model_parameters=1000,
+)
+
+
+def host(cores: int = 2) -> Host:
+    """A machine without quota or limit, all of whose cores may be used."""
+    return Host(
+        cpu_name="Test CPU",
+        cpu_count=cores,
+        affinity_count=cores,
+        quota_cores=None,
+        memory_bytes=8 * GIB,
+        memory_limit_bytes=None,
+        shm_bytes=GIB,
+        compiler="/usr/bin/g++",
+    )
+
+
+def cpu_machine(cores: int = 2) -> Machine:
+    """A CPU with native bfloat16, on which torch.compile works."""
+    return Machine(
+        host=host(cores),
+        device="cpu",
+        device_name="Test CPU",
+        device_memory_bytes=None,
+        python="3.12.0",
+        torch="2.15.0",
+        default_num_threads=cores,
+        native_dtypes=("bfloat16",),
+        matmul_precisions=("highest", "medium"),
+        compile_modes=("default", "lite", "max-autotune-no-cudagraphs"),
+        compile_obstacle="",
+        cuda_graphs=False,
+    )
+
+
+def plain_cpu_machine(cores: int = 64) -> Machine:
+    """A CPU without native half precision and without a compiler."""
+    return replace(
+        cpu_machine(cores),
+        native_dtypes=(),
+        matmul_precisions=("highest",),
+        compile_obstacle="torch.compile needs a C++ compiler on CPU; none was found",
+    )
+
+
+def cuda_machine() -> Machine:
+    """A GPU on which every value of every knob works."""
+    return replace(
+        cpu_machine(16),
+        device="cuda:0",
+        device_name="Test GPU",
+        device_memory_bytes=80 * GIB,
+        native_dtypes=("bfloat16", "float16"),
+        matmul_precisions=("highest", "high", "medium"),
+        compile_modes=(
+            "default",
+            "lite",
+            "reduce-overhead",
+            "max-autotune-no-cudagraphs",
+            "max-autotune",
+        ),
+        cuda_graphs=True,
+    )
+
+
+def measurement(samples_per_second: float = 100.0, peak_bytes: int = GIB) -> Measurement:
+    """Six equal blocks of 32 samples at this rate, without epoch boundaries."""
+    block = Block(seconds=32 / samples_per_second, samples=32, wait_seconds=0.0)
+    return Measurement(
+        blocks=(block,) * 6,
+        boundary_seconds=(),
+        epoch_samples=None,
+        warmup_step_seconds=(0.5, 0.1, 0.1),
+        compile_seconds=0.0,
+        start_seconds=2.0,
+        build_seconds=0.5,
+        peak_memory_bytes=peak_bytes,
+    )
+
+
+def narrowed(
+    path: Path,
+    machine: Machine,
+    baseline: dict[str, Value] | None = None,
+    facts: WorkloadFacts | None = None,
+) -> SearchSpace:
+    """The space of a file on a machine, for a baseline given by what is not a default in it."""
+    settings = TrainingConfig.of(baseline or {}).resolved(machine)
+    return narrow(read_space(path), machine, facts, settings)
+
+
+def written(folder: Path, text: str, name: str = "space.yaml") -> Path:
+    """A file with this text."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
+    """An answer that says `config` is 1.5 times as fast as `baseline`."""
+    return BestConfig(
+        config=config.as_dict(),
+        evidence=Evidence(
+            objective="throughput",
+            baseline=Baseline(
+                config=baseline.as_dict(), samples_per_second=100.0, ci95=(98.0, 102.5)
+            ),
+            best=Throughput(samples_per_second=150.0, ci95=(149.0, 151.0)),
+            speedup=Speedup(ratio=1.5, ci95=(1.45, 1.55), rounds=6),
+            compile_seconds=0.0,
+            break_even_samples=0,
+            limits=StageLimits(loader=500.0, compute=160.0),
+        ),
+        constraints=ConstraintEvidence(
+            memory=MemoryEvidence(peak_bytes=GIB, limit_bytes=2 * GIB, margin=-0.5),
+            accuracy=AccuracyEvidence(
+                metric="evaluate",
+                baseline=0.9,
+                best=0.91,
+                tolerance=0.009,
+                margin=-0.02,
+                samples=4096,
+                seeds=3,
+                needs_full_run=True,
+            ),
+        ),
+        machine=MachineRecord(
+            device="cpu",
+            cpu="Test CPU",
+            cores=2,
+            memory_bytes=8 * GIB,
+            torch="2.15.0",
+            python="3.12.0",
+            fingerprint="0123456789ab",
+        ),
+        provenance=Provenance(
+            study="tiny",
+            storage="sqlite:///study.db",
+            trial=7,
+            model="model.py",
+            model_sha256="0" * 64,
+            autotune="0.1.0",
+            created="2026-01-01T00:00:00+00:00",
+        ),
+    )

@@ -1,0 +1,64 @@
+"""What is installed from a wheel works without the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's content, built from this checkout, as pip would lay it out."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*build, str(ROOT)], check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("autotune-*.whl")
+    site = folder / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--target", str(site)]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True, timeout=120)
+    return site
+
+
+def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed command line, in a folder where there is no checkout."""
+    code = (
+        "import autotune, autotune.cli\n"
+        f"assert autotune.__file__.startswith({str(installed)!r}), autotune.__file__\n"
+        "autotune.cli.main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_shipped_search_spaces_are_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
+    listed = run(installed, tmp_path, "spaces").stdout
+    assert all(name in listed for name in ("default", "quick", "cpu", "cuda", "loader"))
+
+
+def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert run(installed, tmp_path, "init").returncode == 0
+    planned = run(installed, tmp_path, "search", "model.py", "--space", "quick", "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert "search space quick" in planned.stderr
+
+
+def test_the_wheel_holds_the_package_and_nothing_of_the_tests(installed: Path) -> None:
+    (wheel,) = installed.parent.glob("*.whl")
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert names == {"autotune", f"autotune-{wheel.name.split('-')[1]}.dist-info"}

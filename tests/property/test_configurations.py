@@ -1,0 +1,87 @@
+"""Whatever is drawn from a shipped search space, on any machine, is legal and survives YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.best import read_best, write_best
+from autotune.config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value
+from autotune.machine import Machine
+from autotune.space import SearchSpace
+from autotune.space_file import shipped_spaces
+from factories import (
+    IMAGE_FACTS,
+    best_config,
+    cpu_machine,
+    cuda_machine,
+    narrowed,
+    plain_cpu_machine,
+)
+
+MACHINES = {
+    "cpu, 2 cores": cpu_machine(2),
+    "cpu, 64 cores, no bfloat16": plain_cpu_machine(64),
+    "cuda": cuda_machine(),
+}
+BASELINES: dict[str, dict[str, Value]] = {
+    "defaults": {},
+    "workers": {"batch_size": 48, "num_workers": 3, "persistent_workers": True},
+}
+# The fixtures are values that no example changes.
+FEW = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+pytestmark = [
+    pytest.mark.parametrize("name", shipped_spaces()),
+    pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES),
+    pytest.mark.parametrize("baseline", BASELINES.values(), ids=BASELINES),
+]
+
+
+@pytest.fixture
+def space(name: str, machine: Machine, baseline: dict[str, Value]) -> SearchSpace:
+    return narrowed(shipped_spaces()[name], machine, baseline, IMAGE_FACTS)
+
+
+def own(baseline: dict[str, Value], machine: Machine) -> TrainingConfig:
+    return TrainingConfig.of(baseline).resolved(machine)
+
+
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_what_is_drawn_is_its_own_canonical_form(space: SearchSpace, seed: int) -> None:
+    config = space.sample(Random(seed))
+    assert TrainingConfig.of(config.as_dict()) == config
+
+
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_what_is_drawn_can_run_there_unless_it_is_the_users_own(
+    space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int
+) -> None:
+    changed = space.sample(Random(seed)).differences(own(baseline, machine))
+    obstacles = {name: KNOBS[name].obstacle(value, machine) for name, value in changed.items()}
+    assert obstacles == dict.fromkeys(changed)
+
+
+@settings(FEW, max_examples=4)
+@given(seed=st.integers(0, 2**32))
+def test_an_answer_survives_its_file(
+    space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int, tmp_path: Path
+) -> None:
+    best = best_config(space.sample(Random(seed)), own(baseline, machine))
+    write_best(best, tmp_path / "best.yaml")
+    assert read_best(tmp_path / "best.yaml") == best
+
+
+def test_the_size_is_never_less_than_what_can_be_drawn(space: SearchSpace) -> None:
+    random = Random(0)
+    assert 1 <= len({space.sample(random) for _ in range(300)}) <= space.size

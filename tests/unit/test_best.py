@@ -1,0 +1,192 @@
+"""best.yaml: written whole, read strictly."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+import autotune
+from autotune.best import BestConfig, read_best, write_best
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from factories import best_config
+
+BASELINE = TrainingConfig.of({"num_threads": 2})
+FASTER = BASELINE.replace(batch_size=256, num_workers=2, amp_dtype="bfloat16", channels_last=True)
+
+
+@pytest.fixture
+def best() -> BestConfig:
+    return best_config(FASTER, BASELINE)
+
+
+@pytest.fixture
+def path(tmp_path: Path, best: BestConfig) -> Path:
+    write_best(best, tmp_path / "best.yaml")
+    return tmp_path / "best.yaml"
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No byte more may be written to any file: what a quota or a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def change(path: Path, old: str, new: str) -> Path:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+def faults(path: Path) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        read_best(path)
+    return [line.removeprefix(f"{path.parent}/") for line in str(caught.value).splitlines()]
+
+
+def line_of(path: Path, word: str) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if word in line)
+
+
+def test_what_was_written_is_read_back(path: Path, best: BestConfig) -> None:
+    assert read_best(path) == best
+    assert autotune.load(str(path)) == best
+    assert read_best(path).training_config == FASTER
+
+
+def test_the_file_can_be_read_without_autotune(path: Path) -> None:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert list(document)[:4] == ["autotune", "config", "evidence", "constraints"]
+    assert document["config"] == FASTER.as_dict()
+    assert document["evidence"]["speedup"] == {"ratio": 1.5, "ci95": [1.45, 1.55], "rounds": 6}
+
+
+def test_no_stage_limits_are_read_back_as_none(tmp_path: Path, best: BestConfig) -> None:
+    evidence = best.evidence.model_copy(update={"limits": None})
+    unlimited = best.model_copy(update={"evidence": evidence})
+    write_best(unlimited, tmp_path / "best.yaml")
+    assert read_best(tmp_path / "best.yaml").evidence.limits is None
+
+
+def test_the_answer_says_whether_it_keeps_the_baseline(best: BestConfig) -> None:
+    assert not best.keeps_baseline
+    assert best_config(BASELINE, BASELINE).keeps_baseline
+
+
+def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path) -> None:
+    change(path, "autotune: 1\n", "autotune: 2\nsomething_new: 1\n")
+    assert faults(path) == [
+        "best.yaml:1:11: format 2 was written by a newer autotune; this one reads format 1. "
+        "Upgrade autotune."
+    ]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "0",
+        "one",
+        "null",
+        "true",
+        "1.0",
+    ],
+)
+def test_what_is_no_format_is_refused_with_its_place(path: Path, version: str) -> None:
+    (fault,) = faults(change(path, "autotune: 1\n", f"autotune: {version}\n"))
+    assert fault.startswith("best.yaml:1:11: autotune: ")
+
+
+def test_an_unknown_key_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
+    change(path, "    rounds: 6", "    round: 6\n    rounds: 6")
+    assert faults(path) == [
+        f"best.yaml:{line_of(path, 'round: 6')}:5: evidence.speedup.round is not known. "
+        "Did you mean 'rounds'?"
+    ]
+
+
+def test_an_unknown_key_in_an_optional_part_gets_a_suggestion_too(path: Path) -> None:
+    (fault,) = faults(change(path, "    compute: 160.0", "    compute: 160.0\n    computes: 1.0"))
+    assert fault.endswith("Did you mean 'compute'?")
+
+
+def test_an_unknown_knob_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
+    change(path, "  batch_size: 256", "  batchsize: 256")
+    assert faults(path) == ["best.yaml:3:14: unknown knob 'batchsize'. Did you mean 'batch_size'?"]
+
+
+def test_an_illegal_value_is_shown_with_its_place(path: Path) -> None:
+    change(path, "  num_workers: 2", "  num_workers: -2")
+    assert faults(path) == [
+        "best.yaml:4:16: num_workers=-2 is not possible; expected an integer from 0 to 256."
+    ]
+
+
+def test_a_setting_that_is_no_setting_at_all_is_one_fault(path: Path) -> None:
+    assert len(faults(change(path, "  num_workers: 2", "  num_workers: 2.5"))) == 1
+
+
+def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
+    change(path, "  num_workers: 2", "  num_workers: 0")
+    assert faults(path) == [
+        "best.yaml:5:20: prefetch_factor=2 contradicts the other settings, "
+        "with which it can only be null."
+    ]
+
+
+def test_a_missing_part_is_named(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r"machine:\n(  .*\n)+", "", text), encoding="utf-8")
+    assert faults(path) == ["best.yaml:1:1: machine: Field required."]
+
+
+def test_all_faults_are_named_at_once_each_with_its_line(path: Path) -> None:
+    change(path, "    ratio: 1.5", "    ratio: fast")
+    change(path, "  cores: 2", "  cores: 2.5")
+    change(path, "  study: tiny", "  study: 5")
+    assert [fault.split(":")[1] for fault in faults(path)] == [
+        str(line_of(path, word)) for word in ("ratio: fast", "cores: 2.5", "study: 5")
+    ]
+
+
+def test_all_wrong_settings_are_named_at_once(path: Path) -> None:
+    change(path, "  num_workers: 2", "  num_workers: -2")
+    change(path, "  amp_dtype: bfloat16", "  amp_dtype: bf16")
+    assert [fault.split(" ")[1].split("=")[0] for fault in faults(path)] == [
+        "num_workers",
+        "amp_dtype",
+    ]
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"best\.yaml: cannot be read"):
+        read_best(tmp_path / "best.yaml")
+
+
+def test_writing_replaces_an_older_answer_as_a_whole(path: Path) -> None:
+    write_best(best_config(BASELINE, BASELINE), path)
+    assert read_best(path).keeps_baseline
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_older_answer_survives_when_the_new_one_cannot_be_written(path: Path) -> None:
+    before = path.read_bytes()
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        write_best(best_config(BASELINE, BASELINE), path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,148 @@
+"""Configurations: what is legal, and the one form of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.config import TrainingConfig, render, setting_faults
+from autotune.errors import UsageError
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
+from factories import cpu_machine
+
+
+def test_settings_that_are_not_named_are_pytorchs_defaults() -> None:
+    config = TrainingConfig.of({})
+    assert config["batch_size"] == 32
+    assert config["num_workers"] == 0
+    assert config["float32_matmul_precision"] == "highest"
+    assert config["compile_mode"] is None
+
+
+def test_without_workers_their_settings_are_idle_whatever_was_asked() -> None:
+    config = TrainingConfig.of({"prefetch_factor": 8, "persistent_workers": True})
+    assert config["prefetch_factor"] is None
+    assert config["persistent_workers"] is False
+    assert config == TrainingConfig.of({})
+
+
+def test_with_workers_their_settings_are_kept_and_the_rest_are_defaults() -> None:
+    config = TrainingConfig.of({"num_workers": 2, "persistent_workers": True})
+    assert config["persistent_workers"] is True
+    assert config["prefetch_factor"] == 2
+
+
+def test_a_prefetch_factor_of_null_is_pytorchs_default_once_there_are_workers() -> None:
+    written = TrainingConfig.of({"num_workers": 2, "prefetch_factor": None})
+    assert written == TrainingConfig.of({"num_workers": 2, "prefetch_factor": 2})
+
+
+def test_switching_workers_on_gives_their_settings_their_defaults() -> None:
+    assert TrainingConfig.of({}).replace(num_workers=4)["prefetch_factor"] == 2
+
+
+def test_switching_workers_off_makes_their_settings_idle() -> None:
+    config = TrainingConfig.of({"num_workers": 4, "prefetch_factor": 8})
+    assert config.replace(num_workers=0) == TrainingConfig.of({})
+
+
+def test_equal_settings_are_one_key_of_a_dict() -> None:
+    first = TrainingConfig.of({"batch_size": 64, "num_workers": 0})
+    second = TrainingConfig.of({"prefetch_factor": 4, "batch_size": 64})
+    assert {first: "measured"}[second] == "measured"
+
+
+def test_a_configuration_lists_every_knob_in_the_order_of_the_registry() -> None:
+    assert list(TrainingConfig.of({}).as_dict()) == [knob.name for knob in ALL_KNOBS]
+
+
+def test_its_own_settings_give_the_same_configuration_again() -> None:
+    config = TrainingConfig.of({"num_workers": 3, "compile_mode": "default", "num_threads": 1})
+    assert TrainingConfig.of(config.as_dict()) == config
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_known_one() -> None:
+    with pytest.raises(UsageError, match=r"unknown knob 'batchsize'\. Did you mean 'batch_size'\?"):
+        TrainingConfig.of({"batchsize": 32})
+
+
+def test_a_name_that_is_near_to_nothing_gets_no_suggestion() -> None:
+    assert setting_faults({"zzz": 1}) == {"zzz": "unknown knob 'zzz'."}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_workers", True),
+        ("num_workers", 2.0),
+        ("num_workers", "2"),
+        ("num_workers", -1),
+        ("num_workers", None),
+        ("batch_size", 0),
+        ("pin_memory", 1),
+        ("pin_memory", 0),
+        ("pin_memory", None),
+        ("amp_dtype", "bf16"),
+        ("amp_dtype", False),
+        ("compile_mode", True),
+        ("num_threads", 0),
+    ],
+    ids=str,
+)
+def test_a_value_of_the_wrong_type_or_size_is_refused(name: str, value: Value) -> None:
+    with pytest.raises(UsageError, match=f"{name}={value!r} is not possible; expected "):
+        TrainingConfig.of({name: value})
+
+
+def test_all_faults_are_named_at_once() -> None:
+    with pytest.raises(UsageError) as caught:
+        TrainingConfig.of({"num_worker": 2, "batch_size": 0, "pin_memory": 1, "amp_dtype": None})
+    assert str(caught.value).splitlines() == [
+        "unknown knob 'num_worker'. Did you mean 'num_workers'?",
+        "batch_size=0 is not possible; expected an integer from 1 to 1048576.",
+        "pin_memory=1 is not possible; expected false or true.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_workers", 4), ("pin_memory", True), ("num_threads", 3)],
+    ids=str,
+)
+def test_settings_that_cannot_change_the_model_share_a_quality_key(name: str, value: Value) -> None:
+    assert TrainingConfig.of({name: value}).quality_key() == TrainingConfig.of({}).quality_key()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 64),
+        ("amp_dtype", "bfloat16"),
+        ("float32_matmul_precision", "high"),
+        ("compile_mode", "default"),
+        ("channels_last", True),
+        ("cudnn_benchmark", True),
+        ("fused_optimizer", True),
+    ],
+    ids=str,
+)
+def test_settings_that_can_change_the_model_change_the_quality_key(name: str, value: Value) -> None:
+    assert TrainingConfig.of({name: value}).quality_key() != TrainingConfig.of({}).quality_key()
+
+
+def test_differences_name_only_what_the_other_does_not_share() -> None:
+    config = TrainingConfig.of({"num_workers": 2, "batch_size": 64})
+    assert config.differences(TrainingConfig.of({"batch_size": 64})) == {
+        "num_workers": 2,
+        "prefetch_factor": 2,
+    }
+
+
+def test_resolving_replaces_null_threads_by_what_pytorch_takes() -> None:
+    assert TrainingConfig.of({}).resolved(cpu_machine(6))["num_threads"] == 6
+    assert TrainingConfig.of({"num_threads": 1}).resolved(cpu_machine(6))["num_threads"] == 1
+
+
+def test_settings_are_rendered_as_people_write_them() -> None:
+    text = render({"batch_size": 64, "amp_dtype": None, "pin_memory": True})
+    assert text == "batch_size=64, amp_dtype=null, pin_memory=true"

@@ -1,0 +1,188 @@
+"""What a trial is worth: value, margins and the reason where a limit is passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.constraints import CONSTRAINTS, UNKNOWN, AccuracyRule, Tolerance, Verdict, judge
+from autotune.objectives import OBJECTIVES
+from autotune.outcome import (
+    Crashed,
+    Inspected,
+    Lost,
+    Measured,
+    NonFinite,
+    NotApplied,
+    OutOfMemory,
+    Probed,
+    Rejected,
+    SpeedLimits,
+    TimedOut,
+    TrialOutcome,
+    UserError,
+)
+from factories import cpu_machine, measurement
+
+THROUGHPUT = OBJECTIVES["throughput"]
+LIMIT = 1000
+
+
+def verdict(outcome: TrialOutcome, accuracy: float | None = None) -> Verdict:
+    return judge(outcome, THROUGHPUT, LIMIT, accuracy)
+
+
+def measured(peak_bytes: int = 500) -> Measured:
+    return Measured(measurement(samples_per_second=40.0, peak_bytes=peak_bytes))
+
+
+def test_a_measured_trial_is_worth_its_throughput() -> None:
+    found = verdict(measured())
+    assert found.value == pytest.approx(40)
+    assert found.feasible
+    assert found.reason == ""
+
+
+def test_every_verdict_has_all_margins_in_their_order() -> None:
+    outcomes = [measured(), OutOfMemory("device", "x"), NonFinite("x"), Crashed("x")]
+    assert CONSTRAINTS == ("memory", "accuracy", "ran")
+    assert {tuple(verdict(outcome).margins) for outcome in outcomes} == {CONSTRAINTS}
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "margin"), [(500, -0.5), (1000, 0.0), (1001, 0.001), (1500, 0.5)], ids=str
+)
+def test_the_memory_margin_is_graded_by_how_far_the_limit_is_passed(
+    peak_bytes: int, margin: float
+) -> None:
+    found = verdict(measured(peak_bytes))
+    assert found.margins["memory"] == pytest.approx(margin)
+    assert found.feasible == (margin <= 0)
+
+
+def test_a_trial_over_its_memory_keeps_its_value_and_says_why_it_cannot_win() -> None:
+    found = verdict(measured(1500))
+    assert found.value == pytest.approx(40)
+    assert found.reason == "memory: 50 % over the limit"
+
+
+def test_a_trial_that_made_the_allocator_try_again_counts_as_over_its_memory() -> None:
+    run = replace(measurement(peak_bytes=500), allocator_retries=1)
+    found = verdict(Measured(run))
+    assert found.margins["memory"] > 0
+    assert not found.feasible
+
+
+def test_an_accuracy_that_was_not_probed_holds_nothing_against_a_trial() -> None:
+    found = verdict(measured())
+    assert found.margins["accuracy"] == UNKNOWN == 0
+    assert found.feasible
+
+
+def test_an_accuracy_margin_is_taken_over_and_can_refuse() -> None:
+    assert verdict(measured(), accuracy=-0.25).margins["accuracy"] == -0.25
+    found = verdict(measured(), accuracy=0.25)
+    assert not found.feasible
+    assert found.reason == "accuracy: 25 % worse than allowed"
+
+
+def test_two_passed_limits_are_both_named() -> None:
+    found = verdict(measured(1500), accuracy=0.25)
+    assert found.reason == "memory: 50 % over the limit; accuracy: 25 % worse than allowed"
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "margin"), [(None, 0.01), (500, 0.01), (1005, 0.01), (3000, 2.0)], ids=str
+)
+def test_out_of_memory_is_graded_where_the_peak_is_known_and_never_holds(
+    peak_bytes: int | None, margin: float
+) -> None:
+    found = verdict(OutOfMemory("device", "x", peak_bytes))
+    assert found.margins == {"memory": pytest.approx(margin), "accuracy": 0, "ran": 0}
+    assert found.value is None
+
+
+def test_a_loss_that_is_not_finite_violates_accuracy() -> None:
+    found = verdict(NonFinite("the loss became nan"))
+    assert found.margins == {"memory": 0, "accuracy": 1, "ran": 0}
+    assert found.reason == "the loss became nan"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        TimedOut("build", 60.0),
+        Crashed("x"),
+        Rejected("x"),
+        NotApplied("pin_memory", "true", "false"),
+        UserError("x", ""),
+        Lost("x"),
+        Probed((0.5,), 1.0),
+        Inspected(cpu_machine(), None),
+        SpeedLimits(1.0, 1.0),
+    ],
+    ids=lambda outcome: outcome.kind,
+)
+def test_what_did_not_run_has_no_value_and_cannot_win(outcome: TrialOutcome) -> None:
+    found = verdict(outcome)
+    assert found.value is None
+    assert found.margins == {"memory": 0, "accuracy": 0, "ran": 1}
+    assert not found.feasible
+    assert found.reason
+
+
+def rule(
+    higher_is_better: bool = True, tolerance: float = 0.1, minimum: float | None = None
+) -> AccuracyRule:
+    return AccuracyRule("evaluate", higher_is_better, (0.8, 0.9, 1.0), tolerance, minimum)
+
+
+@pytest.mark.parametrize(
+    ("qualities", "margin"),
+    [
+        ((0.8, 0.9, 1.0), -0.1 / 0.9),  # as good as the baseline: the whole tolerance is left
+        ((0.7, 0.8, 0.9), 0.0),  # the tolerance used up
+        ((0.6, 0.7, 0.8), 0.1 / 0.9),
+        ((0.5, 0.6, 0.7), 0.2 / 0.9),
+        ((0.9, 1.0, 1.1), -0.2 / 0.9),
+    ],
+)
+def test_the_accuracy_margin_is_graded_relative_to_the_baseline(
+    qualities: tuple[float, ...], margin: float
+) -> None:
+    assert rule().margin(qualities) == pytest.approx(margin)
+
+
+def test_qualities_are_compared_seed_by_seed_so_that_one_seed_is_enough() -> None:
+    # 0.8 equals the baseline's own first seed, though it is 0.1 below its mean.
+    assert rule(tolerance=0.05).margin((0.8,)) == pytest.approx(-0.05 / 0.9)
+
+
+def test_a_loss_is_better_when_it_is_lower() -> None:
+    assert rule(higher_is_better=False).margin((0.5, 0.6, 0.7)) < 0
+    assert rule(higher_is_better=False).margin((1.0, 1.1, 1.2)) > 0
+
+
+def test_a_minimum_holds_whatever_the_baseline_reaches() -> None:
+    assert rule(minimum=0.95).margin((0.8, 0.9, 1.0)) == pytest.approx(0.05 / 0.9)
+
+
+def test_a_minimum_that_is_reached_does_not_loosen_the_tolerance() -> None:
+    assert rule(minimum=0.1).margin((0.6, 0.7, 0.8)) == pytest.approx(0.1 / 0.9)
+
+
+def test_a_baseline_of_zero_is_no_division_by_zero() -> None:
+    zero = AccuracyRule("evaluate", True, (0.0, 0.0, 0.0), 0.5, None)
+    assert zero.margin((-1.0, -1.0, -1.0)) == pytest.approx(0.5)
+
+
+def test_a_relative_tolerance_is_a_share_of_the_baselines_size() -> None:
+    assert Tolerance(0.1, relative=True).absolute((2.0, 2.0)) == pytest.approx(0.2)
+    assert Tolerance(0.1, relative=True).absolute((-2.0, -2.0)) == pytest.approx(0.2)
+    assert Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
+
+
+def test_a_tolerance_is_never_tighter_than_the_spread_over_seeds() -> None:
+    # The sample standard deviation of 1, 2, 3 is 1.
+    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(1)

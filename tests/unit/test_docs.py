@@ -1,0 +1,42 @@
+"""Pages that are written from the code say what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.errors import (
+    AutotuneError,
+    StorageError,
+    StudyMismatchError,
+    UsageError,
+    WorkloadError,
+)
+from autotune.knobs.page import knobs_page
+from autotune.space_file import shipped_spaces
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
+    page = (ROOT / "docs" / "knobs.md").read_text(encoding="utf-8")
+    assert page == knobs_page(), "docs/knobs.md is stale: run `make docs`"
+
+
+def test_the_readme_lists_the_exit_code_of_every_error() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for error in (AutotuneError, UsageError, WorkloadError, StorageError, StudyMismatchError):
+        assert f"\n| {error.exit_code} | " in readme
+
+
+def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
+    assert sorted(shipped_spaces()) == ["cpu", "cuda", "default", "loader", "quick"]
+
+
+def test_the_example_spaces_of_the_readme_are_read_as_they_stand(tmp_path: Path) -> None:
+    from autotune.space_file import read_space
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = readme.split("```yaml\nbatch_size")[1].split("```")[0]
+    file = tmp_path / "space.yaml"
+    file.write_text("batch_size" + example)
+    assert read_space(file).offers["num_workers"] == (0, 2, 4)

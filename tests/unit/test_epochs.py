@@ -1,0 +1,75 @@
+"""Batches across the ends of epochs, on a clock that moves only when a test says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.job import MeasurePlan
+from autotune.timing import Batches, EmptyEpochError
+from clockwork import Bench, Clock, Loader
+
+# Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
+PLAN = MeasurePlan(block_seconds=10.0, looks=(6,))
+
+
+def test_an_epoch_boundary_is_noted_and_no_part_of_a_block() -> None:
+    timer = Bench(Loader(Clock(), epoch=5, start_seconds=40.0), [5.0]).timer()
+    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
+    assert timer.batches.boundary_seconds == [40.0, 40.0]
+    assert [block.seconds for block in blocks] == [10.0] * 6
+    assert timer.batches.epoch_batches == 5
+
+
+def test_a_boundary_lasts_until_the_first_batch_of_the_next_epoch_is_there() -> None:
+    timer = Bench(Loader(Clock(), epoch=5, batch_seconds=1.0, start_seconds=40.0), [4.0]).timer()
+    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
+    assert timer.batches.boundary_seconds == [41.0, 41.0]
+    # What the boundary took over is missing in its block, and nowhere else.
+    assert [block.seconds for block in blocks] == [10.0, 10.0, 9.0, 10.0, 10.0, 9.0]
+    assert timer.batches.wait_seconds == 10.0
+
+
+def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
+    loader = Loader(Clock(), epoch=3)
+    batches = Batches(loader, loader.clock, lambda: None)
+    taken = [batches.next() for _ in range(8)]
+    assert taken == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert batches.epoch_batches == 3
+
+
+def test_closing_an_epoch_is_part_of_its_boundary() -> None:
+    # Without persistent_workers the DataLoader stops its workers before StopIteration.
+    timer = Bench(Loader(Clock(), epoch=5, end_seconds=7.0), [5.0]).timer()
+    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
+    assert timer.batches.boundary_seconds == [7.0, 7.0]
+    assert {block.seconds for block in blocks} == {10.0}
+
+
+def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
+    loader = Loader(Clock(), epoch=5, start_seconds=40.0)
+    batches = Batches(loader, loader.clock, lambda: None)
+    assert [batches.next() for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert batches.boundary_seconds == []
+    assert batches.epoch_batches is None
+
+
+def test_the_device_is_waited_for_before_a_boundary_is_timed() -> None:
+    loader = Loader(Clock(), epoch=1, start_seconds=2.0)
+    batches = Batches(loader, loader.clock, lambda: loader.clock.wait(50.0))
+    batches.next()
+    batches.next()
+    assert batches.boundary_seconds == [2.0]
+
+
+def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop() -> None:
+    loader = Loader(Clock(), epoch=0)
+    with pytest.raises(EmptyEpochError):
+        Batches(loader, loader.clock, lambda: None).next()
+    assert loader.started == 2
+
+
+def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end() -> None:
+    batches = Batches(iter([1, 2]), Clock(), lambda: None)
+    assert [batches.next(), batches.next()] == [1, 2]
+    with pytest.raises(EmptyEpochError):
+        batches.next()

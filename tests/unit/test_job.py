@@ -1,0 +1,67 @@
+"""Jobs as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from autotune.config import TrainingConfig
+from autotune.job import (
+    FindLimits,
+    Inspect,
+    Job,
+    Measure,
+    MeasurePlan,
+    Probe,
+    Task,
+    job_from_json,
+    job_to_json,
+)
+
+PLAN = MeasurePlan(3, 0.25, (6, 9), 0.05, 4.0)
+FULL = Job(
+    task=Measure(PLAN),
+    device="cuda:1",
+    model_path="/home/ü/model.py",
+    config=TrainingConfig.of({"num_workers": 2, "amp_dtype": "bfloat16"}).as_dict(),
+    seed=7,
+    memory_limit_bytes=1 << 40,
+    deadline_seconds=12.5,
+)
+
+
+@pytest.mark.parametrize(
+    "task", [Inspect(), Measure(PLAN), Probe(500, (0, 1)), FindLimits(PLAN)], ids=lambda t: t.kind
+)
+def test_a_job_with_any_task_comes_back_from_json_as_it_was(task: Task) -> None:
+    job = Job(task, "cpu")
+    assert job_from_json(job_to_json(job)) == job
+
+
+def test_every_field_of_a_job_comes_back_from_json() -> None:
+    assert job_from_json(job_to_json(FULL)) == FULL
+
+
+def test_a_configuration_in_a_job_keeps_the_types_of_its_values() -> None:
+    config = job_from_json(job_to_json(FULL)).config
+    assert config is not None
+    assert config["persistent_workers"] is False
+    assert type(config["num_workers"]) is int
+    assert config["compile_mode"] is None
+
+
+def test_a_job_can_be_read_by_people() -> None:
+    text = json.loads(job_to_json(FULL))
+    assert text["task"]["kind"] == "measure"
+    assert text["config"]["num_workers"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", '{"task": {"kind": "dance"}, "device": "cpu"}', '{"task": {"kind": "inspect"}}'],
+)
+def test_what_is_no_job_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        job_from_json(text)

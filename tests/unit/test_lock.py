@@ -1,0 +1,45 @@
+"""One writing process per study."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import StorageError
+from autotune.lock import study_lock
+
+
+def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    refused = pytest.raises(StorageError, match=f"process {os.getpid()}")
+    with study_lock(tmp_path), refused, study_lock(tmp_path):
+        pass
+
+
+def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
+    for _ in range(2):
+        with study_lock(tmp_path):
+            assert (tmp_path / "lock").exists()
+
+
+def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from autotune.lock import study_lock\n"
+        "with study_lock(Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert run.returncode == -9
+    with study_lock(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="file"), study_lock(tmp_path / "file" / "study"):
+        pass

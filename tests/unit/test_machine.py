@@ -1,0 +1,164 @@
+"""What is read from the operating system, from folders that stand for /proc and /sys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.machine import Host, probe_host
+from factories import GIB, cpu_machine, cuda_machine, host
+
+
+def place(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def probe_v2(root: Path, files: dict[str, str]) -> Host:
+    """The host whose process lies in the cgroup /app/job of the unified hierarchy."""
+    placed = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    return probe_host(place(root, {"proc/self/cgroup": "0::/app/job\n", **placed}))
+
+
+def probe_v1(root: Path, files: dict[str, str]) -> Host:
+    """The host whose process lies in /docker/1 of two hierarchies of version 1."""
+    lines = "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n1:name=systemd:/docker/1\n"
+    placed = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    return probe_host(place(root, {"proc/self/cgroup": lines, **placed}))
+
+
+def test_a_quota_of_version_2_is_read_from_the_own_cgroup(tmp_path: Path) -> None:
+    assert probe_v2(tmp_path, {"app/job/cpu.max": "150000 100000\n"}).quota_cores == 1.5
+
+
+def test_the_tightest_quota_on_the_way_to_the_root_counts(tmp_path: Path) -> None:
+    files = {
+        "app/job/cpu.max": "400000 100000\n",
+        "app/cpu.max": "200000 100000\n",
+        "cpu.max": "800000 100000\n",
+    }
+    assert probe_v2(tmp_path, files).quota_cores == 2
+
+
+def test_max_is_no_quota_and_no_limit(tmp_path: Path) -> None:
+    found = probe_v2(tmp_path, {"app/job/cpu.max": "max 100000\n", "app/job/memory.max": "max\n"})
+    assert found.quota_cores is None
+    assert found.memory_limit_bytes is None
+
+
+def test_the_tightest_memory_limit_on_the_way_to_the_root_counts(tmp_path: Path) -> None:
+    files = {"app/job/memory.max": "max\n", "app/memory.max": "1000\n", "memory.max": "2000\n"}
+    assert probe_v2(tmp_path, files).memory_limit_bytes == 1000
+
+
+def test_limits_of_a_neighbouring_cgroup_do_not_count(tmp_path: Path) -> None:
+    files = {"other/cpu.max": "100000 100000\n", "app/job/deeper/memory.max": "1000\n"}
+    found = probe_v2(tmp_path, files)
+    assert found.quota_cores is None
+    assert found.memory_limit_bytes is None
+
+
+def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path: Path) -> None:
+    files = {
+        "cpu/docker/1/cpu.cfs_quota_us": "50000\n",
+        "cpu/docker/1/cpu.cfs_period_us": "100000\n",
+        "memory/docker/memory.limit_in_bytes": "5000\n",
+    }
+    found = probe_v1(tmp_path, files)
+    assert found.quota_cores == 0.5
+    assert found.memory_limit_bytes == 5000
+
+
+def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_63(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "cpu/docker/1/cpu.cfs_quota_us": "-1\n",
+        "cpu/docker/1/cpu.cfs_period_us": "100000\n",
+        "memory/docker/1/memory.limit_in_bytes": "9223372036854771712\n",
+    }
+    found = probe_v1(tmp_path, files)
+    assert found.quota_cores is None
+    assert found.memory_limit_bytes is None
+
+
+def test_a_container_that_sees_its_own_cgroup_as_the_root_finds_its_limits(tmp_path: Path) -> None:
+    # Without a cgroup namespace the path is the host's, while the mount shows the container's.
+    found = probe_v2(tmp_path, {"cpu.max": "300000 100000\n", "memory.max": "7000\n"})
+    assert found.quota_cores == 3
+    assert found.memory_limit_bytes == 7000
+
+
+def test_a_machine_without_any_of_these_files_has_no_limits(tmp_path: Path) -> None:
+    found = probe_host(tmp_path)
+    assert found.quota_cores is None
+    assert found.memory_limit_bytes is None
+    assert found.shm_bytes is None
+    assert found.cpu_name
+
+
+def test_the_name_of_the_cpu_is_its_model_name(tmp_path: Path) -> None:
+    place(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Xeon: 8\nmodel name\t: B\n"})
+    assert probe_host(tmp_path).cpu_name == "Xeon: 8"
+
+
+def test_shared_memory_is_the_size_of_dev_shm(tmp_path: Path) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    assert (probe_host(tmp_path).shm_bytes or 0) > 0
+
+
+def test_this_machine_has_cores_and_memory() -> None:
+    found = probe_host()
+    assert 1 <= found.usable_cores <= found.affinity_count <= found.cpu_count
+    assert 0 < found.usable_memory_bytes <= found.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("quota", "usable"), [(None, 8), (1.5, 2), (0.2, 1), (2.0, 2), (100.0, 8)], ids=str
+)
+def test_usable_cores_round_a_quota_up_and_never_exceed_the_affinity(
+    quota: float | None, usable: int
+) -> None:
+    assert replace(host(8), quota_cores=quota).usable_cores == usable
+
+
+def test_usable_memory_is_the_lesser_of_machine_and_limit() -> None:
+    assert replace(host(), memory_limit_bytes=GIB).usable_memory_bytes == GIB
+    assert replace(host(), memory_limit_bytes=99 * GIB).usable_memory_bytes == 8 * GIB
+
+
+def test_training_has_to_fit_the_accelerator_or_else_the_host() -> None:
+    assert cuda_machine().memory_bytes == 80 * GIB
+    assert cpu_machine().memory_bytes == 8 * GIB
+
+
+def test_a_device_type_has_no_index() -> None:
+    assert cuda_machine().device_type == "cuda"
+    assert cuda_machine().has_accelerator
+    assert not cpu_machine().has_accelerator
+
+
+def test_the_fingerprint_is_twelve_hex_digits_and_the_same_for_equal_machines() -> None:
+    assert len(cpu_machine().fingerprint) == 12
+    assert int(cpu_machine().fingerprint, 16) >= 0
+    assert cpu_machine().fingerprint == cpu_machine().fingerprint
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(cpu_machine(), torch="2.16.0"),
+        replace(cpu_machine(), default_num_threads=1),
+        replace(cpu_machine(), host=replace(host(), quota_cores=1.0)),
+        replace(cpu_machine(), host=replace(host(), memory_limit_bytes=GIB)),
+        replace(cpu_machine(), device="cuda:0"),
+    ],
+    ids=["torch", "threads", "quota", "memory limit", "device"],
+)
+def test_the_fingerprint_changes_with_the_machine(changed: object) -> None:
+    assert changed.fingerprint != cpu_machine().fingerprint

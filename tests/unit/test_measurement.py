@@ -1,0 +1,64 @@
+"""What is derived from the raw numbers of one child."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.measurement import Block, Measurement
+from factories import measurement
+
+
+def blocks(*seconds: float, samples: int = 100) -> tuple[Block, ...]:
+    return tuple(Block(each, samples, wait_seconds=0.0) for each in seconds)
+
+
+def of(*seconds: float) -> Measurement:
+    return replace(measurement(), blocks=blocks(*seconds))
+
+
+def test_throughput_is_taken_at_the_median_block_so_that_one_hiccup_does_not_count() -> None:
+    assert of(1.0, 1.0, 2.0, 2.0, 60.0).samples_per_second == 50
+
+
+def test_each_sample_carries_its_share_of_an_epoch_boundary() -> None:
+    run = replace(of(1.0, 1.0, 1.0), boundary_seconds=(1.0, 2.0, 9.0), epoch_samples=200)
+    # 100 samples in 1 s, and 2 s (the median boundary) for every 200 samples.
+    assert run.seconds_per_sample == pytest.approx(0.01 + 0.01)
+
+
+def test_boundaries_count_nothing_where_the_length_of_an_epoch_is_unknown() -> None:
+    run = replace(of(1.0), boundary_seconds=(5.0,), epoch_samples=None)
+    assert run.samples_per_second == 100
+
+
+def test_blocks_of_different_length_are_compared_by_the_sample() -> None:
+    run = replace(measurement(), blocks=(Block(1.0, 100, 0.0), Block(3.0, 300, 0.0)))
+    assert run.samples_per_second == 100
+
+
+def test_the_interval_of_throughput_comes_from_the_order_of_the_blocks() -> None:
+    run = of(1.0, 2.0, 2.5, 4.0, 4.0, 4.0, 4.0, 5.0, 10.0)  # nine blocks drop one at either end
+    assert run.samples_per_second_interval == (pytest.approx(20), pytest.approx(50))
+
+
+def test_the_interval_counts_the_boundaries_as_the_value_does() -> None:
+    run = replace(of(1.0, 1.0, 1.0), boundary_seconds=(1.0,), epoch_samples=100)
+    assert run.samples_per_second_interval == (pytest.approx(50), pytest.approx(50))
+    assert run.samples_per_second == pytest.approx(50)
+
+
+def test_wait_share_is_the_waiting_of_all_blocks_over_their_seconds() -> None:
+    run = replace(measurement(), blocks=(Block(1.0, 32, 0.5), Block(3.0, 32, 0.5)))
+    assert run.wait_share == 0.25
+
+
+def test_one_time_seconds_are_what_the_warm_up_cost_beyond_its_fastest_step() -> None:
+    run = replace(measurement(), warmup_step_seconds=(5.0, 1.5, 1.0, 1.0))
+    assert run.one_time_seconds == pytest.approx(4.5)
+
+
+def test_one_time_seconds_are_those_of_the_compiler_where_nothing_was_warmed_up() -> None:
+    run = replace(measurement(), warmup_step_seconds=(), compile_seconds=7.0)
+    assert run.one_time_seconds == 7

@@ -1,0 +1,144 @@
+"""Outcomes as JSON and as one line for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from autotune.outcome import (
+    Crashed,
+    Failure,
+    Inspected,
+    Lost,
+    Measured,
+    NonFinite,
+    NotApplied,
+    OutOfMemory,
+    Probed,
+    Rejected,
+    SpeedLimits,
+    TimedOut,
+    TrialOutcome,
+    UserError,
+    as_failure,
+    describe,
+    outcome_from_json,
+    outcome_to_json,
+)
+from factories import IMAGE_FACTS, cuda_machine, measurement
+
+ANSWERS = (
+    Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
+    Probed((0.5, 0.75), 1.5),
+    Inspected(cuda_machine(), IMAGE_FACTS),
+    Inspected(cuda_machine(), None),
+    SpeedLimits(loader=1000.0, compute=250.5),
+)
+FAILURES = (
+    OutOfMemory("device", "tried to allocate 2 GiB", 12345),
+    OutOfMemory("shared", "bus error", None),
+    TimedOut("warm-up", 60.0),
+    Crashed("killed by SIGSEGV"),
+    NonFinite("the loss became nan"),
+    Rejected("fewer samples than one batch"),
+    NotApplied("compile_mode", "default", "null"),
+    UserError("ValueError: Umlaut ü", "model.py:3"),
+    Lost("disk full"),
+)
+
+
+def kind(outcome: object) -> str:
+    return type(outcome).__name__
+
+
+def test_the_examples_below_are_of_every_kind() -> None:
+    assert {type(outcome) for outcome in (*ANSWERS, *FAILURES)} == set(get_args(TrialOutcome))
+    assert {type(failure) for failure in FAILURES} == set(get_args(Failure))
+
+
+@pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
+def test_every_outcome_comes_back_from_json_as_it_was(outcome: TrialOutcome) -> None:
+    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+
+
+@pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
+def test_an_outcome_cut_off_anywhere_is_lost(outcome: TrialOutcome) -> None:
+    text = outcome_to_json(outcome)
+    for length in range(0, len(text), 7):
+        assert isinstance(outcome_from_json(text[:length]), Lost)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"kind": "crashed"}',
+        '{"kind": "crashed", "detail": 3}',
+        '{"kind": "no such kind", "detail": "x"}',
+        '{"kind": "timed_out", "phase": "build", "limit_seconds": "60"}',
+        '{"kind": "out_of_memory", "memory": "swap", "detail": "x"}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> None:
+    lost = outcome_from_json(text)
+    assert isinstance(lost, Lost)
+    assert lost.detail.startswith("the child's outcome is not readable: ")
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["NaN", "Infinity", "-Infinity", "null"],
+)
+def test_numbers_that_are_not_finite_are_lost(number: str) -> None:
+    text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
+    assert isinstance(outcome_from_json(text), Lost)
+
+
+def test_a_nan_that_a_child_wrote_is_lost() -> None:
+    assert isinstance(outcome_from_json(outcome_to_json(Probed((float("nan"),), 1.0))), Lost)
+
+
+def test_the_json_names_its_kind_and_can_be_read_by_any_reader() -> None:
+    assert json.loads(outcome_to_json(TimedOut("build", 9.0))) == {
+        "kind": "timed_out",
+        "phase": "build",
+        "limit_seconds": 9.0,
+    }
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=kind)
+def test_a_failure_stays_itself(failure: Failure) -> None:
+    assert as_failure(failure) is failure
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=kind)
+def test_an_answer_to_another_question_is_lost(answer: TrialOutcome) -> None:
+    assert as_failure(answer) == Lost(
+        f"the child answered with {answer.kind!r}, which was not asked"
+    )
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        (OutOfMemory("host", "killed"), "out of host memory: killed"),
+        (TimedOut("build", 60.0), "no result within 60 s (during build)"),
+        (
+            NotApplied("pin_memory", "true", "false"),
+            "pin_memory did not take effect: wanted true, read back false",
+        ),
+        (UserError("KeyError: 'x'", "model.py:3"), "model.py:3: KeyError: 'x'"),
+        (UserError("sys.exit(1)", ""), "sys.exit(1)"),
+        (Crashed("killed by SIGSEGV"), "killed by SIGSEGV"),
+    ],
+    ids=lambda value: kind(value) if not isinstance(value, str) else "",
+)
+def test_a_failure_is_described_on_one_line(failure: Failure, line: str) -> None:
+    assert describe(failure) == line

@@ -1,0 +1,122 @@
+"""What people and programs read of a search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.events import Answered, NothingFeasible, Planned, TrialEnded
+from autotune.progress import PlainProgress, result
+from autotune.scene import Scene, SearchOptions
+from autotune.space import narrow
+from autotune.space_file import read_space
+from autotune.study import FinishedTrial
+from factories import IMAGE_FACTS, best_config, cpu_machine, written
+
+BASELINE = TrainingConfig.of({"num_threads": 2})
+HOLDS = dict.fromkeys(CONSTRAINTS, -0.1)
+
+
+def finished(number: int, rate: float | None, verdict: Verdict, **changes: int) -> FinishedTrial:
+    details = {"samples_per_second": rate, "peak_memory_bytes": 1 << 30 if rate else None}
+    return FinishedTrial(number, BASELINE.replace(**changes), verdict, details)
+
+
+OWN = finished(0, 100.0, Verdict(100.0, HOLDS))
+FASTER = finished(1, 150.0, Verdict(150.0, HOLDS), batch_size=64)
+TOO_LARGE = finished(
+    2,
+    None,
+    Verdict(None, {**HOLDS, "memory": 0.2}, "out of host memory: \x1b[31mfull"),
+    batch_size=512,
+)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> tuple[PlainProgress, list[str]]:
+    """Progress that knows its plan, and the lines that it writes from then on."""
+    file = read_space(written(tmp_path, "batch_size: [32, 64, 512]\n"))
+    space = narrow(file, cpu_machine(), IMAGE_FACTS, BASELINE)
+    options = SearchOptions(Path("model.py"), "s", "sqlite://", tmp_path, tmp_path / "best.yaml")
+    lines: list[str] = []
+    progress = PlainProgress(lines.append)
+    progress.show(
+        Planned(Scene(options, cpu_machine(), IMAGE_FACTS, BASELINE, space, 3, 1 << 32), 0)
+    )
+    lines.clear()
+    return progress, lines
+
+
+def ended(trial: FinishedTrial, best: FinishedTrial) -> TrialEnded:
+    return TrialEnded(trial, OWN, best, elapsed_seconds=61, eta_seconds=30)
+
+
+def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(ended(FASTER, FASTER))
+    assert lines[0].split() == ["1", "150.0/s", "1.50x", "1", "GiB", "batch_size=64", "ok"]
+
+
+def test_below_each_trial_stand_the_best_so_far_the_time_gone_and_the_time_left(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(ended(TOO_LARGE, FASTER))
+    assert "best so far: trial 1, 1.50x" in lines[1]
+    assert "1 min 1 s gone, about 30 s left" in lines[1]
+
+
+def test_an_infeasible_trial_shows_its_reason_and_no_rate(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(ended(TOO_LARGE, OWN))
+    assert "infeasible: out of host memory" in lines[0]
+    assert "/s" not in lines[0]
+
+
+def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(Answered(best_config(FASTER.config, BASELINE), Path("best.yaml")))
+    text = "\n".join(lines)
+    assert "1.50x faster than your settings (1.45 to 1.55, 6 rounds): batch_size=64" in text
+    assert "best.yaml" in text
+
+
+def test_the_baseline_as_answer_says_keep_your_settings(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(Answered(best_config(BASELINE, BASELINE), Path("best.yaml")))
+    assert any(line.startswith("Keep your settings") for line in lines)
+
+
+def test_nothing_feasible_counts_each_reason(shown: tuple[PlainProgress, list[str]]) -> None:
+    progress, lines = shown
+    progress.show(NothingFeasible({"out of host memory": 3}))
+    assert "  3 x out of host memory" in lines
+
+
+def test_what_reaches_the_terminal_has_no_escape_sequences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from autotune.progress import to_stderr
+
+    to_stderr(TOO_LARGE.verdict.reason)
+    assert capsys.readouterr().err == "out of host memory: full\n"
+
+
+def test_programs_read_the_answer_as_one_json_object_with_a_schema_version() -> None:
+    faster = json.loads(result(Answered(best_config(FASTER.config, BASELINE), Path("b.yaml"))))
+    assert (faster["schema_version"], faster["answer"]) == (1, "faster")
+    assert faster["best"]["config"]["batch_size"] == 64
+    none = json.loads(result(NothingFeasible({"why": 1})))
+    assert (none["answer"], none["reasons"]) == ("none", {"why": 1})

@@ -1,0 +1,169 @@
+"""A search space on a machine: what is dropped, what is refused, what there is to choose from."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
+from autotune.space import SearchSpace
+from autotune.workload_facts import WorkloadFacts
+from factories import IMAGE_FACTS, cpu_machine, cuda_machine, narrowed, plain_cpu_machine, written
+
+SPACE = """\
+batch_size: [16, 32]
+num_workers: [0, 1, 2]
+prefetch_factor: [2, 4]
+persistent_workers: [false, true]
+"""
+FLAT_FACTS = WorkloadFacts(
+    dataset_samples=20,
+    image_batches=False,
+    optimizer_options=False,
+    has_evaluate=False,
+    baseline={},
+    model_parameters=10,
+)
+
+
+def every_config(space: SearchSpace) -> set[TrainingConfig]:
+    names = list(space.domains)
+    values = product(*(space.domains[name] for name in names))
+    return {TrainingConfig.of(dict(zip(names, each, strict=True))) for each in values}
+
+
+def test_a_knob_that_is_not_offered_stays_at_the_baseline(tmp_path: Path) -> None:
+    path = written(tmp_path, "num_workers: [0, 2]\n")
+    space = narrowed(path, cpu_machine(), {"batch_size": 48})
+    assert space.varied() == {"num_workers": (0, 2)}
+    assert space.domains["batch_size"] == (48,)
+    assert list(space.domains) == [knob.name for knob in ALL_KNOBS]
+
+
+def test_what_a_machine_cannot_run_is_refused_with_its_place_and_all_at_once(
+    tmp_path: Path,
+) -> None:
+    text = "num_workers: [0, 64]\namp_dtype: [null, float16]\nnum_threads: {low: 1, high: 3}\n"
+    with pytest.raises(UsageError) as caught:
+        narrowed(written(tmp_path, text), cpu_machine(cores=2))
+    assert [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()] == [
+        "space.yaml:1:18: num_workers=64 is not possible on this machine; "
+        "expected an integer from 0 to 4: 2 cores may be used here.",
+        "space.yaml:2:19: amp_dtype=float16 is not possible on this machine; "
+        "Test CPU has no native float16 instructions.",
+        "space.yaml:3:14: num_threads=3 is not possible on this machine; "
+        "expected an integer from 1 to 2: this machine has 2 cores.",
+    ]
+
+
+def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path: Path) -> None:
+    text = "portable: true\nnum_workers: [0, 64]\ncompile_mode: [null, reduce-overhead]\n"
+    space = narrowed(written(tmp_path, text), cpu_machine())
+    assert space.varied() == {}
+    assert space.notes == (
+        "num_workers=64 dropped: expected an integer from 0 to 4: 2 cores may be used here",
+        "compile_mode=reduce-overhead dropped: torch 2.15.0 does not know this mode",
+    )
+
+
+def test_no_value_is_dropped_where_all_of_them_work(tmp_path: Path) -> None:
+    text = "num_workers: [0, 16]\npin_memory: [true]\namp_dtype: [float16]\n"
+    assert narrowed(written(tmp_path, text), cuda_machine()).notes == ()
+
+
+def test_no_compile_mode_is_left_where_there_is_no_compiler(tmp_path: Path) -> None:
+    path = written(tmp_path, "portable: true\ncompile_mode: [null, default]\n")
+    assert narrowed(path, plain_cpu_machine()).domains["compile_mode"] == (None,)
+
+
+def test_a_knob_that_means_nothing_to_the_workload_is_frozen_with_a_note(tmp_path: Path) -> None:
+    text = "channels_last: [false, true]\nfused_optimizer: [false, true]\n"
+    space = narrowed(written(tmp_path, text), cpu_machine(), facts=FLAT_FACTS)
+    assert space.varied() == {}
+    assert [note.split(":")[0] for note in space.notes] == [
+        "channels_last stays false",
+        "fused_optimizer stays false",
+    ]
+
+
+def test_a_batch_larger_than_the_dataset_is_dropped_with_a_note(tmp_path: Path) -> None:
+    path = written(tmp_path, "batch_size: [8, 20, 21]\n")
+    space = narrowed(path, cpu_machine(), {"batch_size": 8}, FLAT_FACTS)
+    assert space.domains["batch_size"] == (8, 20)
+    assert space.notes == ("batch_size=21 dropped: the dataset has 20 samples",)
+
+
+def test_a_null_number_of_threads_is_the_machines_own_and_stands_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "num_threads: [null, 1, 2]\n")
+    assert narrowed(path, cpu_machine(cores=2)).domains["num_threads"] == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        {},
+        {"batch_size": 48, "num_workers": 1, "prefetch_factor": 8, "persistent_workers": True},
+        {"amp_dtype": "float16", "num_workers": 64, "persistent_workers": True},
+        {"num_workers": 2, "persistent_workers": False},
+    ],
+    ids=str,
+)
+def test_the_baseline_is_always_inside(tmp_path: Path, baseline: dict[str, Value]) -> None:
+    text = (
+        "batch_size: [16]\nnum_workers: [0, 1]\nprefetch_factor: [2]\npersistent_workers: [true]\n"
+    )
+    space = narrowed(written(tmp_path, text), cpu_machine(), baseline, IMAGE_FACTS)
+    assert TrainingConfig.of(baseline).resolved(cpu_machine()) in every_config(space)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPACE,
+        "num_workers: [1, 2]\nprefetch_factor: [2, 4]\n",
+        "num_workers: [0]\nprefetch_factor: [2, 4]\n",
+        "batch_size: {low: 8, high: 64, log2: true}\nchannels_last: [false, true]\n",
+        "about: nothing to choose\n",
+        "num_workers: [0, 2]\nprefetch_factor: [null, 2]\n",
+    ],
+)
+def test_the_size_is_the_number_of_different_configurations(tmp_path: Path, text: str) -> None:
+    space = narrowed(written(tmp_path, text), cpu_machine())
+    assert space.size == len(every_config(space))
+
+
+def test_settings_of_workers_count_once_where_there_are_none(tmp_path: Path) -> None:
+    # 2 batch sizes x (1 without workers + 2 numbers of workers x 2 factors x 2)
+    assert narrowed(written(tmp_path, SPACE), cpu_machine()).size == 18
+
+
+def test_samples_are_inside_and_reach_the_whole_of_a_small_space(tmp_path: Path) -> None:
+    space = narrowed(written(tmp_path, SPACE), cpu_machine())
+    random = Random(0)
+    assert {space.sample(random) for _ in range(400)} == every_config(space)
+
+
+def test_neighbours_are_inside_and_differ_from_the_configuration(tmp_path: Path) -> None:
+    space = narrowed(written(tmp_path, SPACE), cpu_machine())
+    for config in every_config(space):
+        neighbours = set(space.neighbours(config))
+        assert neighbours <= every_config(space) - {config}
+
+
+def test_the_neighbours_without_workers_are_those_with_some_or_another_batch(
+    tmp_path: Path,
+) -> None:
+    space = narrowed(written(tmp_path, SPACE), cpu_machine())
+    start = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
+    found = [neighbour.differences(start) for neighbour in space.neighbours(start)]
+    assert found == [
+        {"batch_size": 32},
+        {"num_workers": 1, "prefetch_factor": 2},
+        {"num_workers": 2, "prefetch_factor": 2},
+    ]

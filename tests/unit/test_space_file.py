@@ -1,0 +1,189 @@
+"""Search spaces as written: what is read, and every way in which it can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.knobs.base import Value
+from autotune.space_file import find_space, read_space, shipped_spaces
+from factories import written
+
+
+def offers(folder: Path, text: str) -> dict[str, tuple[Value, ...]]:
+    return dict(read_space(written(folder, text)).offers)
+
+
+def faults(folder: Path, text: str) -> list[str]:
+    """What is said about a file, less its folder."""
+    with pytest.raises(UsageError) as caught:
+        read_space(written(folder, text))
+    return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]
+
+
+def test_a_list_is_read_in_its_order_with_the_types_of_its_values(tmp_path: Path) -> None:
+    text = "amp_dtype: [bfloat16, null]\npin_memory: [true]\nnum_workers: [4, 0]\n"
+    read = offers(tmp_path, text)
+    assert read == {"amp_dtype": ("bfloat16", None), "pin_memory": (True,), "num_workers": (4, 0)}
+    assert read["pin_memory"][0] is True
+
+
+@pytest.mark.parametrize(
+    ("range_", "values"),
+    [
+        ("{low: 1, high: 10, step: 3}", (1, 4, 7, 10)),
+        ("{low: 1, high: 9, step: 3}", (1, 4, 7)),
+        ("{low: 2, high: 4}", (2, 3, 4)),
+        ("{low: 8, high: 64, log2: true}", (8, 16, 32, 64)),
+        ("{low: 8, high: 63, log2: true}", (8, 16, 32)),
+        ("{low: 3, high: 12, log2: true}", (3, 6, 12)),
+        ("{low: 5, high: 5, log2: true}", (5,)),
+        ("{low: 1, high: 3, log2: false}", (1, 2, 3)),
+    ],
+)
+def test_a_range_is_expanded_with_both_ends(
+    tmp_path: Path, range_: str, values: tuple[int, ...]
+) -> None:
+    assert offers(tmp_path, f"batch_size: {range_}\n") == {"batch_size": values}
+
+
+def test_the_words_about_and_portable_are_no_knobs(tmp_path: Path) -> None:
+    file = read_space(written(tmp_path, "about: Mine.\nportable: true\n", name="mine.yaml"))
+    assert (file.name, file.about, file.portable, dict(file.offers)) == ("mine", "Mine.", True, {})
+
+
+def test_a_file_is_not_portable_unless_it_says_so(tmp_path: Path) -> None:
+    assert not read_space(written(tmp_path, "num_workers: [0]\n")).portable
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "num_workres: [1]",
+            "space.yaml:1:1: unknown knob 'num_workres'. Did you mean 'num_workers'?",
+        ),
+        ("protable: true", "space.yaml:1:1: unknown knob 'protable'. Did you mean 'portable'?"),
+        ("xyz: [1]", "space.yaml:1:1: unknown knob 'xyz'."),
+        (
+            "num_workers: [0, two]",
+            "space.yaml:1:18: num_workers='two' is not possible; "
+            "expected an integer from 0 to 256.",
+        ),
+        (
+            "num_workers: [0, true]",
+            "space.yaml:1:18: num_workers=True is not possible; expected an integer from 0 to 256.",
+        ),
+        (
+            "pin_memory: [0]",
+            "space.yaml:1:14: pin_memory=0 is not possible; expected false or true.",
+        ),
+        (
+            "batch_size: [8.0]",
+            "space.yaml:1:14: batch_size=8.0 is not possible; "
+            "expected an integer from 1 to 1048576.",
+        ),
+        ("num_workers: [2, 0, 2]", "space.yaml:1:21: num_workers=2 stands twice."),
+        (
+            "num_workers: []",
+            "space.yaml:1:14: num_workers needs a list with at least one value, or "
+            "{low, high, step} or {low, high, log2: true}; got [].",
+        ),
+        (
+            "num_workers: 4",
+            "space.yaml:1:14: num_workers needs a list with at least one value, or "
+            "{low, high, step} or {low, high, log2: true}; got 4.",
+        ),
+        ("about: 3", "space.yaml:1:8: about must be a sentence, not 3."),
+        ("portable: yes", "space.yaml:1:11: portable must be true or false, not 'yes'."),
+        (
+            "num_workers: &a [1]",
+            "space.yaml:1:14: anchor '&a'. Remove it.",
+        ),
+        (
+            "num_workers: *a",
+            "space.yaml:1:14: alias '*a'. Write the value out instead.",
+        ),
+        ("num_workers: [!!int 1]", "space.yaml:1:15: tag 'tag:yaml.org,2002:int'. Remove it."),
+    ],
+)
+def test_a_fault_is_shown_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
+    assert faults(tmp_path, f"{text}\n") == [fault]
+
+
+@pytest.mark.parametrize(
+    ("range_", "said"),
+    [
+        ("{low: 4, high: 1}", "num_workers needs low <= high and step > 0"),
+        ("{low: 1, high: 4, step: 0}", "num_workers needs low <= high and step > 0"),
+        ("{low: 0, high: 4, log2: true}", "num_workers needs low <= high and step > 0"),
+        ("{low: 0, high: 1000}", "at most 1000 values"),
+        ("{low: 0}", "num_workers needs whole numbers low, high and step"),
+        ("{low: 0, high: 2.5}", "num_workers needs whole numbers low, high and step"),
+        ("{low: false, high: true}", "num_workers needs whole numbers low, high and step"),
+        ("{low: 1, high: 4, log2: 1}", "num_workers needs whole numbers low, high and step"),
+        ("{low: 1, high: 4, log2: true, step: 1}", "num_workers takes step or log2, not both."),
+        ("{low: -1, high: 4}", "num_workers=-1 is not possible; expected an integer from 0 to"),
+        ("{low: 0, high: 300}", "num_workers=300 is not possible; expected an integer from 0 to"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_one_fault(tmp_path: Path, range_: str, said: str) -> None:
+    (fault,) = faults(tmp_path, f"num_workers: {range_}\n")
+    assert fault.startswith("space.yaml:1:14: ")
+    assert said in fault
+
+
+def test_a_misspelt_word_in_a_range_is_answered_with_the_nearest_known_one(tmp_path: Path) -> None:
+    assert faults(tmp_path, "num_workers: {low: 0, high: 4, stepp: 2}\n") == [
+        "space.yaml:1:32: unknown word 'stepp' in a range. Did you mean 'step'?"
+    ]
+
+
+def test_a_range_of_what_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, "pin_memory: {low: 0, high: 1}\n")
+    assert fault == "space.yaml:1:13: pin_memory=0 is not possible; expected false or true."
+
+
+def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path: Path) -> None:
+    text = (
+        "about: 1\nbatchsize: [1]\nnum_workers: [-1, 2, 2]\npin_memory: []\nnum_threads: {a: 1}\n"
+    )
+    places = [fault.split(": ", 1)[0] for fault in faults(tmp_path, text)]
+    assert places == [
+        "space.yaml:1:8",
+        "space.yaml:2:1",
+        "space.yaml:3:15",
+        "space.yaml:3:22",
+        "space.yaml:4:13",
+        "space.yaml:5:15",
+        "space.yaml:5:14",
+    ]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.yaml: cannot be read"):
+        read_space(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("name", shipped_spaces())
+def test_a_shipped_space_is_valid_and_says_what_it_is_for(name: str) -> None:
+    file = read_space(find_space(name))
+    assert file.about
+    assert file.portable
+    assert file.offers
+
+
+def test_the_five_spaces_of_the_documentation_are_shipped() -> None:
+    assert set(shipped_spaces()) == {"default", "quick", "cpu", "cuda", "loader"}
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path, "num_workers: [0]\n")
+    assert find_space(str(path)) == path
+
+
+def test_a_name_that_is_not_shipped_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'quik' is neither a file .* Did you mean 'quick'\?"):
+        find_space("quik")

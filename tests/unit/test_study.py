@@ -1,0 +1,112 @@
+"""The study: what is asked and told, in memory and in a real database."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.samplers import default_sampler
+from autotune.space import SearchSpace
+from autotune.study import TuningStudy, best_feasible
+from factories import cpu_machine
+from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
+
+BASELINE = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
+
+
+def states(study: TuningStudy) -> list[TrialState]:
+    return [trial.state for trial in study._study.get_trials()]
+
+
+def test_no_configuration_is_proposed_twice_before_all_of_them_were(
+    study: TuningStudy, nine: SearchSpace
+) -> None:
+    proposed = [tell(study, 1.0, HOLDS) for _ in range(9)]
+    assert nine.size == 9
+    assert len(set(proposed)) == 9
+
+
+def test_an_exhausted_space_still_gives_a_configuration(study: TuningStudy) -> None:
+    proposed = [tell(study, 1.0, HOLDS) for _ in range(10)]
+    assert proposed[9] in proposed[:9]
+
+
+def test_a_configuration_that_is_still_running_is_not_proposed_again(study: TuningStudy) -> None:
+    assert len({study.ask()[1] for _ in range(9)}) == 9
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_default_sampler_does_not_repeat_itself_either(nine: SearchSpace, seed: int) -> None:
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    study.use_sampler(default_sampler(seed), seed)
+    values = iter(range(9))
+    assert len({tell(study, float(next(values)), HOLDS) for _ in range(9)}) == 9
+
+
+def test_an_enqueued_configuration_comes_first(study: TuningStudy) -> None:
+    study.enqueue(BASELINE)
+    assert study.ask() == (0, BASELINE)
+
+
+def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: TuningStudy) -> None:
+    study.enqueue(BASELINE.replace(batch_size=32))
+    tell(study, None, OOM)
+    proposed = {tell(study, 1.0, HOLDS) for _ in range(7)}
+    assert BASELINE.replace(batch_size=64) not in proposed
+    assert BASELINE.replace(batch_size=16) in proposed
+    assert BASELINE.replace(batch_size=64, num_workers=2) in proposed
+
+
+def test_a_trial_that_crashed_says_nothing_about_larger_batches(study: TuningStudy) -> None:
+    study.enqueue(BASELINE.replace(batch_size=32))
+    tell(study, None, CRASHED)
+    assert BASELINE.replace(batch_size=64) in {tell(study, 1.0, HOLDS) for _ in range(8)}
+
+
+def test_a_trial_is_finished_with_its_configuration_verdict_and_details(
+    study: TuningStudy,
+) -> None:
+    config = tell(study, 80.0, HOLDS)
+    (trial,) = study.finished()
+    assert (trial.number, trial.config) == (0, config)
+    assert trial.verdict == Verdict(80.0, HOLDS, "why")
+    assert trial.details["seconds"] == 1.5
+
+
+def test_whatever_a_verdict_says_the_trial_is_complete(study: TuningStudy) -> None:
+    for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, OOM), (None, CRASHED)):
+        tell(study, value, margins)
+    assert states(study) == [TrialState.COMPLETE] * 4
+
+
+def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
+    study: TuningStudy,
+) -> None:
+    number, config = study.ask()
+    study.lose(number, "disk full")
+    assert states(study) == [TrialState.FAIL]
+    assert study._study.get_trials()[0].user_attrs["reason"] == "disk full"
+    assert study.finished() == []
+    assert config in {tell(study, 1.0, HOLDS) for _ in range(9)}
+
+
+def test_facts_about_the_study_are_kept(study: TuningStudy) -> None:
+    assert study.noted("qualities", {}) == {}
+    study.note("qualities", {"batch_size=16": [0.5]})
+    assert study.noted("qualities") == {"batch_size=16": [0.5]}
+
+
+def test_the_best_feasible_trial_is_the_fastest_that_holds(study: TuningStudy) -> None:
+    for value, margins in ((80.0, HOLDS), (90.0, OOM), (85.0, HOLDS), (None, CRASHED)):
+        tell(study, value, margins)
+    best = best_feasible(study.finished())
+    assert best is not None
+    assert best.number == 2
+
+
+def test_there_is_no_best_among_what_does_not_hold(study: TuningStudy) -> None:
+    tell(study, 90.0, OOM)
+    assert best_feasible(study.finished()) is None

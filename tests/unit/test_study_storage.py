@@ -1,0 +1,96 @@
+"""A study that is continued by another process, and storages that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler
+from optuna.trial import TrialState
+
+from autotune.errors import StorageError, StudyMismatchError
+from autotune.space import SearchSpace
+from autotune.study import masked, open_study
+from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
+
+
+def test_a_second_study_on_the_same_database_reads_everything_back(
+    nine: SearchSpace, url: str
+) -> None:
+    first = open_study("s", url, nine, THROUGHPUT)
+    first.use_sampler(RandomSampler(seed=0), seed=0)
+    for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
+        tell(first, value, margins)
+    again = open_study("s", url, nine, THROUGHPUT)
+    for old, new in zip(first.finished(), again.finished(), strict=True):
+        assert (old.number, old.config, old.verdict) == (new.number, new.config, new.verdict)
+        assert dict(old.details).items() <= dict(new.details).items()
+
+
+def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
+    nine: SearchSpace, url: str
+) -> None:
+    proposed = []
+    for _ in range(3):  # three runs that draw the same random numbers
+        study = open_study("s", url, nine, THROUGHPUT)
+        study.use_sampler(RandomSampler(seed=0), seed=0)
+        proposed += [tell(study, 1.0, HOLDS) for _ in range(3)]
+    assert len(set(proposed)) == 9
+
+
+def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
+    nine: SearchSpace, url: str
+) -> None:
+    dead = open_study("s", url, nine, THROUGHPUT)
+    left = {dead.ask()[1], dead.ask()[1]}
+    study = open_study("s", url, nine, THROUGHPUT)
+    study.use_sampler(RandomSampler(seed=0), seed=0)
+    assert study.reap() == 2
+    assert study.reap() == 0
+    stored = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state for trial in stored] == [TrialState.FAIL] * 2
+    assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
+
+
+def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str) -> None:
+    identity = {"machine": "abc", "space": {"amp_dtype": [None, "bfloat16"]}}
+    for _ in range(3):
+        open_study("s", url, nine, THROUGHPUT).check_identity(identity)
+
+
+def test_a_study_of_something_else_is_refused_with_every_difference(
+    nine: SearchSpace, url: str
+) -> None:
+    open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, "b": [2], "c": "x"})
+    with pytest.raises(StudyMismatchError) as caught:
+        open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, "b": [3], "c": "y"})
+    assert str(caught.value).splitlines() == [
+        "study 's' was made for something else:",
+        "  b: [2] in the study, [3] now",
+        '  c: "x" in the study, "y" now',
+        "Give this search a name of its own with --study NAME.",
+    ]
+
+
+def test_a_study_with_another_direction_is_refused(nine: SearchSpace, url: str) -> None:
+    optuna.create_study(study_name="s", storage=url, direction="minimize")
+    with pytest.raises(StudyMismatchError, match="another direction than throughput"):
+        open_study("s", url, nine, THROUGHPUT)
+
+
+@pytest.mark.parametrize("content", [None, "this is no database, however long it may be" * 9])
+def test_a_storage_that_cannot_be_used_is_a_message(
+    tmp_path: Path, nine: SearchSpace, content: str | None
+) -> None:
+    path = tmp_path / "no such folder" / "study.db"
+    if content is not None:
+        path.parent.mkdir()
+        path.write_text(content)
+    with pytest.raises(StorageError, match=r"cannot be used: .* Check that it exists"):
+        open_study("s", f"sqlite:///{path}", nine, THROUGHPUT)
+
+
+def test_a_password_is_not_shown() -> None:
+    shown = masked("postgresql://me:secret@db/autotune")
+    assert shown == "postgresql://me:***@db/autotune"

@@ -1,0 +1,81 @@
+"""The files of one child, and writing one whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.trial_folder import TrialFolder, write_atomically
+
+
+def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path)
+    files = [folder.job, folder.outcome, folder.stdout, folder.stderr]
+    assert [path.name for path in files] == [
+        "job.json",
+        "outcome.json",
+        "stdout.log",
+        "stderr.log",
+    ]
+    assert {path.parent for path in files} == {tmp_path}
+
+
+def test_the_phase_is_start_until_the_child_says_otherwise(tmp_path: Path) -> None:
+    assert TrialFolder(tmp_path).phase == "start"
+
+
+def test_the_phase_is_what_the_child_said_last(tmp_path: Path) -> None:
+    TrialFolder(tmp_path).enter_phase("build")
+    TrialFolder(tmp_path).enter_phase("warm-up")
+    assert TrialFolder(tmp_path).phase == "warm-up"
+
+
+def test_a_file_is_written_with_the_folders_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_atomically(path, "ü\n")
+    assert path.read_bytes() == "ü\n".encode()
+
+
+def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("a long old text")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_that_has_the_old_file_open_keeps_the_old_text(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with path.open() as reader:
+        write_atomically(path, "new")
+        assert reader.read() == "old"
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "half of it \ud800")  # a lone surrogate cannot be encoded
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_in_the_way_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.mkdir()
+    with pytest.raises(OSError, match="file"):
+        write_atomically(path, "text")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    before = os.umask(0o022)
+    try:
+        write_atomically(path, "text")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644

@@ -1,0 +1,9 @@
+"""The loss is not a number from the first step on."""
+
+import plain
+from plain import BASELINE, build_dataset, build_model  # noqa: F401
+from torch import Tensor, nn
+
+
+def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return plain.compute_loss(model, batch) * float("nan")
