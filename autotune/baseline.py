@@ -10,10 +10,18 @@ from pydantic import TypeAdapter
 
 from autotune.accuracy import AccuracyProber, probe_samples
 from autotune.constraints import AccuracyRule, judge
-from autotune.errors import WorkloadError
+from autotune.errors import AutotuneError, WorkloadError
 from autotune.job import Measure, MeasurePlan
 from autotune.measurement import Measurement
-from autotune.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome, as_failure, describe
+from autotune.outcome import (
+    Lost,
+    Measured,
+    OutOfMemory,
+    TimedOut,
+    TrialOutcome,
+    as_failure,
+    describe,
+)
 from autotune.samplers import default_sampler
 from autotune.session import Session, details_of, process_seconds
 from autotune.study import FinishedTrial
@@ -39,8 +47,10 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
         outcome = session.runner.run(job, folder)
         if isinstance(outcome, OutOfMemory | TimedOut):
             return describe(outcome)
+        if isinstance(outcome, Lost):
+            raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
         if not isinstance(outcome, Measured):
-            raise WorkloadError(_own_settings_fail(outcome, folder))
+            raise WorkloadError(_own_settings_fail(session, outcome, folder))
         runs.append(outcome.measurement)
     session.study.note("baseline_runs", [asdict(run) for run in runs])
     return tuple(runs)
@@ -74,8 +84,10 @@ def tell_baseline(
     return session.study.tell(number, verdict, {**details, "quality": rule.baseline[0]})
 
 
-def _own_settings_fail(outcome: TrialOutcome, folder: Path) -> str:
+def _own_settings_fail(session: Session, outcome: TrialOutcome, folder: Path) -> str:
     return (
-        f"your own settings fail: {describe(as_failure(outcome))}\n"
+        f"{session.scene.options.model_path} fails with your own settings: "
+        f"{describe(as_failure(outcome))}\n"
+        "Nothing can be compared with settings that fail: mend the file, or change BASELINE.\n"
         f"Whole log: {folder / 'stderr.log'}"
     )

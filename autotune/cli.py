@@ -164,13 +164,11 @@ def doctor(device: str) -> None:
 
 
 def _inspect(device: str, model: Path | None) -> Inspected:
-    from autotune.runner import SubprocessRunner
-    from autotune.scene import inspect
+    from autotune.drive import inspect_once
 
     if model is not None:
         _check_model(model)
-    with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
-        return inspect(SubprocessRunner(Path(folder) / "inductor"), device, Path(folder), model)
+    return inspect_once(device, model)
 
 
 def _options(

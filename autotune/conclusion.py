@@ -65,14 +65,12 @@ def emit(session: Session, best: BestConfig) -> Answered:
 
 
 def _candidates(session: Session) -> list[FinishedTrial]:
-    """The fastest feasible trials whose accuracy is known, fastest first."""
+    """The fastest feasible trials, fastest first; what was too slow to be probed yet included."""
     baseline = session.baseline.verdict.value or 0.0
     faster = [
         trial
         for trial in session.study.finished()[1:]
-        if trial.verdict.feasible
-        and trial.details.get("quality") is not None
-        and (trial.verdict.value or 0.0) > baseline
+        if trial.verdict.feasible and (trial.verdict.value or 0.0) > baseline
     ]
     return sorted(faster, key=lambda t: -(t.verdict.value or 0.0))[:_MOST_CANDIDATES]
 

@@ -17,7 +17,7 @@ from autotune.config import TrainingConfig
 from autotune.intervals import Interval, median_interval
 from autotune.job import Measure, MeasurePlan
 from autotune.measurement import Measurement
-from autotune.outcome import Failure, Measured, as_failure
+from autotune.outcome import Failure, Lost, Measured, as_failure
 from autotune.runner import Runner
 from autotune.scene import Scene
 
@@ -94,5 +94,8 @@ def _round(
 def _measure(
     scene: Scene, runner: Runner, config: TrainingConfig, folder: Path
 ) -> Measurement | Failure:
-    outcome = runner.run(scene.job(Measure(PLAN), config), folder)
+    job = scene.job(Measure(PLAN), config)
+    outcome = runner.run(job, folder)
+    if isinstance(outcome, Lost):  # says nothing about the configuration
+        outcome = runner.run(job, folder)
     return outcome.measurement if isinstance(outcome, Measured) else as_failure(outcome)

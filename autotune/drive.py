@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from autotune.baseline import RUNS
 from autotune.confirm import LOOKS
 from autotune.events import Answered, NothingFeasible
 from autotune.job import MeasurePlan
 from autotune.lock import study_lock
+from autotune.outcome import Inspected
 from autotune.progress import PlainProgress, plan_lines, result, to_stderr
 from autotune.runner import SubprocessRunner
-from autotune.scene import SearchOptions, survey
+from autotune.scene import SearchOptions, inspect, inspection, survey
 from autotune.search import search
 from autotune.text import span
 
@@ -45,9 +49,8 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
 
 def show_plan(options: SearchOptions) -> None:
     """What a search would do and about how long it would take, without measuring anything."""
-    with TemporaryDirectory(prefix="autotune-") as folder:
-        runner = SubprocessRunner(Path(folder) / "inductor")
-        scene = survey(options, runner, Path(folder) / "inspect")
+    with _scratch_folder() as folder:
+        scene = survey(options, SubprocessRunner(folder / "inductor"), folder)
     trials = min(scene.trials, scene.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()
@@ -61,3 +64,21 @@ def show_plan(options: SearchOptions) -> None:
         f"estimated: {span(fastest)} to {span(slowest)} of timing, besides the start of "
         f"{processes} processes, the accuracy probes and what torch.compile takes"
     )
+
+
+def inspect_once(device: str, model: Path | None) -> Inspected:
+    """What this machine allows and, with a model, what the workload is.
+
+    Raises:
+        AutotuneError: see `autotune.scene.inspect`.
+    """
+    with _scratch_folder() as folder:
+        return inspect(SubprocessRunner(folder / "inductor"), inspection(device, model), folder)
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards, except after an error, whose message names a log in it."""
+    folder = Path(mkdtemp(prefix="autotune-"))
+    yield folder
+    shutil.rmtree(folder)

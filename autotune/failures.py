@@ -6,6 +6,7 @@ only where nothing else does, and never the text of the user's own output.
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 
 from autotune.apply import DatasetTooSmallError
 from autotune.errors import UsageError, WorkloadError
-from autotune.outcome import Failure, NonFinite, OutOfMemory, Rejected, UserError
+from autotune.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
 from autotune.quality import NonFiniteLossError
 from autotune.timing import EmptyEpochError
 
@@ -30,11 +31,8 @@ _SHARED_MEMORY = (
     "unable to allocate shared memory",
     "unable to open shared memory",
 )
-_HOST_MEMORY = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "Cannot allocate memory",
-    "killed by signal: Killed",
-)
+_HOST_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
+_DEAD_WORKER = "DataLoader worker (pid"
 _DESCRIPTORS = ("Too many open files",)
 _NOT_PICKLABLE = (
     "can't pickle",
@@ -64,7 +62,7 @@ def classify(error: BaseException, model_path: Path | None, peak_bytes: int | No
         case SystemExit():
             return UserError(f"the code called sys.exit({error.code!r})", _where(error, model_path))
     return _by_text(error, text, peak_bytes) or UserError(
-        f"{type(error).__name__}: {_first_line(text)}", _where(error, model_path)
+        _message(error, text), _where(error, model_path)
     )
 
 
@@ -77,6 +75,8 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
     ):
         if any(word in text for word in words):
             return OutOfMemory(memory, _first_line(text), peak_bytes)  # type: ignore[arg-type]
+    if text.startswith(_DEAD_WORKER):
+        return Crashed(_first_line(text))
     if type(error).__module__.startswith(_COMPILER_MODULES):
         return Rejected(f"torch.compile failed: {_first_line(text)}")
     if any(word in text.lower() for word in _NOT_PICKLABLE):
@@ -91,9 +91,19 @@ def _where(error: BaseException, model_path: Path | None) -> str:
     """file:line of the innermost frame in the user's folder."""
     if model_path is None:
         return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if Path(f.filename).resolve().parent == model_path.resolve().parent]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else str(model_path)
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    # A DataLoader worker sends its traceback as text.
+    frames += re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    folder = model_path.resolve().parent
+    own = [(name, line) for name, line in frames if Path(name).resolve().parent == folder]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else str(model_path)
+
+
+def _message(error: BaseException, text: str) -> str:
+    """Type and first line; what a worker sends holds both in its last line."""
+    if text.startswith("Caught ") and "DataLoader worker" in text:
+        return text.strip().splitlines()[-1]
+    return f"{type(error).__name__}: {_first_line(text)}"
 
 
 def _syntax(error: SyntaxError) -> str:
@@ -105,10 +115,5 @@ def _syntax(error: SyntaxError) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something; workers put a traceback header before the message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    if lines[0].startswith("Caught ") and len(lines) > 1:
-        return lines[-1]
-    return lines[0]
+    return lines[0] if lines else "no message"

@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import sys
+from contextlib import suppress
 
 
 def hold_lifeline(descriptor: int) -> None:
@@ -22,5 +23,8 @@ def hold_lifeline(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
-    if os.getppid() == 1:  # the parent died before the kernel was told
+    with suppress(BlockingIOError):
+        # Nothing is ever written: an answer is the end of the pipe, whose closing came too early
+        # for the kernel to be told of.
+        os.read(descriptor, 1)
         os.killpg(os.getpgrp(), signal.SIGKILL)

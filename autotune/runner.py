@@ -64,7 +64,9 @@ class SubprocessRunner:
         finally:
             child.end()
         if outcome is None:
-            outcome = _without_outcome(child, _oom_kills() > oom_kills)
+            outcome = _without_outcome(child)
+        if isinstance(outcome, Crashed) and _oom_kills() > oom_kills:
+            outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         outcome = _with_tree_memory(outcome, job, child.peak_bytes)
         write_atomically(files.outcome, outcome_to_json(outcome))
         return outcome
@@ -76,6 +78,7 @@ class _Child:
     def __init__(self, files: TrialFolder, environ: Mapping[str, str]) -> None:
         self._files = files
         self.peak_bytes = 0
+        self._seen: set[psutil.Process] = set()
         lifeline, self._lifeline_end = os.pipe()
         with files.stdout.open("wb") as stdout, files.stderr.open("wb") as stderr:
             self.process = psutil.Popen(
@@ -105,7 +108,7 @@ class _Child:
                 self.process.wait(timeout=_SAMPLE_SECONDS)
                 break
             except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
-                self.peak_bytes = max(self.peak_bytes, _tree_bytes(self.process.pid))
+                self._sample()
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
@@ -115,13 +118,23 @@ class _Child:
         return None
 
     def end(self) -> None:
-        """Kill what is left of the session and close the lifeline."""
+        """Kill what is left of the session, and what left the session; close the lifeline."""
         self._signal(signal.SIGTERM if self.process.is_running() else signal.SIGKILL)
         with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
             self.process.wait(timeout=_GRACE_SECONDS)
         self._signal(signal.SIGKILL)
         self.process.wait()
+        for process in self._seen:
+            with suppress(psutil.Error):
+                process.kill()  # psutil compares start times: never another process of that number
         os.close(self._lifeline_end)
+
+    def _sample(self) -> None:
+        """Note who belongs to the child, and how much memory they hold together."""
+        with suppress(psutil.Error):
+            processes = [self.process, *self.process.children(recursive=True)]
+            self._seen.update(processes[1:])
+            self.peak_bytes = max(self.peak_bytes, sum(map(_held_bytes, processes)))
 
     def _signal(self, number: int) -> None:
         # The session's leader may be gone while its DataLoader workers live on.
@@ -129,34 +142,23 @@ class _Child:
             os.killpg(self.process.pid, number)
 
 
-def _tree_bytes(pid: int) -> int:
-    """Memory of a process and its descendants, shared pages counted once (PSS)."""
-    total = 0
+def _held_bytes(process: psutil.Process) -> int:
+    """Memory of one process, its share of what it shares included (PSS); 0 once it is gone."""
     try:
-        root = psutil.Process(pid)
-        processes = [root, *root.children(recursive=True)]
+        memory = process.memory_full_info()
     except psutil.Error:
         return 0
-    for process in processes:
-        try:
-            memory = process.memory_full_info()
-            total += getattr(memory, "pss", memory.rss)
-        except psutil.Error:
-            continue
-    return total
+    return int(getattr(memory, "pss", memory.rss))
 
 
-def _without_outcome(child: _Child, oom_kill: bool) -> TrialOutcome:
-    """What a child that said nothing died of; the kernel's own counter tells an OOM kill."""
+def _without_outcome(child: _Child) -> TrialOutcome:
+    """What a child that said nothing died of."""
     code = child.process.returncode
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        if -code == signal.SIGKILL and oom_kill:
-            return OutOfMemory("host", "the kernel killed the process", child.peak_bytes or None)
         if -code == signal.SIGBUS:
             return OutOfMemory("shared", "bus error: /dev/shm is full", child.peak_bytes or None)
-        cause = ", cause unknown" if -code == signal.SIGKILL else ""
-        return Crashed(f"killed by {name}{cause}")
+        return Crashed(f"killed by {name}")
     return Crashed(f"exited with code {code} without a result")
 
 

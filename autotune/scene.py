@@ -22,8 +22,6 @@ from autotune.space import SearchSpace, narrow
 from autotune.space_file import find_space, read_space
 from autotune.workload_facts import WorkloadFacts
 
-_INSPECTION_SECONDS = 300.0
-
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
@@ -102,7 +100,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     """
     file = read_space(find_space(options.space))
     folder = folder or options.folder / "trials" / "inspect"
-    inspected = inspect(runner, options.device, folder, options.model_path)
+    deadline = options.trial_timeout_seconds
+    inspected = inspect(runner, inspection(options.device, options.model_path, deadline), folder)
     facts = inspected.workload
     assert facts is not None
     if options.min_accuracy is not None and not facts.has_evaluate:
@@ -124,15 +123,19 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     )
 
 
-def inspect(runner: Runner, device: str, folder: Path, model_path: Path | None = None) -> Inspected:
-    """Ask a child what the machine allows and, with a path, what the workload is.
+def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:
+    """The job to inspect a device and, with a path, a workload."""
+    path = None if model_path is None else str(model_path.resolve())
+    return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
+
+
+def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
+    """Ask a child what the machine allows and, where the job has a path, what the workload is.
 
     Raises:
         UsageError: there is no such device.
         WorkloadError: the workload cannot be imported or built.
     """
-    path = None if model_path is None else str(model_path.resolve())
-    job = Job(Inspect(), device, path, deadline_seconds=_INSPECTION_SECONDS)
     outcome = runner.run(job, folder)
     if isinstance(outcome, Inspected):
         return outcome

@@ -15,7 +15,7 @@ from autotune.events import Event, NothingFeasible, PhaseStarted, Planned
 from autotune.runner import Runner
 from autotune.scene import Scene, SearchOptions, survey
 from autotune.session import Accuracy, Session
-from autotune.study import open_study, storage_errors
+from autotune.study import check_storage, open_study, storage_errors
 from autotune.trials import run_trials
 
 
@@ -28,6 +28,7 @@ def search(options: SearchOptions, runner: Runner) -> Iterator[Event]:
         StorageError: the study cannot be read or written.
         StudyMismatchError: a study of this name was made for something else.
     """
+    check_storage(options.storage)
     scene = survey(options, runner)
     with storage_errors(options.storage):
         yield from _search(scene, runner)

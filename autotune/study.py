@@ -19,11 +19,12 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
-from autotune.errors import StorageError, StudyMismatchError
+from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.knobs.base import Value
 from autotune.objectives import Objective
 from autotune.samplers import NoRepeatSampler, config_of
@@ -203,10 +204,23 @@ def open_study(name: str, storage: str, space: SearchSpace, objective: Objective
     return TuningStudy(study, space, objective)
 
 
+def check_storage(storage: str) -> None:
+    """Refuse what is no storage URL, before anything is measured.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        make_url(storage)
+    except ArgumentError:
+        raise UsageError(
+            f"--storage {storage!r} is not a storage URL; write sqlite:///study.db or "
+            "postgresql+psycopg://user@host/database."
+        ) from None
+
+
 def masked(storage: str) -> str:
     """A storage URL without its password."""
-    from sqlalchemy.engine import make_url
-
     return make_url(storage).render_as_string(hide_password=True)
 
 

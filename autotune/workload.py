@@ -104,7 +104,9 @@ def _misspelt(module: ModuleType) -> list[str]:
     """Names that are nearly an optional part of the contract, which would be silently unused."""
     optional = [name for name, (_, needed) in _CONTRACT.items() if not needed] + [_BASELINE]
     absent = [name for name in optional if not hasattr(module, name)]
-    hints = ((name, did_you_mean(name, absent)) for name in _own_names(module))
+    missing = " ".join(_missing(module))
+    names = [name for name in _own_names(module) if repr(name) not in missing]
+    hints = ((name, did_you_mean(name, absent)) for name in names)
     return [f"{name} is not part of the contract.{hint}" for name, hint in hints if hint]
 
 

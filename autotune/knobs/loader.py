@@ -53,7 +53,7 @@ class NumWorkers(Knob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         most = 2 * machine.host.usable_cores
         if isinstance(value, int) and value > most:
-            return f"expected an integer from 0 to {most}: {most // 2} cores may be used here"
+            return f"at most {most} make sense with the {most // 2} cores that may be used here"
         return None
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:

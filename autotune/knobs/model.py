@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
@@ -42,8 +42,16 @@ class CompileMode(Knob):
         return None
 
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
-        if value is not None:
-            # In place: the type of the model and the keys of its state_dict stay what they are.
+        # In place: the type of the model and the keys of its state_dict stay what they are.
+        if value is None:
+            return model
+        if type(model).__module__.startswith("torch.nn"):
+            # Before torch 2.15 compile() silently did nothing for torch's own classes.
+            import torch
+
+            call = torch.compile(_inlined(model._call_impl), mode=str(value))
+            model._compiled_call_impl = call
+        else:
             model.compile(mode=str(value))
         return model
 
@@ -54,12 +62,21 @@ class CompileMode(Knob):
         import torch._inductor
         from torch._dynamo.utils import counters
 
-        # Compiling can silently do nothing (it did for built-in modules before torch 2.15).
+        # Compiling can silently do nothing; a graph is the proof.
         if not counters["stats"]["unique_graphs"]:
             return None
         config = compiled.get_compiler_config() or {}  # type: ignore[attr-defined]
         modes = torch._inductor.list_mode_options()
         return _mode_with_options(config, modes)
+
+
+def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` behind a frame of ours, which Dynamo compiles where it would skip torch's own."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return forward
 
 
 def _mode_with_options(

@@ -25,7 +25,7 @@ class NumThreads(Knob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         cores = machine.host.cpu_count
         if isinstance(value, int) and value > cores:
-            return f"expected an integer from 1 to {cores}: this machine has {cores} cores"
+            return f"at most {cores}: the machine has no more cores"
         return None
 
     def resolve(self, value: Value, machine: Machine) -> Value:

@@ -54,11 +54,11 @@ def test_what_a_machine_cannot_run_is_refused_with_its_place_and_all_at_once(
         narrowed(written(tmp_path, text), cpu_machine(cores=2))
     assert [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()] == [
         "space.yaml:1:18: num_workers=64 is not possible on this machine; "
-        "expected an integer from 0 to 4: 2 cores may be used here.",
+        "at most 4 make sense with the 2 cores that may be used here.",
         "space.yaml:2:19: amp_dtype=float16 is not possible on this machine; "
         "Test CPU has no native float16 instructions.",
         "space.yaml:3:14: num_threads=3 is not possible on this machine; "
-        "expected an integer from 1 to 2: this machine has 2 cores.",
+        "at most 2: the machine has no more cores.",
     ]
 
 
@@ -67,7 +67,7 @@ def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path: Path) 
     space = narrowed(written(tmp_path, text), cpu_machine())
     assert space.varied() == {}
     assert space.notes == (
-        "num_workers=64 dropped: expected an integer from 0 to 4: 2 cores may be used here",
+        "num_workers=64 dropped: at most 4 make sense with the 2 cores that may be used here",
         "compile_mode=reduce-overhead dropped: torch 2.15.0 does not know this mode",
     )
 

@@ -1,0 +1,101 @@
+"""Real child processes for tests: jobs, the command line, and who is left of them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure, MeasurePlan, Task
+from autotune.knobs.base import Value
+from autotune.outcome import TrialOutcome
+from autotune.runner import SubprocessRunner
+
+WORKLOADS = Path(__file__).parent / "workloads"
+QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
+SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
+
+
+def job_for(
+    model: Path,
+    settings: dict[str, Value] | None = None,
+    task: Task | None = None,
+    deadline_seconds: float = 120.0,
+    memory_limit_bytes: int | None = None,
+) -> Job:
+    """A short job on the CPU; settings over one thread and batches of eight."""
+    return Job(
+        task=task or Measure(QUICK),
+        device="cpu",
+        model_path=str(model),
+        config=TrainingConfig.of({**SETTINGS, **(settings or {})}).as_dict(),
+        deadline_seconds=deadline_seconds,
+        memory_limit_bytes=memory_limit_bytes,
+    )
+
+
+def run_child(folder: Path, job: Job) -> TrialOutcome:
+    """The outcome of a job in a process of its own."""
+    return SubprocessRunner(folder / "inductor").run(job, folder / "trial")
+
+
+def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A finished `autotune` command that was given in `folder`."""
+    return subprocess.run(
+        _command(arguments), cwd=folder, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+def start_autotune(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """A running `autotune` command, with its stderr in `folder`/stderr.txt."""
+    with (folder / "stderr.txt").open("w") as stderr:
+        return subprocess.Popen(
+            _command(arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr, text=True
+        )
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> int:
+    """The exit code of a process that is sent a signal."""
+    process.send_signal(number)
+    return process.wait(timeout=30)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether a condition came true within some seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def nobody_is_left(folder: Path) -> bool:
+    """Whether all children whose files are in `folder`, and all of theirs, end within 2 s."""
+    return wait_until(lambda: not children_of(folder), seconds=2.0)
+
+
+def children_of(folder: Path) -> list[psutil.Process]:
+    """Living processes that a runner started for `folder`, at any depth and in any session.
+
+    They are known by their environment, which the runner sets and everything below it inherits.
+    """
+    return [process for process in psutil.process_iter() if _belongs_to(process, folder)]
+
+
+def _belongs_to(process: psutil.Process, folder: Path) -> bool:
+    try:
+        cache = process.environ().get("TORCHINDUCTOR_CACHE_DIR", "")
+    except psutil.Error:  # gone, or dead and not yet waited for
+        return False
+    return cache.startswith(str(folder))
+
+
+def _command(arguments: tuple[str | Path, ...]) -> list[str]:
+    return [sys.executable, "-m", "autotune", *map(str, arguments)]

@@ -1,0 +1,180 @@
+"""What is wrong is said in a message with what, where and what to do, and in the exit code."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from children import WORKLOADS, autotune, nobody_is_left
+from factories import written
+
+USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The message of a command that ended as it should; nothing is on stdout."""
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> str:
+    """The message of a search that must not start, and leaves neither answer nor process."""
+    message = refused(autotune(folder, "search", WORKLOADS / f"{workload}.py", *flags), code)
+    assert nobody_is_left(folder)
+    assert not list(folder.rglob("best.yaml"))
+    return message
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--trials", "0"], ["--trials", "0 is not in the range"]),
+        (["--trails", "3"], ["No such option", "--trials"]),
+        (["--time-budget", "10"], ["--time-budget", "'10'", "90s, 10m or 1.5h"]),
+        (["--memory-limit", "2GB"], ["--memory-limit", "'2GB'", "512MiB or 2GiB"]),
+        (["--memory-headroom", "120%"], ["--memory-headroom", "8% or 0.08"]),
+        (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1% or 0.01"]),
+        (["--objective", "beauty"], ["--objective", "throughput"]),
+        (["--baseline", "batch_sise=8"], ["unknown knob 'batch_sise'", "batch_size"]),
+        (["--baseline", "batch_size=0"], ["batch_size=0", "from 1 to"]),
+        (["--baseline", "batch_size"], ["'batch_size' is not a setting", "batch_size=64"]),
+        (["--space", "quik"], ["--space 'quik'", "quick"]),
+        (["--space", "absent.yaml"], ["absent.yaml"]),
+    ],
+)
+def test_a_wrong_flag_is_named_with_what_to_write_instead(flags, words, tmp_path):
+    message = refused_search(tmp_path, "plain", *flags, code=USAGE)
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("absent.py", ["absent.py does not exist", "autotune init absent.py"]),
+        ("folder.py", ["folder.py is not a Python file"]),
+        ("notes.txt", ["notes.txt is not a Python file"]),
+    ],
+)
+def test_a_path_that_is_no_workload_is_refused(name, words, tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    written(tmp_path, "", "notes.txt")
+    message = refused(autotune(tmp_path, "search", name), USAGE)
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "studies").exists()
+
+
+def test_all_faults_of_a_search_space_are_named_at_once_with_their_places(tmp_path):
+    space = written(tmp_path, "batch_sise: [8]\nnum_workers: [0, -1]\namp_dtype: [float12]\n")
+    message = refused_search(tmp_path, "plain", "--space", str(space), code=USAGE)
+    places = re.findall(rf"{re.escape(str(space))}:(\d+):(\d+): ", message)
+    assert places == [("1", "1"), ("2", "18"), ("3", "13")]
+    assert "batch_size" in message, "the right spelling"
+
+
+def test_a_device_that_is_not_there_is_a_wrong_flag(tmp_path):
+    message = refused_search(tmp_path, "plain", "--device", "cuda:9", code=USAGE)
+    assert "--device cuda:9" in message
+
+
+def test_a_floor_for_accuracy_needs_evaluate(tmp_path):
+    message = refused_search(tmp_path, "stream", "--min-accuracy", "0.5", code=USAGE)
+    assert "--min-accuracy 0.5" in message
+    assert "define evaluate(model, device)" in message
+
+
+def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
+    model = written(tmp_path, "import torch\n\nif True:\n    x = (1 +* 2)\n", "model.py")
+    message = refused(autotune(tmp_path, "search", model), WORKLOAD)
+    assert f"{model}:4: SyntaxError: invalid syntax" in message
+    lines = message.splitlines()
+    (caret,) = [number for number, line in enumerate(lines) if line.strip() == "^"]
+    assert lines[caret - 1].strip() == "x = (1 +* 2)"
+    assert lines[caret - 1][lines[caret].index("^")] == "*"
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("failing_import", ["failing_import.py:3", "No module named 'no_such_module'"]),
+        ("misspelt", ["misspelt.py", "build_model()", "build_modle", "evalute", "evaluate"]),
+        ("model_is_text", ["model_is_text.py", "build_model returned str, not an nn.Module"]),
+        ("dataset_is_number", ["dataset_is_number.py", "build_dataset returned int"]),
+        ("empty_dataset", ["empty_dataset.py", "empty dataset"]),
+        ("exits", ["exits.py:10", "sys.exit('no licence found')"]),
+        ("exits_hard", ["exited with code 7"]),
+    ],
+)
+def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, tmp_path):
+    message = refused_search(tmp_path, workload)
+    for word in [*words, "stderr.log"]:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("loss_is_vector", ["loss_is_vector.py", "scalar", "shape (8,)"]),
+        ("wrong_shapes", ["wrong_shapes.py:14", "mat1 and mat2 shapes"]),
+        ("nan_loss", ["the loss became nan"]),
+        ("small_dataset", ["small_dataset.py", "5 samples", "Choose a smaller batch_size"]),
+        ("unpicklable", ["cannot be sent to DataLoader workers", "top level of the file"]),
+    ],
+)
+def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, tmp_path):
+    message = refused_search(tmp_path, workload)
+    for word in [*words, "fails with your own settings", "mend the file", "stderr.log"]:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("workload", "flags", "reason"),
+    [
+        ("device_hog", ["--baseline", "batch_size=64"], "out of device memory"),
+        ("stubborn", ["--trial-timeout", "10s"], "no result within 10 s"),
+    ],
+)
+def test_without_anything_feasible_there_is_no_file(workload, flags, reason, tmp_path):
+    message = refused_search(tmp_path, workload, *flags, code=NOTHING_FEASIBLE)
+    assert "Nothing feasible, no file is written" in message
+    assert f"your settings: {reason}" in message
+
+
+def test_the_log_that_a_dry_run_names_can_be_read(tmp_path):
+    message = refused_search(tmp_path, "failing_import", "--dry-run")
+    log = re.search(r"Whole log: (.+)", message)
+    assert log is None or "no_such_module" in Path(log[1]).read_text()
+
+
+@pytest.mark.slow
+def test_a_workload_that_hangs_while_it_is_built_is_given_up_in_time(tmp_path):
+    message = refused_search(tmp_path, "hangs", "--trial-timeout", "10s")
+    assert "no result within 10 s" in message
+
+
+def test_rubbish_on_stdout_never_reaches_the_terminal(tmp_path):
+    done = autotune(tmp_path, "search", WORKLOADS / "noisy.py", "--dry-run")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr) < 10_000
+
+
+def test_init_does_not_overwrite_a_file(tmp_path):
+    model = written(tmp_path, "mine", "model.py")
+    message = refused(autotune(tmp_path, "init", model), USAGE)
+    assert "--force" in message
+    assert model.read_text() == "mine"
+
+
+def test_the_command_also_works_as_installed(tmp_path):
+    command = shutil.which("autotune", path=str(sys.prefix) + "/bin")
+    assert command is not None
+    done = subprocess.run([command, "search", "absent.py"], cwd=tmp_path, check=False)
+    assert done.returncode == USAGE

@@ -1,0 +1,143 @@
+"""Children are watched, limited and killed as a whole, however they and their parent behave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from autotune.job import job_from_json, job_to_json
+from autotune.outcome import Measured, OutOfMemory, TimedOut, UserError, outcome_from_json
+from children import WORKLOADS, children_of, job_for, nobody_is_left, run_child, wait_until
+from factories import written
+
+MIB = 1 << 20
+# Enough for importing torch on a busy machine; what hangs is waited for as long.
+DEADLINE_SECONDS = 8.0
+
+PARENT = """
+import sys
+from pathlib import Path
+from autotune.job import job_from_json
+from autotune.runner import SubprocessRunner
+
+folder = Path(sys.argv[1])
+job = job_from_json((folder / "wanted.json").read_text())
+SubprocessRunner(folder / "inductor").run(job, folder / "trial")
+"""
+
+
+def test_the_folder_holds_the_job_the_outcome_and_both_logs(tmp_path):
+    job = job_for(WORKLOADS / "plain.py", settings={"num_workers": 2})
+    outcome = run_child(tmp_path, job)
+    assert nobody_is_left(tmp_path)
+
+    trial = tmp_path / "trial"
+    assert isinstance(outcome, Measured)
+    assert outcome_from_json((trial / "outcome.json").read_text()) == outcome
+    assert job_from_json((trial / "job.json").read_text()) == job
+    assert {"stdout.log", "stderr.log"} <= {file.name for file in trial.iterdir()}
+    assert not list(trial.glob(".*")), "a half-written file was left"
+
+
+def test_a_child_has_a_session_of_its_own_and_nothing_to_read(tmp_path):
+    source = (
+        "import json, os, sys\n"
+        "raise ValueError(json.dumps([os.getsid(0), os.getpid(), os.readlink('/proc/self/fd/0')]))"
+    )
+    outcome = run_child(tmp_path, job_for(written(tmp_path, source, "model.py")))
+    assert isinstance(outcome, UserError)
+    session, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
+    assert session == process != os.getsid(0)
+    assert stdin == "/dev/null"
+
+
+def test_what_the_users_code_started_ends_with_the_child(tmp_path):
+    outcome = run_child(tmp_path, job_for(WORKLOADS / "leaves_children.py"))
+    assert isinstance(outcome, Measured)
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_child_that_hangs_is_ended_and_says_where_it_was(tmp_path):
+    job = job_for(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
+    outcome = run_child(tmp_path, job)
+    assert outcome == TimedOut("build", DEADLINE_SECONDS)
+    assert nobody_is_left(tmp_path)
+    assert "hangs.py" in (tmp_path / "trial" / "stderr.log").read_text()
+
+
+@pytest.mark.slow
+def test_hanging_workers_are_ended_though_none_obeys_sigterm(tmp_path):
+    job = job_for(
+        WORKLOADS / "stubborn.py",
+        settings={"num_workers": 2},
+        deadline_seconds=DEADLINE_SECONDS,
+    )
+    outcome = run_child(tmp_path, job)
+    assert outcome == TimedOut("warm-up", DEADLINE_SECONDS)
+    assert "a worker hangs" in (tmp_path / "trial" / "stdout.log").read_text()
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(tmp_path):
+    job = job_for(
+        WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=900 * MIB
+    )
+    outcome = run_child(tmp_path, job)
+    assert isinstance(outcome, OutOfMemory)
+    assert outcome.memory == "host"
+    assert str(900 * MIB) in outcome.detail
+    assert 900 * MIB < outcome.peak_bytes < 4096 * MIB
+    assert nobody_is_left(tmp_path)
+
+
+def test_memory_below_the_limit_is_measured_workers_included(tmp_path):
+    job = job_for(
+        WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=8192 * MIB
+    )
+    outcome = run_child(tmp_path, job)
+    assert isinstance(outcome, Measured)
+    assert 1024 * MIB < outcome.measurement.peak_memory_bytes < 4096 * MIB
+
+
+def test_no_child_outlives_a_parent_that_is_killed(tmp_path):
+    job = job_for(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
+    written(tmp_path, job_to_json(job), "wanted.json")
+    script = written(tmp_path, PARENT, "parent.py")
+    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
+        log = tmp_path / "trial" / "stdout.log"
+        hangs = wait_until(lambda: log.exists() and "hangs" in log.read_text(), seconds=60)
+        family = len(children_of(tmp_path))
+        os.kill(parent.pid, signal.SIGKILL)
+
+    assert hangs
+    assert family == 3, "the child and its two workers"
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_parent_that_is_killed_at_once_leaves_no_child(tmp_path):
+    job = job_for(WORKLOADS / "hangs.py")
+    written(tmp_path, job_to_json(job), "wanted.json")
+    script = written(tmp_path, PARENT, "parent.py")
+    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
+        started = wait_until(lambda: bool(children_of(tmp_path)), seconds=60)
+        os.kill(parent.pid, signal.SIGKILL)
+
+    assert started
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
+    written(tmp_path, job_to_json(job_for(WORKLOADS / "hangs.py")), "job.json")
+    lifeline, other_end = os.pipe()
+    os.close(other_end)
+    command = [sys.executable, "-m", "autotune.worker", tmp_path, str(lifeline), "0.0"]
+    with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
+        os.close(lifeline)
+        ended = wait_until(lambda: child.poll() is not None, seconds=10)
+        child.kill()
+
+    assert ended
+    assert child.returncode == -signal.SIGKILL

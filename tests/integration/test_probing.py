@@ -1,0 +1,61 @@
+"""Accuracy probes are run where they matter, and each only once."""
+
+from scripted_runner import BATCHES, ScriptedRunner, at, batch_of, events_of, options_in
+
+LOADER_ONLY = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [2, 4]\n"
+
+
+def in_proportion(config, phase):
+    return at(10 * batch_of(config))
+
+
+def test_a_trial_that_is_too_slow_to_win_is_not_probed(tmp_path):
+    runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
+    events_of(options_in(tmp_path), runner)
+    assert runner.batches("trial")
+    assert runner.probes() == [(8, (0, 1, 2))]
+
+
+def test_settings_that_cannot_change_the_model_share_the_baselines_probe(tmp_path):
+    runner = ScriptedRunner(lambda config, phase: at(100 + 10 * int(config["num_workers"])))
+    events = events_of(options_in(tmp_path, space=LOADER_ONLY, trials=7), runner)
+    assert runner.probes() == [(8, (0, 1, 2))]
+    assert events[-1].best.config["num_workers"] == 4
+    assert not events[-1].best.constraints.accuracy.needs_full_run
+
+
+def test_the_same_batch_size_is_probed_once_whatever_the_workers(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    space = "batch_size: [8, 64]\nnum_workers: [0, 1, 2]\n"
+    events_of(options_in(tmp_path, space=space, trials=6), runner)
+    probes = runner.probes()
+    assert len(probes) == len(set(probes))
+    assert {seeds for batch, seeds in probes if batch == 64} == {(0,), (1, 2)}
+
+
+def test_the_winner_is_held_to_three_seeds(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events = events_of(options_in(tmp_path), runner)
+    assert [seeds for batch, seeds in runner.probes() if batch == 128] == [(0,), (1, 2)]
+    assert events[-1].best.constraints.accuracy.seeds == 3
+    assert events[-1].best.constraints.accuracy.needs_full_run
+
+
+def test_a_resumed_search_does_not_repeat_a_probe(tmp_path):
+    events_of(options_in(tmp_path, trials=3), ScriptedRunner(in_proportion))
+    again = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, trials=5), again)
+    assert 8 not in [batch for batch, _ in again.probes()]
+
+
+def test_every_probe_trains_on_equally_many_samples_whole_batches_for_all(tmp_path):
+    samples = []
+
+    class Counting(ScriptedRunner):
+        def run(self, job, folder):
+            samples.extend([getattr(job.task, "samples", None)])
+            return super().run(job, folder)
+
+    events_of(options_in(tmp_path, space=BATCHES), Counting(in_proportion))
+    (probed,) = {count for count in samples if count is not None}
+    assert probed % 128 == 0

@@ -1,0 +1,200 @@
+"""Whole searches with real children: what a user gets, and what they can rely on."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import optuna
+import pytest
+
+import autotune
+from autotune.events import Answered
+from autotune.runner import SubprocessRunner
+from autotune.scene import SearchOptions
+from autotune.search import search
+from children import WORKLOADS, children_of, nobody_is_left, start_autotune, stop, wait_until
+from children import autotune as run_autotune
+from factories import written
+from hurried_runner import HurriedRunner
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SPACE = "batch_size: [8, 64]\nnum_workers: [0, 1]\npersistent_workers: [true]\n"
+BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
+FLAGS = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
+INTERRUPTED, MISMATCH = 130, 6
+
+# A search of the template, in a process that can be asked afterwards what it imported.
+DRIVER = """
+import sys
+from pathlib import Path
+from autotune.runner import SubprocessRunner
+from autotune.scene import SearchOptions
+from autotune.search import search
+from hurried_runner import HurriedRunner
+
+folder = Path.cwd()
+options = SearchOptions(
+    folder / "model.py", "template", f"sqlite:///{folder / 'study.db'}", folder,
+    folder / "best.yaml", space="quick", trials=3,
+)
+events = list(search(options, HurriedRunner(SubprocessRunner(folder / "inductor"))))
+print(type(events[-1]).__name__, "torch" in sys.modules, "model" in sys.modules)
+"""
+
+
+def study_in(folder) -> optuna.Study:
+    storage = f"sqlite:///{folder / 'studies' / 'mine' / 'study.db'}"
+    return optuna.load_study(study_name="mine", storage=storage)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A folder in which a search was stopped by Ctrl-C while its second trial ran."""
+    folder = tmp_path_factory.mktemp("search")
+    shutil.copy(WORKLOADS / "plain.py", folder / "mine.py")
+    written(folder, SPACE)
+    search = start_autotune(folder, "search", "mine.py", *FLAGS)
+    begun = folder / "studies" / "mine" / "trials" / "0002" / "job.json"
+    assert wait_until(begun.exists, seconds=240), (folder / "stderr.txt").read_text()
+    assert stop(search, signal.SIGINT) == INTERRUPTED
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(interrupted):
+    """The same search, continued to its end with --json."""
+    done = run_autotune(interrupted, "search", "mine.py", *FLAGS, "--json")
+    assert done.returncode == 0, done.stderr
+    return interrupted, done
+
+
+def test_an_interrupted_search_says_that_it_can_be_continued(interrupted):
+    said = (interrupted / "stderr.txt").read_text()
+    assert "the same command continues" in said
+    assert "Traceback" not in said
+    assert nobody_is_left(interrupted)
+    states = [trial.state.name for trial in study_in(interrupted).trials]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
+def test_a_changed_model_does_not_continue_the_study(interrupted):
+    model = interrupted / "mine.py"
+    source = model.read_text()
+    model.write_text(source + "\n# changed\n")
+    done = run_autotune(interrupted, "search", "mine.py", *FLAGS)
+    model.write_text(source)
+    assert done.returncode == MISMATCH
+    assert "model_sha256" in done.stderr
+    assert "--study NAME" in done.stderr
+
+
+def test_the_continued_search_measures_the_rest_and_keeps_what_was_there(finished):
+    folder, done = finished
+    assert "continues after 2 finished trials" in done.stderr
+    trials = study_in(folder).trials
+    assert [trial.state.name for trial in trials].count("COMPLETE") == 4
+    assert [trial.state.name for trial in trials].count("FAIL") == 1
+    assert nobody_is_left(folder)
+
+
+def test_the_answer_is_one_json_object_on_stdout_and_nothing_else(finished):
+    folder, done = finished
+    answer = json.loads(done.stdout)
+    assert answer["schema_version"] == 1
+    assert answer["answer"] in {"faster", "keep"}
+    best = autotune.load(folder / "best.yaml")
+    assert answer["best"] == best.model_dump(mode="json")
+
+
+def test_the_answer_was_measured_in_rounds_or_keeps_the_settings(finished):
+    best = autotune.load(finished[0] / "best.yaml")
+    assert best.config["num_threads"] == 1
+    assert best.constraints.memory.margin <= 0
+    assert best.constraints.accuracy.margin <= 0
+    speedup = best.evidence.speedup
+    assert best.keeps_baseline or (speedup.ci95[0] > 1 and speedup.rounds >= 6)
+
+
+def test_optuna_alone_reads_everything_in_the_study(finished):
+    study = study_in(finished[0])
+    for trial in study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
+        assert trial.params.keys() == {"batch_size", "num_workers"}
+        assert len(trial.constraints) == len(study.user_attrs["constraint_names"])
+        assert trial.user_attrs["config"]["batch_size"] == trial.params["batch_size"]
+        assert trial.user_attrs["outcome"] == "measured"
+        assert trial.user_attrs["samples_per_second"] > 0
+    assert all(margin <= 0 for margin in study.best_trial.constraints.values())
+
+
+def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
+    folder, done = finished
+    again = run_autotune(folder, "search", "mine.py", *FLAGS, "--json")
+    assert again.returncode == 0
+    assert again.stdout == done.stdout
+    assert len(study_in(folder).trials) == 5
+    assert "baseline:" not in again.stderr
+
+
+def hurried_search(folder, workload: str, monkeypatch) -> Answered:
+    """The answer of a search over batch sizes, confirmed in two rounds."""
+    monkeypatch.setattr("autotune.confirm.LOOKS", (2,))
+    options = SearchOptions(
+        model_path=WORKLOADS / f"{workload}.py",
+        study="mine",
+        storage=f"sqlite:///{folder / 'studies' / 'mine' / 'study.db'}",
+        folder=folder / "studies" / "mine",
+        out=folder / "best.yaml",
+        space=str(written(folder, BATCHES)),
+        trials=5,
+    )
+    answered = list(search(options, HurriedRunner(SubprocessRunner(folder / "inductor"))))[-1]
+    assert isinstance(answered, Answered)
+    assert {trial.state.name for trial in study_in(folder).trials} == {"COMPLETE"}
+    return answered
+
+
+def infeasible(study: optuna.Study) -> set[int]:
+    """The batch sizes of the trials with a violated constraint."""
+    return {
+        trial.params["batch_size"]
+        for trial in study.trials
+        if any(margin > 0 for margin in trial.constraints.values())
+    }
+
+
+def test_a_workload_that_runs_out_of_memory_gets_the_largest_batch_that_fits(tmp_path, monkeypatch):
+    answered = hurried_search(tmp_path, "device_hog", monkeypatch)
+    assert answered.best.config["batch_size"] == 32
+    study = study_in(tmp_path)
+    assert infeasible(study) in ({64}, {128}, {64, 128})
+    assert study.best_trial.params["batch_size"] == 32
+
+
+def test_a_workload_that_learns_less_from_large_batches_never_gets_one(tmp_path, monkeypatch):
+    answered = hurried_search(tmp_path, "needs_many_updates", monkeypatch)
+    assert answered.best.config["batch_size"] in {8, 16}
+    study = study_in(tmp_path)
+    assert infeasible(study) & {32, 64, 128}
+    assert not infeasible(study) & {8, 16}
+    assert study.best_trial.params["batch_size"] in {8, 16}
+
+
+def test_the_template_is_searched_by_a_process_that_never_imports_torch(tmp_path):
+    assert run_autotune(tmp_path, "init").returncode == 0
+    written(tmp_path, DRIVER, "driver.py")
+    environ = {**os.environ, "PYTHONPATH": str(WORKLOADS.parent)}
+    done = subprocess.run(
+        [sys.executable, "driver.py"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["Answered False False"], done.stderr
+    assert (tmp_path / "best.yaml").exists()
+    assert not children_of(tmp_path)

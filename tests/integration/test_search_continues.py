@@ -1,0 +1,197 @@
+"""A search that was stopped, starved or misled: what is kept, what is refused."""
+
+import optuna
+import pytest
+import yaml
+
+from autotune.errors import (
+    AutotuneError,
+    StorageError,
+    StudyMismatchError,
+    UsageError,
+    WorkloadError,
+)
+from autotune.events import Answered, NothingFeasible, Planned
+from autotune.outcome import Crashed, Lost, NonFinite, OutOfMemory, Rejected, TimedOut, UserError
+from factories import GIB, written
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+
+def in_proportion(config, phase):
+    return at(10 * batch_of(config))
+
+
+def states(options) -> list[str]:
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    return [trial.state.name for trial in study.trials]
+
+
+class Interrupting(ScriptedRunner):
+    """Someone presses Ctrl-C while the second trial runs."""
+
+    def run(self, job, folder):
+        outcome = super().run(job, folder)
+        if len(self.batches("trial")) == 2:
+            raise KeyboardInterrupt
+        return outcome
+
+
+def test_a_second_run_measures_only_what_is_missing_to_the_total(tmp_path):
+    first, second = ScriptedRunner(in_proportion), ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, trials=3), first)
+    events = events_of(options_in(tmp_path, trials=5), second)
+    assert next(event for event in events if isinstance(event, Planned)).finished_before == 3
+    assert second.batches("baseline") == []
+    assert len(first.batches("trial")) == len(second.batches("trial")) == 2
+    assert not set(first.batches("trial")) & set(second.batches("trial"))
+    assert events[-1].best.config["batch_size"] == 128
+
+
+def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):
+    options = options_in(tmp_path)
+    answer = events_of(options, ScriptedRunner(in_proportion))[-1]
+    options.out.unlink()
+    runner = ScriptedRunner(in_proportion)
+    assert events_of(options, runner)[-1] == answer
+    assert [asked.phase for asked in runner.asked] == ["inspection"]
+    assert options.out.exists()
+
+
+def test_the_space_ends_the_search_where_it_is_smaller_than_the_total(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, trials=1000), runner)
+    assert sorted(runner.batches("trial")) == [16, 32, 64, 128]
+
+
+def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
+    options, stopped = options_in(tmp_path), Interrupting(in_proportion)
+    with pytest.raises(KeyboardInterrupt):
+        events_of(options, stopped)
+    assert states(options) == ["COMPLETE", "COMPLETE", "FAIL"]
+
+    resumed = ScriptedRunner(in_proportion)
+    assert events_of(options, resumed)[-1].best.config["batch_size"] == 128
+    assert resumed.batches("baseline") == []
+    assert sorted(states(options)) == ["COMPLETE"] * 5 + ["FAIL"]
+
+
+def test_a_trial_that_a_dead_process_left_running_is_failed(tmp_path):
+    options = options_in(tmp_path, trials=3)
+    events_of(options, ScriptedRunner(in_proportion))
+    optuna.load_study(study_name="scripted", storage=options.storage).ask()
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    assert states(options) == ["COMPLETE"] * 3 + ["FAIL"] + ["COMPLETE"] * 2
+
+
+def test_a_lost_trial_is_failed_and_does_not_count(tmp_path):
+    lost = [Lost("disk full"), Lost("disk full")]
+
+    def twice(config, phase):
+        return lost.pop() if phase == "trial" and lost else in_proportion(config, phase)
+
+    runner = ScriptedRunner(twice)
+    options = options_in(tmp_path)
+    assert isinstance(events_of(options, runner)[-1], Answered)
+    assert sorted(states(options)) == ["COMPLETE"] * 5 + ["FAIL"] * 2
+
+
+def test_three_lost_trials_in_a_row_end_the_search_with_the_cause(tmp_path):
+    runner = ScriptedRunner(
+        lambda config, phase: Lost("disk full") if phase == "trial" else at(100)
+    )
+    options = options_in(tmp_path)
+    with pytest.raises(AutotuneError, match="disk full"):
+        events_of(options, runner)
+    assert states(options) == ["COMPLETE"] + ["FAIL"] * 3
+
+
+def test_a_spent_time_budget_ends_the_trials_but_not_the_answer(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events = events_of(options_in(tmp_path, time_budget_seconds=1.0), runner)
+    assert runner.batches("trial") == []
+    assert events[-1].best.keeps_baseline
+
+
+def test_an_ample_time_budget_allows_every_trial(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, time_budget_seconds=1e6), runner)
+    assert len(runner.batches("trial")) == 4
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        UserError("ValueError: wrong", "model.py:7"),
+        NonFinite("the loss became nan"),
+        Crashed("killed by SIGSEGV"),
+        Rejected("the dataset has 5 samples"),
+    ],
+)
+def test_settings_that_fail_in_the_baseline_are_the_users_to_mend(failure, tmp_path):
+    options = options_in(tmp_path)
+    with pytest.raises(WorkloadError, match=failure.detail):
+        events_of(options, ScriptedRunner(lambda config, phase: failure))
+    assert not options.out.exists()
+
+
+@pytest.mark.parametrize(
+    "failure", [OutOfMemory("host", "no more", 9 * GIB), TimedOut("measure", 60.0)]
+)
+def test_settings_that_do_not_fit_are_nothing_feasible(failure, tmp_path):
+    options = options_in(tmp_path)
+    events = events_of(options, ScriptedRunner(lambda config, phase: failure))
+    assert isinstance(events[-1], NothingFeasible)
+    assert not options.out.exists()
+
+
+def test_a_baseline_that_failed_is_measured_anew_the_next_time(tmp_path):
+    options = options_in(tmp_path)
+    with pytest.raises(WorkloadError):
+        events_of(options, ScriptedRunner(lambda config, phase: NonFinite("nan")))
+    events = events_of(options, ScriptedRunner(in_proportion))
+    assert events[-1].best.config["batch_size"] == 128
+
+
+def test_another_model_does_not_continue_the_study(tmp_path):
+    options = options_in(tmp_path)
+    events_of(options, ScriptedRunner(in_proportion))
+    written(tmp_path, "# trains differently\n", "model.py")
+    with pytest.raises(StudyMismatchError, match=r"model_sha256[\s\S]*--study NAME"):
+        events_of(options, ScriptedRunner(in_proportion))
+
+
+def test_all_that_differs_from_the_study_is_named(tmp_path):
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    options = options_in(
+        tmp_path, space="batch_size: [8, 16]\n", memory_limit_bytes=GIB, baseline={"batch_size": 16}
+    )
+    with pytest.raises(StudyMismatchError) as refused:
+        events_of(options, ScriptedRunner(in_proportion))
+    for name in ("space", "baseline", "memory_limit_bytes"):
+        assert name in str(refused.value)
+    assert "machine" not in str(refused.value)
+
+
+def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "best.yaml"
+    with pytest.raises(StorageError, match="--out"):
+        events_of(options_in(tmp_path, out=out), ScriptedRunner(in_proportion))
+    runner = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path), runner)
+    assert [asked.phase for asked in runner.asked] == ["inspection"]
+    assert yaml.safe_load((tmp_path / "best.yaml").read_text())["config"]["batch_size"] == 128
+
+
+def test_a_workload_that_cannot_be_inspected_is_not_measured(tmp_path):
+    runner = ScriptedRunner(inspected=Crashed("killed by SIGSEGV"))
+    with pytest.raises(WorkloadError, match="SIGSEGV"):
+        events_of(options_in(tmp_path), runner)
+    assert [asked.phase for asked in runner.asked] == ["inspection"]
+
+
+def test_a_bad_search_space_is_refused_before_any_process_is_started(tmp_path):
+    runner = ScriptedRunner()
+    with pytest.raises(UsageError, match="unknown knob"):
+        events_of(options_in(tmp_path, space="nothing: [1]\n"), runner)
+    assert runner.asked == []

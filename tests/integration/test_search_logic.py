@@ -1,0 +1,186 @@
+"""What a search answers and why, with measurements that are known beforehand."""
+
+from dataclasses import replace
+from random import Random
+
+import optuna
+import pytest
+
+import autotune
+from autotune.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
+from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
+from factories import GIB, measurement
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+
+def in_proportion(config, phase):
+    """Twice the batch, twice the throughput."""
+    return at(10 * batch_of(config))
+
+
+def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
+    last = events_of(options_in(folder, **changes), runner)[-1]
+    assert isinstance(last, Answered)
+    assert autotune.load(folder / "best.yaml") == last.best
+    return last
+
+
+def reasons(events) -> dict[int, str]:
+    """Batch size to why it cannot win, for every infeasible trial."""
+    ended = [event.trial for event in events if isinstance(event, TrialEnded)]
+    return {batch_of(t.config): t.verdict.reason for t in ended if not t.verdict.feasible}
+
+
+def test_the_fastest_configuration_is_the_answer(tmp_path):
+    best = answer_of(tmp_path, ScriptedRunner(in_proportion)).best
+    assert best.config["batch_size"] == 128
+    assert best.evidence.speedup.ratio == 16
+    assert best.evidence.baseline.config["batch_size"] == 8
+    assert best.evidence.limits.loader == 1000
+
+
+def test_where_all_differences_are_noise_the_settings_are_kept(tmp_path):
+    random = Random(1)
+    runner = ScriptedRunner(lambda config, phase: at(100 * random.lognormvariate(0, 0.05)))
+    best = answer_of(tmp_path, runner).best
+    assert best.keeps_baseline
+    assert best.config["batch_size"] == 8
+    assert best.evidence.speedup.ratio == 1
+    assert runner.batches("confirmation"), "something looked faster and was put to the test"
+
+
+def test_where_nothing_looks_faster_nothing_is_confirmed(tmp_path):
+    runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
+    assert answer_of(tmp_path, runner).best.keeps_baseline
+    assert runner.batches("confirmation") == []
+
+
+def test_the_claimed_speedup_is_that_of_the_confirmation(tmp_path):
+    def lucky_once(config, phase):
+        return at(100 if batch_of(config) == 8 else 1000 if phase == "trial" else 120)
+
+    best = answer_of(tmp_path, ScriptedRunner(lucky_once)).best
+    assert best.evidence.speedup.ratio == 1.2
+    assert best.evidence.best.samples_per_second == 120
+
+
+def test_baseline_and_candidate_take_turns_at_going_first(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    answer_of(tmp_path, runner)
+    assert runner.batches("confirmation") == [8, 128, 128, 8] * 3
+
+
+def test_a_candidate_that_does_not_hold_makes_room_for_the_next(tmp_path):
+    def only_lucky(config, phase):
+        return at(50) if phase != "trial" and batch_of(config) == 128 else in_proportion(config, "")
+
+    events = events_of(options_in(tmp_path), ScriptedRunner(only_lucky))
+    (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
+    assert batch_of(refused.trial.config) == 128
+    assert "not faster beyond the noise" in refused.reason
+    assert events[-1].best.config["batch_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        (OutOfMemory("host", "no more", 9 * GIB), "out of host memory"),
+        (Crashed("killed by SIGSEGV"), "SIGSEGV"),
+        (Measured(measurement(1000, peak_bytes=9 * GIB)), "over the limit"),
+    ],
+)
+def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp_path):
+    def fails_late(config, phase):
+        failing = phase == "confirmation" and batch_of(config) == 128
+        return late if failing else in_proportion(config, phase)
+
+    events = events_of(options_in(tmp_path), ScriptedRunner(fails_late))
+    (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
+    assert reason in refused.reason
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_the_region_without_enough_memory_is_not_entered_twice(tmp_path):
+    def bounded(config, phase):
+        if batch_of(config) > 100:
+            return OutOfMemory("device", "CUDA out of memory", 9 * GIB)
+        return in_proportion(config, phase)
+
+    runner = ScriptedRunner(bounded)
+    space = "batch_size: {low: 8, high: 8000, step: 8}\n"
+    best = answer_of(tmp_path, runner, space=space, trials=40).best
+    too_large = [batch for batch in runner.batches("trial") if batch > 100]
+    assert too_large, "or nothing is shown"
+    assert too_large == sorted(too_large, reverse=True)
+    assert 8 < best.config["batch_size"] <= 100
+
+
+def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
+    def bounded(config, phase):
+        full = OutOfMemory("device", "CUDA out of memory", 9 * GIB)
+        return full if batch_of(config) > 32 else in_proportion(config, phase)
+
+    options = options_in(tmp_path)
+    assert answer_of(tmp_path, ScriptedRunner(bounded)).best.config["batch_size"] == 32
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+    large = [trial for trial in study.trials if trial.user_attrs["config"]["batch_size"] > 32]
+    assert large
+    memory = study.user_attrs["constraint_names"].index("memory")
+    assert all(list(trial.constraints.values())[memory] > 0 for trial in large)
+    assert study.best_trial.params["batch_size"] == 32
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Crashed("killed by SIGSEGV"),
+        TimedOut("measure", 60.0),
+        NotApplied("num_threads", "1", "2"),
+        UserError("ValueError: too large", "model.py:7"),
+        Measured(measurement(10_000, peak_bytes=9 * GIB)),
+    ],
+)
+def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
+    runner = ScriptedRunner(
+        lambda config, phase: failure if batch_of(config) == 128 else in_proportion(config, phase)
+    )
+    events = events_of(options_in(tmp_path), runner)
+    assert list(reasons(events)) == [128]
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
+    runner = ScriptedRunner(
+        in_proportion, quality=lambda config, seed: 0.95 if batch_of(config) <= 32 else 0.80
+    )
+    events = events_of(options_in(tmp_path), runner)
+    assert events[-1].best.config["batch_size"] == 32
+    assert reasons(events).keys() <= {64, 128}
+    assert all("worse than allowed" in reason for reason in reasons(events).values())
+
+
+def test_without_evaluate_a_higher_loss_cannot_win(tmp_path):
+    runner = ScriptedRunner(in_proportion, lambda config, seed: batch_of(config) / 10)
+    runner.inspected = replace(
+        runner.inspected, workload=replace(runner.inspected.workload, has_evaluate=False)
+    )
+    best = answer_of(tmp_path, runner).best
+    assert best.keeps_baseline
+    assert best.constraints.accuracy.metric == "held_out_loss"
+
+
+def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path):
+    def lucky_seed(config, seed):
+        return 0.5 if batch_of(config) == 128 and seed > 0 else 0.95
+
+    events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion, lucky_seed))
+    assert "not accurate enough over 3 seeds" in [getattr(event, "reason", "") for event in events]
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_a_baseline_below_the_floor_is_nothing_feasible(tmp_path):
+    events = events_of(options_in(tmp_path, min_accuracy=0.95), ScriptedRunner(in_proportion))
+    assert isinstance(events[-1], NothingFeasible)
+    assert "accuracy" in next(iter(events[-1].reasons))
+    assert not (tmp_path / "best.yaml").exists()

@@ -1,0 +1,85 @@
+"""A study that cannot be used, is someone else's or is stopped by a signal is left as it is."""
+
+import re
+import shutil
+import signal
+
+import pytest
+
+from autotune.lock import study_lock
+from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
+
+STORAGE, TERMINATED, INTERRUPTED = 5, 143, 130
+
+
+@pytest.fixture
+def model(tmp_path):
+    return shutil.copy(WORKLOADS / "plain.py", tmp_path / "mine.py")
+
+
+def test_a_study_that_is_in_use_is_refused_with_the_holders_number(model, tmp_path):
+    with study_lock(tmp_path / "studies" / "mine"):
+        done = autotune(tmp_path, "search", model)
+    assert done.returncode == STORAGE
+    assert re.search(r"in use by process \d+", done.stderr)
+    assert "--study NAME" in done.stderr
+    assert not (tmp_path / "studies" / "mine" / "trials").exists()
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(model, tmp_path):
+    database = tmp_path / "studies" / "mine" / "study.db"
+    database.parent.mkdir(parents=True)
+    database.write_bytes(b"holiday photos" * 1000)
+    done = autotune(tmp_path, "search", model)
+    assert done.returncode == STORAGE
+    assert str(database) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert database.read_bytes() == b"holiday photos" * 1000
+
+
+def test_a_storage_that_cannot_be_written_is_refused(model, tmp_path):
+    done = autotune(tmp_path, "search", model, "--storage", f"sqlite:///{tmp_path}/no/study.db")
+    assert done.returncode == STORAGE
+    assert "unable to open database file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("storage", ["nonsense", "nosuchdb://user:secret@host/name"])
+def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, tmp_path):
+    done = autotune(tmp_path, "search", model, "--storage", storage)
+    assert done.returncode in {2, STORAGE}, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
+    (tmp_path / "studies").write_text("mine")
+    done = autotune(tmp_path, "search", model)
+    assert done.returncode == STORAGE
+    assert "cannot be used for the study" in done.stderr
+    assert (tmp_path / "studies").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)]
+)
+def test_a_signal_in_the_baseline_ends_the_search_and_its_children(number, code, model, tmp_path):
+    search = start_autotune(tmp_path, "search", model)
+    begun = tmp_path / "studies" / "mine" / "trials" / "0000" / "0" / "job.json"
+    assert wait_until(begun.exists, seconds=60)
+    assert stop(search, number) == code
+    assert nobody_is_left(tmp_path)
+    assert "Traceback" not in (tmp_path / "stderr.txt").read_text()
+    assert not list(tmp_path.rglob("best.yaml"))
+
+
+@pytest.mark.slow
+def test_a_second_signal_while_children_are_ended_leaves_none(tmp_path):
+    search = start_autotune(tmp_path, "search", WORKLOADS / "stubborn.py")
+    log = tmp_path / "studies" / "stubborn" / "trials" / "0000" / "0" / "stdout.log"
+    assert wait_until(lambda: log.exists() and "hangs" in log.read_text(), seconds=60)
+    search.send_signal(signal.SIGINT)
+    assert not wait_until(lambda: search.poll() is not None, seconds=0.3), "still ending children"
+    assert stop(search, signal.SIGINT) == INTERRUPTED
+    assert nobody_is_left(tmp_path)
+    assert "Traceback" not in (tmp_path / "stderr.txt").read_text()

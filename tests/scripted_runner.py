@@ -1,0 +1,121 @@
+"""A runner that answers at once, from functions of the configuration, and remembers what was asked.
+
+With it a whole search takes milliseconds, and its measurements are known beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from autotune.config import TrainingConfig
+from autotune.events import Event
+from autotune.job import FindLimits, Inspect, Job, Measure, Probe
+from autotune.outcome import Inspected, Measured, Probed, SpeedLimits, TrialOutcome
+from autotune.scene import SearchOptions
+from autotune.search import search
+from autotune.workload_facts import WorkloadFacts
+from factories import cpu_machine, measurement, written
+
+Phase = Literal["inspection", "baseline", "trial", "accuracy", "confirmation", "limits"]
+FACTS = WorkloadFacts(
+    dataset_samples=10_000,
+    image_batches=False,
+    optimizer_options=True,
+    has_evaluate=True,
+    baseline={"batch_size": 8},
+    model_parameters=18,
+)
+BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
+
+
+def batch_of(config: TrainingConfig) -> int:
+    """The batch size as a number."""
+    return int(config["batch_size"] or 0)
+
+
+def at(samples_per_second: float) -> Measured:
+    """Measured without noise at this rate."""
+    return Measured(measurement(samples_per_second))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One job that came, in the words of a test."""
+
+    phase: Phase
+    batch_size: int | None
+    seeds: tuple[int, ...]
+    folder: Path
+
+
+@dataclass
+class ScriptedRunner:
+    """By default every sample takes equally long and every model becomes equally good."""
+
+    measure: Callable[[TrainingConfig, Phase], TrialOutcome] = lambda config, phase: at(100)
+    quality: Callable[[TrainingConfig, int], float] = lambda config, seed: 0.9
+    inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
+    asked: list[Asked] = field(default_factory=list)
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        """The outcome that the script has for this job."""
+        config = None if job.config is None else TrainingConfig.of(job.config)
+        seeds = job.task.seeds if isinstance(job.task, Probe) else ()
+        phase = _phase(job, folder)
+        batch_size = None if config is None else batch_of(config)
+        self.asked.append(Asked(phase, batch_size, seeds, folder))
+        match job.task:
+            case Inspect():
+                return self.inspected
+            case Measure():
+                return self.measure(config, phase)
+            case Probe():
+                return Probed(tuple(self.quality(config, seed) for seed in seeds), 1.0)
+            case FindLimits():
+                return SpeedLimits(loader=1000.0, compute=500.0)
+
+    def batches(self, phase: Phase) -> list[int | None]:
+        """The batch sizes that were asked for in a phase, in order."""
+        return [asked.batch_size for asked in self.asked if asked.phase == phase]
+
+    def probes(self) -> list[tuple[int | None, tuple[int, ...]]]:
+        """Batch size and seeds of each accuracy probe, in order."""
+        return [(a.batch_size, a.seeds) for a in self.asked if a.phase == "accuracy"]
+
+
+def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOptions:
+    """A search of a study in `folder`, for five batch sizes; its model.py is never run."""
+    model = folder / "model.py"
+    if not model.exists():
+        written(folder, "# trains\n", "model.py")
+    options = SearchOptions(
+        model_path=model,
+        study="scripted",
+        storage=f"sqlite:///{folder / 'study.db'}",
+        folder=folder,
+        out=folder / "best.yaml",
+        space=str(written(folder, space)),
+        trials=5,
+    )
+    return replace(options, **changes)
+
+
+def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:
+    """Everything that a search yields."""
+    return list(search(options, runner))
+
+
+def _phase(job: Job, folder: Path) -> Phase:
+    match job.task:
+        case Inspect():
+            return "inspection"
+        case Probe():
+            return "accuracy"
+        case FindLimits():
+            return "limits"
+    if "confirm" in folder.parts:
+        return "confirmation"
+    return "baseline" if "0000" in folder.parts else "trial"
