@@ -18,7 +18,7 @@ from autotune.flags import Duration, SettingsType, Share, Size, ToleranceType, f
 
 if TYPE_CHECKING:
     from autotune.outcome import Inspected
-    from autotune.scene import SearchOptions
+    from autotune.tuning.scene import SearchOptions
 
 _NOTHING_FEASIBLE = 3
 _INTERRUPTED, _TERMINATED = 130, 143
@@ -174,7 +174,7 @@ def _inspect(device: str, model: Path | None) -> Inspected:
 def _options(
     model: Path, study: str | None, storage: str | None, out: Path | None, **flags: Any
 ) -> SearchOptions:
-    from autotune.scene import SearchOptions
+    from autotune.tuning.scene import SearchOptions
 
     _check_model(model)
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)

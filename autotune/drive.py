@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-from autotune.baseline import RUNS
-from autotune.confirm import LOOKS
-from autotune.events import Answered, NothingFeasible
 from autotune.job import MeasurePlan
-from autotune.lock import study_lock
 from autotune.outcome import Inspected
 from autotune.progress import PlainProgress, plan_lines, result, to_stderr
-from autotune.runner import SubprocessRunner
-from autotune.scene import SearchOptions, inspect, inspection, survey
-from autotune.search import search
 from autotune.text import span
+from autotune.tuning.baseline import RUNS
+from autotune.tuning.confirm import LOOKS
+from autotune.tuning.events import Answered, NothingFeasible
+from autotune.tuning.lock import study_lock
+from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
+from autotune.tuning.search import search
 
 
 def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
     """Run a search to its end; whether it found anything feasible.
 
     Raises:
-        AutotuneError: see `autotune.search.search`.
+        AutotuneError: see `autotune.tuning.search.search`.
         KeyboardInterrupt: the person stopped it; finished trials are in the study.
     """
     progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
@@ -70,7 +70,7 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
     """What this machine allows and, with a model, what the workload is.
 
     Raises:
-        AutotuneError: see `autotune.scene.inspect`.
+        AutotuneError: see `autotune.tuning.scene.inspect`.
     """
     with _scratch_folder() as folder:
         return inspect(SubprocessRunner(folder / "inductor"), inspection(device, model), folder)

@@ -1,7 +1,7 @@
 """What this machine is and how much of it this process may use.
 
 `Host` is read from the operating system alone. `Machine` adds what only torch knows (device, native
-dtypes, compile modes); a child process fills that part in, see `autotune.inspection`.
+dtypes, compile modes); a child process fills that part in, see `autotune.training.inspection`.
 """
 
 from __future__ import annotations

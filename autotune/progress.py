@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from autotune.config import TrainingConfig, render
-from autotune.events import (
+from autotune.knobs.base import spelled
+from autotune.text import clean, size, span
+from autotune.tuning.events import (
     Answered,
     CandidateRefused,
     Event,
@@ -22,10 +24,8 @@ from autotune.events import (
     RoundEnded,
     TrialEnded,
 )
-from autotune.knobs.base import spelled
-from autotune.scene import Scene
-from autotune.study import FinishedTrial
-from autotune.text import clean, size, span
+from autotune.tuning.scene import Scene
+from autotune.tuning.study import FinishedTrial
 
 SCHEMA_VERSION = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from autotune.timing import Batches, Timer
+from autotune.training.timing import Batches, Timer
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from optuna.samplers import RandomSampler
 
 from autotune.space import SearchSpace
-from autotune.study import TuningStudy, open_study
+from autotune.tuning.study import TuningStudy, open_study
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from tuning import NINE, THROUGHPUT
 

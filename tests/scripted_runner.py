@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.config import TrainingConfig
-from autotune.events import Event
 from autotune.job import FindLimits, Inspect, Job, Measure, Probe
 from autotune.outcome import Inspected, Measured, Probed, SpeedLimits, TrialOutcome
-from autotune.scene import SearchOptions
-from autotune.search import search
+from autotune.tuning.events import Event
+from autotune.tuning.scene import SearchOptions
+from autotune.tuning.search import search
 from autotune.workload_facts import WorkloadFacts
 from factories import cpu_machine, measurement, written
 

@@ -18,10 +18,12 @@ LAYERS = """
 shared   errors suggest machine intervals measurement workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
 shared   config space_file space objectives constraints job trial_folder best lifeline __init__
-child    workload apply timing memory quality failures inspection tasks worker
-parent   runner samplers study scene events accuracy confirm answer session baseline trials
-parent   conclusion lock search export text tables progress
-parent   drive flags cli __main__
+child    training training.workload training.apply training.timing training.memory
+child    training.quality training.failures training.inspection training.tasks training.worker
+parent   tuning tuning.runner tuning.samplers tuning.study tuning.scene tuning.accuracy
+parent   tuning.confirm tuning.events tuning.answer tuning.session tuning.baseline tuning.trials
+parent   tuning.conclusion tuning.lock tuning.search
+parent   export text tables progress drive flags cli __main__
 user     model_template
 """
 ROWS: dict[str, list[str]] = {}
@@ -68,7 +70,7 @@ def imports(module: str, deep: bool = True) -> Iterator[str]:
 
 
 def submodule(package: str, name: str) -> str:
-    """`autotune.tasks` for `from autotune import tasks`; the package where a name is no module."""
+    """`autotune.knobs` for `from autotune import knobs`; the package where a name is no module."""
     full = f"{package}.{name}"
     return full if full.removeprefix("autotune.") in SOURCES else package
 
@@ -122,8 +124,8 @@ def test_a_parent_module_never_imports_torch(module: str) -> None:
     [
         ("import autotune", "torch optuna pydantic yaml numpy"),
         ("import autotune.cli", "torch optuna pydantic"),
-        ("import autotune.search", "torch"),
-        ("import autotune.worker, autotune.tasks", "optuna sqlalchemy"),
+        ("import autotune.tuning.search", "torch"),
+        ("import autotune.training.worker, autotune.training.tasks", "optuna sqlalchemy"),
     ],
 )
 def test_importing_loads_nothing_that_it_does_not_need(statement: str, unloaded: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from autotune.workload import Workload, load_workload
+from autotune.training.workload import Workload, load_workload
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, default_collate
 
-from autotune.apply import TrainingSetup, apply, apply_to_process, build_dataset
 from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.workload import Workload
+from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
 
 # A CPU with every instruction there is, so that every value which torch can apply is tried.

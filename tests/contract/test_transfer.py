@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from autotune.apply import TrainingSetup, apply, build_dataset
 from autotune.config import TrainingConfig
-from autotune.workload import Workload
+from autotune.training.apply import TrainingSetup, apply, build_dataset
+from autotune.training.workload import Workload
 
 IMAGES = torch.zeros(2, 3, 4, 4)
 LABELS = torch.tensor([0, 1])

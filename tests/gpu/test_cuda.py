@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.apply import apply, apply_to_process, build_dataset
 from autotune.config import TrainingConfig
-from autotune.inspection import describe_machine
 from autotune.job import FindLimits, Inspect, Job, Measure, MeasurePlan, Probe
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.outcome import Inspected, Measured, OutOfMemory, Probed, SpeedLimits
-from autotune.runner import SubprocessRunner
-from autotune.workload import load_workload
+from autotune.training.apply import apply, apply_to_process, build_dataset
+from autotune.training.inspection import describe_machine
+from autotune.training.workload import load_workload
+from autotune.tuning.runner import SubprocessRunner
 from factories import TINY_CONV
 
 pytestmark = [

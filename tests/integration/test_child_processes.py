@@ -21,7 +21,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from autotune.job import job_from_json
-from autotune.runner import SubprocessRunner
+from autotune.tuning.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
@@ -133,7 +133,7 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
     written(tmp_path, job_to_json(job_for(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
-    command = [sys.executable, "-m", "autotune.worker", tmp_path, str(lifeline), "0.0"]
+    command = [sys.executable, "-m", "autotune.training.worker", tmp_path, str(lifeline), "0.0"]
     with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
         os.close(lifeline)
         ended = wait_until(lambda: child.poll() is not None, seconds=10)

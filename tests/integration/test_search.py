@@ -11,10 +11,10 @@ import optuna
 import pytest
 
 import autotune
-from autotune.events import Answered
-from autotune.runner import SubprocessRunner
-from autotune.scene import SearchOptions
-from autotune.search import search
+from autotune.tuning.events import Answered
+from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.scene import SearchOptions
+from autotune.tuning.search import search
 from children import WORKLOADS, children_of, nobody_is_left, start_autotune, stop, wait_until
 from children import autotune as run_autotune
 from factories import written
@@ -31,9 +31,9 @@ INTERRUPTED, MISMATCH = 130, 6
 DRIVER = """
 import sys
 from pathlib import Path
-from autotune.runner import SubprocessRunner
-from autotune.scene import SearchOptions
-from autotune.search import search
+from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.scene import SearchOptions
+from autotune.tuning.search import search
 from hurried_runner import HurriedRunner
 
 folder = Path.cwd()
@@ -141,7 +141,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 
 def hurried_search(folder, workload: str, monkeypatch) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
-    monkeypatch.setattr("autotune.confirm.LOOKS", (2,))
+    monkeypatch.setattr("autotune.tuning.confirm.LOOKS", (2,))
     options = SearchOptions(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",

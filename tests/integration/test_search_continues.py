@@ -11,8 +11,8 @@ from autotune.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.events import Answered, NothingFeasible, Planned
 from autotune.outcome import Crashed, Lost, NonFinite, OutOfMemory, Rejected, TimedOut, UserError
+from autotune.tuning.events import Answered, NothingFeasible, Planned
 from factories import GIB, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 

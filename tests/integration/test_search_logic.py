@@ -7,8 +7,8 @@ import optuna
 import pytest
 
 import autotune
-from autotune.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
+from autotune.tuning.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 

@@ -9,12 +9,12 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
-from autotune.events import Answered, NothingFeasible, Planned, TrialEnded
 from autotune.progress import PlainProgress, result
-from autotune.scene import Scene, SearchOptions
 from autotune.space import narrow
 from autotune.space_file import read_space
-from autotune.study import FinishedTrial
+from autotune.tuning.events import Answered, NothingFeasible, Planned, TrialEnded
+from autotune.tuning.scene import Scene, SearchOptions
+from autotune.tuning.study import FinishedTrial
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 
 BASELINE = TrainingConfig.of({"num_threads": 2})

@@ -11,8 +11,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler
 
 from autotune.config import TrainingConfig
-from autotune.samplers import NoRepeatSampler, config_of, default_sampler
 from autotune.space import SearchSpace
+from autotune.tuning.samplers import NoRepeatSampler, config_of, default_sampler
 from factories import cpu_machine, narrowed, written
 
 SPACE = """\

@@ -8,9 +8,9 @@ from optuna.trial import TrialState
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
-from autotune.samplers import default_sampler
 from autotune.space import SearchSpace
-from autotune.study import TuningStudy, best_feasible
+from autotune.tuning.samplers import default_sampler
+from autotune.tuning.study import TuningStudy, best_feasible
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError
 from autotune.space import SearchSpace
-from autotune.study import masked, open_study
+from autotune.tuning.study import masked, open_study
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 

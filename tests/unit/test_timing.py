@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.job import MeasurePlan
-from autotune.timing import steady_step_seconds
+from autotune.training.timing import steady_step_seconds
 from clockwork import Bench, Clock, Loader
 
 PLAN = MeasurePlan(

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from autotune import inspection, memory, quality
-from autotune.apply import TrainingSetup, apply, apply_to_process, build_dataset
 from autotune.config import TrainingConfig
 from autotune.job import Job, MeasurePlan
 from autotune.knobs.base import spelled
 from autotune.measurement import Measurement
 from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimits, TrialOutcome
-from autotune.timing import Batches, Timer, steady_step_seconds
+from autotune.training import inspection, memory, quality
+from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.training.timing import Batches, Timer, steady_step_seconds
+from autotune.training.workload import Workload, load_workload
 from autotune.trial_folder import TrialFolder
-from autotune.workload import Workload, load_workload
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.objectives import OBJECTIVES, Objective
 from autotune.outcome import Inspected, Rejected, as_failure, describe
-from autotune.runner import Runner
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import find_space, read_space
+from autotune.tuning.runner import Runner
 from autotune.workload_facts import WorkloadFacts
 
 

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from statistics import fmean
 
-from autotune.accuracy import SEEDS
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
 from autotune.errors import AutotuneError
-from autotune.events import TrialEnded
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.samplers import default_sampler
-from autotune.session import Accuracy, Session, details_of
-from autotune.study import FinishedTrial, best_feasible
+from autotune.tuning.accuracy import SEEDS
+from autotune.tuning.events import TrialEnded
+from autotune.tuning.samplers import default_sampler
+from autotune.tuning.session import Accuracy, Session, details_of
+from autotune.tuning.study import FinishedTrial, best_feasible
 
 _MOST_LOST_IN_A_ROW = 3
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.apply import build_dataset, build_model
 from autotune.errors import UsageError, WorkloadError
 from autotune.machine import Host, Machine, probe_host
-from autotune.workload import Workload
+from autotune.training.apply import build_dataset, build_model
+from autotune.training.workload import Workload
 from autotune.workload_facts import WorkloadFacts
 
 _IMAGE_DIMENSIONS = 4

@@ -8,15 +8,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from autotune.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
-from autotune.confirm import LOOKS
 from autotune.constraints import AccuracyRule
-from autotune.events import TrialEnded
 from autotune.measurement import Measurement
 from autotune.outcome import Measured, TrialOutcome
-from autotune.runner import Runner
-from autotune.scene import Scene
-from autotune.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
+from autotune.tuning.confirm import LOOKS
+from autotune.tuning.events import TrialEnded
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene
+from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class _Child:
                 [
                     sys.executable,
                     "-m",
-                    "autotune.worker",
+                    "autotune.training.worker",
                     str(files.path),
                     str(lifeline),
                     repr(time.monotonic()),

@@ -27,8 +27,8 @@ from autotune.constraints import CONSTRAINTS, Verdict
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.knobs.base import Value
 from autotune.objectives import Objective
-from autotune.samplers import NoRepeatSampler, config_of
 from autotune.space import SearchSpace
+from autotune.tuning.samplers import NoRepeatSampler, config_of
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.

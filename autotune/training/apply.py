@@ -23,7 +23,7 @@ from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
-from autotune.workload import Workload
+from autotune.training.workload import Workload
 
 
 class DatasetTooSmallError(WorkloadError):

@@ -18,8 +18,8 @@ from autotune.intervals import Interval, median_interval
 from autotune.job import Measure, MeasurePlan
 from autotune.measurement import Measurement
 from autotune.outcome import Failure, Lost, Measured, as_failure
-from autotune.runner import Runner
-from autotune.scene import Scene
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene
 
 # Six rounds are the fewest with a 95 % interval, the range; nine drop the extreme on either side.
 LOOKS = (6, 9)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
-from autotune.conclusion import conclude, emit, known_answer
-from autotune.confirm import LOOKS
-from autotune.events import Event, NothingFeasible, PhaseStarted, Planned
-from autotune.runner import Runner
-from autotune.scene import Scene, SearchOptions, survey
-from autotune.session import Accuracy, Session
-from autotune.study import check_storage, open_study, storage_errors
-from autotune.trials import run_trials
+from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
+from autotune.tuning.conclusion import conclude, emit, known_answer
+from autotune.tuning.confirm import LOOKS
+from autotune.tuning.events import Event, NothingFeasible, PhaseStarted, Planned
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene, SearchOptions, survey
+from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.study import check_storage, open_study, storage_errors
+from autotune.tuning.trials import run_trials
 
 
 def search(options: SearchOptions, runner: Runner) -> Iterator[Event]:

@@ -8,7 +8,6 @@ from statistics import median
 
 from pydantic import TypeAdapter
 
-from autotune.accuracy import AccuracyProber, probe_samples
 from autotune.constraints import AccuracyRule, judge
 from autotune.errors import AutotuneError, WorkloadError
 from autotune.job import Measure, MeasurePlan
@@ -22,9 +21,10 @@ from autotune.outcome import (
     as_failure,
     describe,
 )
-from autotune.samplers import default_sampler
-from autotune.session import Session, details_of, process_seconds
-from autotune.study import FinishedTrial
+from autotune.tuning.accuracy import AccuracyProber, probe_samples
+from autotune.tuning.samplers import default_sampler
+from autotune.tuning.session import Session, details_of, process_seconds
+from autotune.tuning.study import FinishedTrial
 
 RUNS = 3
 """Processes, because two runs of the same settings differ by more than their blocks do."""

@@ -1,4 +1,4 @@
-"""The child process: `python -m autotune.worker FOLDER LIFELINE_DESCRIPTOR START`.
+"""The child process: `python -m autotune.training.worker FOLDER LIFELINE_DESCRIPTOR START`.
 
 Reads `job.json`, does its one task, writes `outcome.json` beside it and leaves at once. Whatever
 the user's code prints goes to the log files; nothing of the result passes through stdout. START is
@@ -42,7 +42,7 @@ def main() -> None:
 def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
     """The outcome of `job`; whatever the user's code raises becomes one."""
     folder.enter_phase("import")
-    from autotune import failures, memory, tasks
+    from autotune.training import failures, memory, tasks
 
     try:
         if isinstance(job.task, Inspect):

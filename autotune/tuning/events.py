@@ -9,8 +9,8 @@ from typing import Literal
 from autotune.best import BestConfig
 from autotune.config import TrainingConfig
 from autotune.intervals import Interval
-from autotune.scene import Scene
-from autotune.study import FinishedTrial
+from autotune.tuning.scene import Scene
+from autotune.tuning.study import FinishedTrial
 
 Phase = Literal["baseline", "search", "confirmation"]
 

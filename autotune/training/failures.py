@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from autotune.apply import DatasetTooSmallError
 from autotune.errors import UsageError, WorkloadError
 from autotune.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
-from autotune.quality import NonFiniteLossError
-from autotune.timing import EmptyEpochError
+from autotune.training.apply import DatasetTooSmallError
+from autotune.training.quality import NonFiniteLossError
+from autotune.training.timing import EmptyEpochError
 
 _DEVICE_MEMORY = (
     "CUDA out of memory",

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 
 import autotune
-from autotune.accuracy import AccuracyProber
 from autotune.best import (
     AccuracyEvidence,
     Baseline,
@@ -23,15 +22,16 @@ from autotune.best import (
     StageLimits,
     Throughput,
 )
-from autotune.confirm import Duel
 from autotune.constraints import AccuracyRule
 from autotune.intervals import median_interval
 from autotune.job import FindLimits, MeasurePlan
 from autotune.measurement import Measurement
 from autotune.outcome import SpeedLimits
-from autotune.runner import Runner
-from autotune.scene import Scene, sha256_of
-from autotune.study import FinishedTrial, masked
+from autotune.tuning.accuracy import AccuracyProber
+from autotune.tuning.confirm import Duel
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene, sha256_of
+from autotune.tuning.study import FinishedTrial, masked
 
 _LIMITS_PLAN = MeasurePlan(looks=(6,), max_seconds=4.0)
 

@@ -14,9 +14,9 @@ from autotune.constraints import AccuracyRule
 from autotune.errors import WorkloadError
 from autotune.job import Probe
 from autotune.outcome import Failure, Probed, as_failure, describe
-from autotune.runner import Runner
-from autotune.scene import Scene
-from autotune.study import TuningStudy
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene
+from autotune.tuning.study import TuningStudy
 
 SEEDS = (0, 1, 2)
 PROBE_SECONDS = 4.0

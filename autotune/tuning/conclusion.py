@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator
 
-from autotune.accuracy import SEEDS
-from autotune.answer import Confirmed, build_answer, confirmed_by, keep_baseline
 from autotune.best import BestConfig, write_best
-from autotune.confirm import Duel, duel
 from autotune.errors import StorageError
-from autotune.events import Answered, CandidateRefused, Event, RoundEnded
 from autotune.measurement import Measurement
 from autotune.outcome import describe
-from autotune.session import Accuracy, Session
-from autotune.study import FinishedTrial
+from autotune.tuning.accuracy import SEEDS
+from autotune.tuning.answer import Confirmed, build_answer, confirmed_by, keep_baseline
+from autotune.tuning.confirm import Duel, duel
+from autotune.tuning.events import Answered, CandidateRefused, Event, RoundEnded
+from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.study import FinishedTrial
 
 _MOST_CANDIDATES = 3
 _NOTE = "answer"

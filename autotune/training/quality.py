@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from autotune.apply import TrainingSetup, build_dataset
-from autotune.workload import Workload
+from autotune.training.apply import TrainingSetup, build_dataset
+from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_MOST = 2048
