@@ -182,8 +182,8 @@ def _options(
     return SearchOptions(
         model_path=model,
         study=study,
-        storage=storage or f"sqlite:///{folder.resolve() / 'study.db'}",
-        folder=folder.resolve(),
+        storage=storage or f"sqlite:///{folder / 'study.db'}",
+        folder=folder,
         out=out or folder / "best.yaml",
         time_budget_seconds=flags.pop("time_budget"),
         memory_limit_bytes=flags.pop("memory_limit"),

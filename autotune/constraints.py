@@ -66,11 +66,14 @@ class AccuracyRule:
     minimum: float | None
     """A floor that holds whatever the baseline reaches."""
 
-    def margin(self, qualities: Sequence[float]) -> float:
-        """Mean loss of quality over paired seeds beyond the tolerance, relative to the baseline."""
+    def drop(self, qualities: Sequence[float]) -> float:
+        """Mean loss of quality over paired seeds, in the metric's own unit."""
         sign = 1 if self.higher_is_better else -1
-        drop = fmean(sign * (b - q) for b, q in zip(self.baseline, qualities, strict=False))
-        excess = drop - self.tolerance
+        return fmean(sign * (b - q) for b, q in zip(self.baseline, qualities, strict=False))
+
+    def margin(self, qualities: Sequence[float]) -> float:
+        """`drop` beyond the tolerance, or what lacks to the floor, relative to the baseline."""
+        excess = self.drop(qualities) - self.tolerance
         if self.minimum is not None:
             excess = max(excess, self.minimum - fmean(qualities))
         return excess / (abs(fmean(self.baseline)) or 1.0)

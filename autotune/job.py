@@ -17,13 +17,13 @@ class MeasurePlan:
 
     warmup_steps: int = 5
     """At least this many untimed steps, and as many as the loader's queue holds batches."""
-    block_seconds: float = 0.3
+    block_seconds: float = 0.25
     """A block has as many whole steps as fit into this, at least one."""
     looks: tuple[int, ...] = (6, 9, 12, 17, 25)
     """Numbers of blocks at which to look whether the interval is narrow enough."""
     precision: float = 0.02
     """Half-width of the interval, relative to the median, at which timing ends."""
-    max_seconds: float = 5.0
+    max_seconds: float = 3.0
     """Timing ends at the first look after this many seconds, however wide the interval is."""
 
 

@@ -17,5 +17,5 @@ class WorkloadFacts:
     """build_optimizer is absent or takes options such as fused=True."""
     has_evaluate: bool
     baseline: dict[str, bool | int | str | None]
-    """The workload's BASELINE as written."""
+    """The workload's BASELINE, with what the file sets for the process when it is imported."""
     model_parameters: int

@@ -31,7 +31,7 @@ def main() -> None:
     """Run the searches one after the other and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=OFFLINE)
-    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--trials", type=int, help="default: as many as the space asks for")
     parser.add_argument("--space", default="quick")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
@@ -45,13 +45,16 @@ def main() -> None:
 
 def row(name: str, arguments: argparse.Namespace) -> str:
     """Search one example; its line of the table."""
+    trials = ["--trials", str(arguments.trials)] if arguments.trials else []
     with tempfile.TemporaryDirectory() as folder:
+        example = Path(folder) / "studies" / name
+        example.mkdir(parents=True)
+        shutil.copy(STUDIES / name / "model.py", example)
         start = time.perf_counter()
         run = subprocess.run(
             [
-                *(sys.executable, "-m", "autotune", "search", str(STUDIES / name / "model.py")),
-                *("--space", arguments.space, "--trials", str(arguments.trials)),
-                *("--json", "--progress", "plain"),
+                *(sys.executable, "-m", "autotune", "search", f"studies/{name}/model.py"),
+                *("--space", arguments.space, *trials, "--json", "--progress", "plain"),
             ],
             cwd=folder,
             capture_output=True,
@@ -62,23 +65,17 @@ def row(name: str, arguments: argparse.Namespace) -> str:
         if run.returncode:
             return f"| {name} | {seconds:.0f} | - | exit code {run.returncode} | | |"
         answer = json.loads(run.stdout)
-        trials = load_trials(Path(folder) / "studies" / name / "study.db", name)
+        finished = load_trials(example / "study.db", name)
         if arguments.save:
-            shutil.copy(answer_path(folder, answer), STUDIES / name / "recorded_best.yaml")
+            shutil.copy(example / "best.yaml", STUDIES / name / "recorded_best.yaml")
             (STUDIES / name / "recorded_search.log").write_text(run.stderr)
     speedup = answer["best"]["evidence"]["speedup"]
     low, high = speedup["ci95"]
-    lost = Counter(violated for trial in trials for violated in violations(trial))
+    lost = Counter(violated for trial in finished for violated in violations(trial))
     counts = ", ".join(str(lost[kind]) for kind in ("memory", "ran", "accuracy"))
     found = "keep your settings" if answer["answer"] == "keep" else f"{speedup['ratio']:.2f}x"
-    return (
-        f"| {name} | {seconds:.0f} | {len(trials)} | {found} | {low:.2f} to {high:.2f} | {counts} |"
-    )
-
-
-def answer_path(folder: str, answer: dict[str, str]) -> Path:
-    """Where the search wrote best.yaml."""
-    return Path(folder) / answer["path"]
+    interval = f"{low:.2f} to {high:.2f}"
+    return f"| {name} | {seconds:.0f} | {len(finished)} | {found} | {interval} | {counts} |"
 
 
 def load_trials(database: Path, name: str) -> list[optuna.trial.FrozenTrial]:

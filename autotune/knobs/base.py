@@ -125,6 +125,10 @@ class Knob:
     def on_process(self, value: Value) -> None:
         """Called once, before the model is built and before any operation runs."""
 
+    def read_process(self) -> Value:
+        """The value in force in this process, for knobs of the process; None for all others."""
+        return None
+
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
         """The model to train, from the model on its device."""
         return model

@@ -160,10 +160,13 @@ class CudnnBenchmark(Knob):
 
         torch.backends.cudnn.benchmark = bool(value)
 
-    def read_back(self, setup: Setup) -> Value:
+    def read_process(self) -> Value:
         import torch
 
         return torch.backends.cudnn.benchmark
+
+    def read_back(self, setup: Setup) -> Value:
+        return self.read_process()
 
 
 class FusedOptimizer(Knob):

@@ -73,7 +73,10 @@ class Float32MatmulPrecision(Knob):
 
         torch.set_float32_matmul_precision(str(value))
 
-    def read_back(self, setup: Setup) -> Value:
+    def read_process(self) -> Value:
         import torch
 
         return torch.get_float32_matmul_precision()
+
+    def read_back(self, setup: Setup) -> Value:
+        return self.read_process()

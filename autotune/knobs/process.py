@@ -37,7 +37,10 @@ class NumThreads(Knob):
         if isinstance(value, int):
             torch.set_num_threads(value)
 
-    def read_back(self, setup: Setup) -> Value:
+    def read_process(self) -> Value:
         import torch
 
         return torch.get_num_threads()
+
+    def read_back(self, setup: Setup) -> Value:
+        return self.read_process()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.errors import UsageError, WorkloadError
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
 from autotune.machine import Host, Machine, probe_host
 from autotune.training.apply import build_dataset, build_model
 from autotune.training.workload import Workload
@@ -61,8 +64,17 @@ def describe_machine(device: str) -> Machine:
     )
 
 
-def describe_workload(workload: Workload) -> WorkloadFacts:
+def process_settings() -> dict[str, Value]:
+    """The knobs of the process as they are in force now."""
+    values = {knob.name: knob.read_process() for knob in ALL_KNOBS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
     """Build model, dataset and one small batch, and note what they are.
+
+    `own_settings` is what the file set for the process while it was imported: the user trains with
+    that today, so it belongs to the baseline.
 
     Raises:
         WorkloadError: the dataset is empty or of the wrong type, the model no module.
@@ -85,7 +97,7 @@ def describe_workload(workload: Workload) -> WorkloadFacts:
         image_batches=_has_images(batch) and any(w.dim() == _IMAGE_DIMENSIONS for w in weights),
         optimizer_options=workload.optimizer_options,
         has_evaluate=workload.evaluate is not None,
-        baseline=dict(workload.baseline),
+        baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
     )
 
@@ -105,13 +117,23 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
         bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16", "float16") if bfloat16 else ("float16",)
     if kind == "cpu":
-        has = torch.cpu.get_capabilities()
+        has = _cpu_instructions()
         names = {
             "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
             "float16": ("avx512_fp16", "amx_fp16"),
         }
-        return tuple(n for n, instructions in names.items() if any(map(has.get, instructions)))
+        return tuple(n for n, instructions in names.items() if has & set(instructions))
     return ("bfloat16", "float16")
+
+
+def _cpu_instructions() -> set[str]:
+    if hasattr(torch.cpu, "get_capabilities"):
+        return {name for name, value in torch.cpu.get_capabilities().items() if value is True}
+    # Before torch 2.13: the kernel's words for the same instructions.
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return {
+        word for line in lines if line.startswith(("flags", "Features")) for word in line.split()
+    }
 
 
 def _matmul_precisions(device: str) -> tuple[str, ...]:

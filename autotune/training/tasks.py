@@ -44,23 +44,28 @@ class Bench:
 
 
 def prepare(job: Job, folder: TrialFolder, process_start: float) -> Bench:
-    """Import the workload and put the process settings in force, before any operation runs."""
+    """Import the workload, then put the process settings in force."""
     assert job.model_path is not None
     assert job.config is not None
     config = TrainingConfig.of(job.config)
+    workload = load_workload(Path(job.model_path))
+    # After the import: what the file sets for the process is part of the baseline, see `inspect`.
     apply_to_process(config)
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
-    workload = load_workload(Path(job.model_path))
     return Bench(job, folder, workload, config, time.monotonic() - process_start)
 
 
 def inspect(job: Job) -> TrialOutcome:
     """What the machine allows and, where the job names one, what the workload is."""
     device = inspection.resolve_device(job.device)
-    facts = None
-    if job.model_path is not None:
-        facts = inspection.describe_workload(load_workload(Path(job.model_path)))
-    return Inspected(inspection.describe_machine(device), facts)
+    machine = inspection.describe_machine(device)
+    if job.model_path is None:
+        return Inspected(machine, None)
+    before = inspection.process_settings()
+    workload = load_workload(Path(job.model_path))
+    after = inspection.process_settings()
+    own = {name: value for name, value in after.items() if value != before[name]}
+    return Inspected(machine, inspection.describe_workload(workload, own))
 
 
 def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:

@@ -19,7 +19,9 @@ from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
 
 SEEDS = (0, 1, 2)
-PROBE_SECONDS = 4.0
+PROBE_SECONDS = 8.0
+"""Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
+always look worse."""
 _FEWEST_BASELINE_STEPS = 30
 _NOTE = "qualities"
 

@@ -53,12 +53,13 @@ class SubprocessRunner:
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """Start a child, wait for it, and leave no process behind."""
-        files = TrialFolder(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        # The user's code may change its working folder.
+        files = TrialFolder(folder.resolve())
+        files.path.mkdir(parents=True, exist_ok=True)
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
         oom_kills = _oom_kills()
-        child = _Child(files, {"TORCHINDUCTOR_CACHE_DIR": str(self.compile_cache)})
+        child = _Child(files, {"TORCHINDUCTOR_CACHE_DIR": str(self.compile_cache.resolve())})
         try:
             outcome = child.watch(job)
         finally:

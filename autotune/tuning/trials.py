@@ -18,6 +18,8 @@ from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.study import FinishedTrial, best_feasible
 
 _MOST_LOST_IN_A_ROW = 3
+# A quality that is this many tolerances below the baseline's is no matter of seeds.
+_FAR_OFF = 5
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.
 _SLOWER_THAN_BASELINE = 6
 _LEAST_DEADLINE_SECONDS = 60.0
@@ -81,11 +83,14 @@ def _judge(
 
 
 def _qualities(accuracy: Accuracy, config: TrainingConfig) -> tuple[float, ...] | Failure:
-    """One seed is enough to go on with, but nothing is refused on a single seed's word."""
+    """One seed lets a quality pass, or refuses what is far off; between, all seeds decide."""
+    rule = accuracy.rule
     qualities = accuracy.prober.qualities(config, seeds=1)
-    if isinstance(qualities, tuple) and accuracy.rule.margin(qualities) > 0:
-        return accuracy.prober.qualities(config, len(SEEDS))
-    return qualities
+    if not isinstance(qualities, tuple) or rule.margin(qualities) <= 0:
+        return qualities
+    if rule.drop(qualities) > _FAR_OFF * rule.tolerance:
+        return qualities
+    return accuracy.prober.qualities(config, len(SEEDS))
 
 
 def _could_win(session: Session, outcome: Measured) -> bool:

@@ -148,3 +148,15 @@ def test_an_error_at_a_large_batch_is_the_users(tmp_path):
     assert isinstance(outcome, UserError)
     assert outcome.detail == "ValueError: only 32 slots in the memory bank"
     assert outcome.where == line_of("fails_when_large", "raise ValueError")
+
+
+def test_what_a_file_sets_when_it_is_imported_is_part_of_its_baseline(tmp_path):
+    outcome = run_child(tmp_path, Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
+    assert isinstance(outcome, Inspected)
+    expected = {"num_threads": 1, "float32_matmul_precision": "medium", "cudnn_benchmark": False}
+    assert outcome.workload.baseline == expected
+
+
+def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(tmp_path):
+    settings = {"batch_size": 8, "num_threads": 2, "float32_matmul_precision": "highest"}
+    assert isinstance(outcome_of("sets_process", tmp_path, settings=settings), Measured)
