@@ -15,6 +15,7 @@ import click
 from autotune import __version__
 from autotune.errors import AutotuneError, UsageError
 from autotune.flags import Duration, SettingsType, Share, Size, ToleranceType, folder_name
+from autotune.text import clean
 
 if TYPE_CHECKING:
     from autotune.outcome import Inspected
@@ -32,12 +33,12 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except AutotuneError as error:
-        click.echo(f"autotune: {error}", err=True)
+        click.echo(clean(f"autotune: {error}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
-        sys.exit(1)
+        sys.exit(AutotuneError.exit_code)
     except Exception as error:
         _report_bug(error)
 
@@ -70,7 +71,9 @@ def init(path: Path, force: bool) -> None:
     "--trials", type=click.IntRange(min=1), help="In total, over all runs; default: the space's."
 )
 @click.option(
-    "--time-budget", type=Duration(), help="Such as 90s, 10m or 1h; includes the confirmation."
+    "--time-budget",
+    type=Duration(),
+    help="Such as 90s, 10m or 1h: no trial starts that would leave no time to confirm.",
 )
 @click.option("--study", help="Name of the study; default: from the model's path.")
 @click.option(
@@ -177,6 +180,8 @@ def _options(
     from autotune.tuning.scene import SearchOptions
 
     _check_model(model)
+    if out is not None and out.is_dir():
+        raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
     folder = Path("studies") / folder_name(study)
     return SearchOptions(

@@ -31,7 +31,7 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
     """
     progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
     last: Answered | NothingFeasible | None = None
-    with study_lock(options.folder):
+    with study_lock(_folder_to_lock(options)):
         runner = SubprocessRunner(options.folder / "inductor")
         try:
             for event in search(options, runner):
@@ -45,6 +45,12 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
     if as_json:
         sys.stdout.write(result(last) + "\n")
     return isinstance(last, Answered)
+
+
+def _folder_to_lock(options: SearchOptions) -> Path:
+    """Where the study lies: two folders may share one SQLite file, which takes one writer."""
+    database = options.storage.removeprefix("sqlite:///")
+    return options.folder if database == options.storage else Path(database).resolve().parent
 
 
 def show_plan(options: SearchOptions) -> None:

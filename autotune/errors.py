@@ -8,6 +8,7 @@ exception: that is a value, see `autotune.outcome`.
   + WorkloadError                   4  the user's model.py fails with the user's own settings
   + StorageError                    5  the study cannot be read or written
   + StudyMismatchError              6  the study was made for something else
+  + TooManyLostError                7  trial after trial is lost to faults of the machine
 """
 
 from __future__ import annotations
@@ -41,3 +42,9 @@ class StudyMismatchError(AutotuneError):
     """The study on disk was made for another model, search space or machine."""
 
     exit_code = 6
+
+
+class TooManyLostError(AutotuneError):
+    """Trial after trial was lost to faults of the infrastructure."""
+
+    exit_code = 7

@@ -98,6 +98,8 @@ class SettingsType(click.ParamType["dict[str, Value]"]):
             name, equals, text = part.partition("=")
             if not equals:
                 self.fail(f"{part!r} is not a setting; write batch_size=64.", param, ctx)
+            if name.strip() in settings:
+                self.fail(f"{name.strip()} stands twice.", param, ctx)
             settings[name.strip()] = _setting(text.strip())
         faults = setting_faults(settings)
         if faults:

@@ -51,11 +51,15 @@ class Measurement:
         return 1 / self.seconds_per_sample
 
     @property
+    def block_rates(self) -> tuple[float, ...]:
+        """Throughput of each block, epoch boundaries charged."""
+        share = self._boundary_share()
+        return tuple(1 / (seconds + share) for seconds in self._per_sample())
+
+    @property
     def samples_per_second_interval(self) -> Interval:
         """95 % interval of `samples_per_second` from the order of the blocks."""
-        share = self._boundary_share()
-        low, high = median_interval(self._per_sample())
-        return 1 / (high + share), 1 / (low + share)
+        return median_interval(self.block_rates)
 
     @property
     def wait_share(self) -> float:

@@ -71,12 +71,17 @@ class Float32MatmulPrecision(Knob):
     def on_process(self, value: Value) -> None:
         import torch
 
-        torch.set_float32_matmul_precision(str(value))
+        # Not to be called needlessly: it must not be mixed with torch's newer per-backend settings.
+        if value != self.read_process():
+            torch.set_float32_matmul_precision(str(value))
 
     def read_process(self) -> Value:
         import torch
 
-        return torch.get_float32_matmul_precision()
+        try:
+            return torch.get_float32_matmul_precision()
+        except RuntimeError:  # the user's file uses the newer settings, which rule over this one
+            return self.default
 
     def read_back(self, setup: Setup) -> Value:
         return self.read_process()

@@ -32,14 +32,19 @@ def resolve_device(device: str) -> str:
     Raises:
         UsageError: the device is not there.
     """
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     if device == "auto":
-        accelerator = torch.accelerator.current_accelerator(check_available=True)
         return "cpu" if accelerator is None else f"{accelerator.type}:0"
     try:
-        torch.empty(1, device=device)
+        wanted = torch.device(device)
+        torch.empty(1, device=wanted)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
-    return device
+    if wanted.type == "cpu":
+        return "cpu"
+    if accelerator is None or wanted.type != accelerator.type:
+        raise UsageError(f"--device {device}: nothing can be trained there. Choose cpu or cuda:N.")
+    return f"{wanted.type}:{wanted.index or 0}"
 
 
 def describe_machine(device: str) -> Machine:
@@ -114,7 +119,8 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
     kind = torch.device(device).type
     if kind == "cuda":
         # Emulated bfloat16 counts as supported unless one asks otherwise.
-        bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        with torch.cuda.device(device):
+            bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16", "float16") if bfloat16 else ("float16",)
     if kind == "cpu":
         has = _cpu_instructions()

@@ -1,7 +1,7 @@
 """How good a model becomes: train on a fixed number of samples, then evaluate.
 
 All configurations see equally many samples, never equally many steps or seconds, and are evaluated
-the same way: in float32, in eval mode, uncompiled. A short run bounds early training only; it
+the same way: without autocast, in eval mode, uncompiled. A short run bounds early training only; it
 catches divergence, broken precision and too large a batch, it cannot certify a full run.
 """
 
@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from autotune.training.apply import TrainingSetup, build_dataset
+from autotune.training.timing import EmptyEpochError
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
@@ -78,7 +79,10 @@ def _train(setup: TrainingSetup, samples: int) -> None:
             if seen >= samples:
                 break
         if seen == before:
-            break
+            raise EmptyEpochError(
+                "the accuracy probe has no full batch to train on beside what it holds out; "
+                "define evaluate(model, device), or choose a smaller batch_size"
+            )
     if loss is not None and not torch.isfinite(loss).all():
         raise NonFiniteLossError(f"the loss is {loss.item()} after {seen} samples")
 

@@ -81,6 +81,7 @@ def load_workload(path: Path) -> Workload:
 
 def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]  # a file that reads arguments finds its own defaults, not ours
     # Workers started afresh import the module by its name, unless something else has that name.
     name = path.stem if path.stem not in sys.modules else f"workload_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

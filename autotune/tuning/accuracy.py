@@ -13,7 +13,14 @@ from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.errors import WorkloadError
 from autotune.job import Probe
-from autotune.outcome import Failure, Probed, as_failure, describe
+from autotune.outcome import (
+    Failure,
+    OutOfMemory,
+    Probed,
+    TimedOut,
+    as_failure,
+    describe,
+)
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
@@ -23,6 +30,7 @@ PROBE_SECONDS = 8.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
 _FEWEST_BASELINE_STEPS = 30
+_MOST_SECONDS = 60.0
 _NOTE = "qualities"
 
 
@@ -32,12 +40,12 @@ def probe_samples(scene: Scene, samples_per_second: float) -> int:
     A multiple of all batch sizes where that is not much more, so that each really sees as many.
     """
     baseline_batch = int(scene.baseline["batch_size"] or 1)
-    wanted = max(
-        math.ceil(PROBE_SECONDS * samples_per_second), _FEWEST_BASELINE_STEPS * baseline_batch
-    )
+    enough = _FEWEST_BASELINE_STEPS * baseline_batch
+    affordable = math.ceil(_MOST_SECONDS * samples_per_second)
+    wanted = max(math.ceil(PROBE_SECONDS * samples_per_second), min(enough, affordable))
     sizes = [size for size in scene.space.domains["batch_size"] if isinstance(size, int)]
-    common = math.lcm(*sizes)
-    unit = common if common <= wanted else max(sizes)
+    fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
+    unit = fitting[0] if fitting else baseline_batch
     return math.ceil(wanted / unit) * unit
 
 
@@ -50,13 +58,15 @@ class AccuracyProber:
     study: TuningStudy
     samples: int
 
-    def rule(self) -> AccuracyRule:
-        """What the baseline reaches, over several seeds.
+    def rule(self) -> AccuracyRule | str:
+        """What the baseline reaches over several seeds, or why it is no feasible reference.
 
         Raises:
-            WorkloadError: the baseline's own probe fails.
+            WorkloadError: the baseline's own probe fails for another reason than memory or time.
         """
         qualities = self.qualities(self.scene.baseline, len(SEEDS))
+        if isinstance(qualities, OutOfMemory | TimedOut):
+            return f"accuracy probe: {describe(qualities)}"
         if not isinstance(qualities, tuple):
             raise WorkloadError(
                 f"accuracy cannot be measured with your own settings: {describe(qualities)}"

@@ -28,7 +28,7 @@ from autotune.job import FindLimits, MeasurePlan
 from autotune.measurement import Measurement
 from autotune.outcome import SpeedLimits
 from autotune.tuning.accuracy import AccuracyProber
-from autotune.tuning.confirm import Duel
+from autotune.tuning.confirm import LOOKS, Duel
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, sha256_of
 from autotune.tuning.study import FinishedTrial, masked
@@ -88,11 +88,11 @@ def build_answer(
 
 
 def _throughput(runs: Sequence[Measurement]) -> Throughput:
-    """Over processes where there are several, else over the blocks of the one."""
-    if len(runs) == 1:
-        low, high = runs[0].samples_per_second_interval
-    else:
-        low, high = median_interval([run.samples_per_second for run in runs])
+    """With an interval over processes where six or more tell one, else over all their blocks."""
+    rates = [run.samples_per_second for run in runs]
+    if len(runs) < LOOKS[0]:
+        rates = [rate for run in runs for rate in run.block_rates]
+    low, high = median_interval(rates)
     middle = median(run.samples_per_second for run in runs)
     return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
 

@@ -22,7 +22,6 @@ from autotune.outcome import (
     describe,
 )
 from autotune.tuning.accuracy import AccuracyProber, probe_samples
-from autotune.tuning.samplers import default_sampler
 from autotune.tuning.session import Session, details_of, process_seconds
 from autotune.tuning.study import FinishedTrial
 
@@ -72,16 +71,13 @@ def tell_baseline(
     """Make the baseline the study's first trial, with its median run to stand for it."""
     if session.study.finished():
         return session.baseline
-    options = session.scene.options
-    session.study.use_sampler(default_sampler(options.seed), options.seed)
-    session.study.enqueue(session.scene.baseline)
-    number, _ = session.study.ask()
     run = sorted(runs, key=lambda run: run.samples_per_second)[len(runs) // 2]
     scene = session.scene
     margin = rule.margin(rule.baseline)
     verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
     details = details_of(Measured(run), sum(map(process_seconds, runs)))
-    return session.study.tell(number, verdict, {**details, "quality": rule.baseline[0]})
+    details["quality"] = rule.baseline[0]
+    return session.study.add(scene.baseline, verdict, details)
 
 
 def _own_settings_fail(session: Session, outcome: TrialOutcome, folder: Path) -> str:

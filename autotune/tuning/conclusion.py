@@ -27,7 +27,7 @@ def conclude(
     won: Confirmed | None = None
     for trial in _candidates(session):
         won = yield from _confirm(session, accuracy, trial)
-        if won is not None:
+        if won is not None or session.over_budget():
             break
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)

@@ -31,8 +31,10 @@ from autotune.outcome import (
 )
 from autotune.trial_folder import TrialFolder, write_atomically
 
-# How often the memory of the child's tree is added up; once a second costs under 0.1 % of a core.
-_SAMPLE_SECONDS = 0.5
+# How often the resident memory of the child's tree is added up, beside its training.
+_SAMPLE_SECONDS = 1.0
+# What shared pages really take is dear to read (it grows with the memory): only at new heights.
+_NEW_HEIGHT = 1.05
 _GRACE_SECONDS = 3.0
 
 
@@ -79,6 +81,7 @@ class _Child:
     def __init__(self, files: TrialFolder, environ: Mapping[str, str]) -> None:
         self._files = files
         self.peak_bytes = 0
+        self._highest_resident = 0
         self._seen: set[psutil.Process] = set()
         lifeline, self._lifeline_end = os.pipe()
         with files.stdout.open("wb") as stdout, files.stderr.open("wb") as stderr:
@@ -135,7 +138,10 @@ class _Child:
         with suppress(psutil.Error):
             processes = [self.process, *self.process.children(recursive=True)]
             self._seen.update(processes[1:])
-            self.peak_bytes = max(self.peak_bytes, sum(map(_held_bytes, processes)))
+            resident = sum(map(_resident_bytes, processes))
+            if resident > _NEW_HEIGHT * self._highest_resident:
+                self._highest_resident = resident
+                self.peak_bytes = max(self.peak_bytes, sum(map(_held_bytes, processes)))
 
     def _signal(self, number: int) -> None:
         # The session's leader may be gone while its DataLoader workers live on.
@@ -143,8 +149,16 @@ class _Child:
             os.killpg(self.process.pid, number)
 
 
+def _resident_bytes(process: psutil.Process) -> int:
+    """Memory of one process with all that it shares; 0 once it is gone."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
 def _held_bytes(process: psutil.Process) -> int:
-    """Memory of one process, its share of what it shares included (PSS); 0 once it is gone."""
+    """Memory of one process with its share of what it shares (PSS); 0 once it is gone."""
     try:
         memory = process.memory_full_info()
     except psutil.Error:

@@ -6,7 +6,7 @@ Everything that holds still during a search, worked out once before the first tr
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from autotune.config import TrainingConfig
@@ -75,6 +75,7 @@ class Scene:
             "baseline": self.baseline.as_dict(),
             "objective": self.options.objective,
             "memory_limit_bytes": self.memory_limit_bytes,
+            "accuracy": [asdict(self.options.accuracy_tolerance), self.options.min_accuracy],
             "machine": self.machine.fingerprint,
         }
 

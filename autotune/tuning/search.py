@@ -29,9 +29,8 @@ def search(options: SearchOptions, runner: Runner) -> Iterator[Event]:
         StudyMismatchError: a study of this name was made for something else.
     """
     check_storage(options.storage)
-    scene = survey(options, runner)
     with storage_errors(options.storage):
-        yield from _search(scene, runner)
+        yield from _search(survey(options, runner), runner)
 
 
 def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
@@ -51,7 +50,11 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
         yield NothingFeasible({f"your settings: {runs}": 1})
         return
     prober = baseline_prober(session, runs)
-    accuracy = Accuracy(prober, prober.rule())
+    rule = prober.rule()
+    if isinstance(rule, str):
+        yield NothingFeasible({f"your settings: {rule}": 1})
+        return
+    accuracy = Accuracy(prober, rule)
     baseline = tell_baseline(session, runs, accuracy.rule)
     yield session.trial_ended(baseline)
     if not baseline.verdict.feasible:

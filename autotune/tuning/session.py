@@ -55,6 +55,11 @@ class Session:
             return float("inf")
         return budget - self.elapsed_seconds - self.conclusion_seconds()
 
+    def over_budget(self) -> bool:
+        """Whether the time budget is spent, conclusion or not."""
+        budget = self.scene.options.time_budget_seconds
+        return budget is not None and self.elapsed_seconds > budget
+
     def conclusion_seconds(self) -> float:
         """An estimate from the baseline: two processes a round, and the accuracy probes."""
         if not self.study.finished():

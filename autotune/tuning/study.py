@@ -18,7 +18,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -72,9 +72,22 @@ class TuningStudy:
         """Propose with `sampler`, but never a configuration that was already measured."""
         self._study.sampler = NoRepeatSampler(sampler, self._space, self._is_known, seed)
 
-    def enqueue(self, config: TrainingConfig) -> None:
-        """Make `config` the next trial."""
-        self._study.enqueue_trial(self._params(config), skip_if_exists=True)
+    def add(
+        self, config: TrainingConfig, verdict: Verdict, details: Mapping[str, Any]
+    ) -> FinishedTrial:
+        """A trial that was measured without being asked for, as one step: it is there or not."""
+        attributes = {**details, "value": verdict.value, "reason": verdict.reason}
+        trial = create_trial(
+            params=self._params(config),
+            distributions=self._distributions,
+            value=self._stored_value(verdict),
+            user_attrs={"config": config.as_dict(), **attributes},
+            system_attrs={_CONSTRAINTS_ATTRIBUTE: _in_order(verdict)},
+        )
+        number = len(self._study.get_trials(deepcopy=False))
+        self._study.add_trial(trial)
+        self._finished.append(FinishedTrial(number, config, verdict, details))
+        return self._finished[-1]
 
     def ask(self) -> tuple[int, TrainingConfig]:
         """The number of a new trial and the configuration to measure for it."""
@@ -91,7 +104,7 @@ class TuningStudy:
             trial.set_user_attr(name, detail)
         # set_constraint would be the public way, see _CONSTRAINTS_ATTRIBUTE.
         self._study._storage.set_trial_system_attr(
-            trial._trial_id, _CONSTRAINTS_ATTRIBUTE, [verdict.margins[name] for name in CONSTRAINTS]
+            trial._trial_id, _CONSTRAINTS_ATTRIBUTE, _in_order(verdict)
         )
         self._study.tell(trial, self._stored_value(verdict))
         self._finished.append(FinishedTrial(number, config, verdict, details))
@@ -180,6 +193,11 @@ def storage_errors(storage: str) -> Iterator[None]:
         yield
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         _refuse(storage, error)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or storage}: {error.strerror or error}. "
+            "Free space or permissions there; the same command continues."
+        ) from error
 
 
 def open_study(name: str, storage: str, space: SearchSpace, objective: Objective) -> TuningStudy:
@@ -190,12 +208,15 @@ def open_study(name: str, storage: str, space: SearchSpace, objective: Objective
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with storage_errors(storage):
-        study = optuna.create_study(
-            study_name=name,
-            storage=storage,
-            direction=objective.direction,
-            load_if_exists=True,
-        )
+        try:
+            study = optuna.create_study(
+                study_name=name,
+                storage=storage,
+                direction=objective.direction,
+                load_if_exists=True,
+            )
+        except (ImportError, ValueError) as error:  # the driver of a database is not installed
+            _refuse(storage, error)
         if study.direction != StudyDirection[objective.direction.upper()]:
             raise StudyMismatchError(f"study {name!r} has another direction than {objective.name}.")
         if "constraint_names" not in study.user_attrs:
@@ -222,6 +243,10 @@ def check_storage(storage: str) -> None:
 def masked(storage: str) -> str:
     """A storage URL without its password."""
     return make_url(storage).render_as_string(hide_password=True)
+
+
+def _in_order(verdict: Verdict) -> list[float]:
+    return [verdict.margins[name] for name in CONSTRAINTS]
 
 
 def _read(trial: FrozenTrial) -> FinishedTrial:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
-from autotune.errors import AutotuneError
+from autotune.errors import TooManyLostError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.accuracy import SEEDS
@@ -32,7 +32,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
     """Trials until the budget is spent or the space exhausted.
 
     Raises:
-        AutotuneError: several children in a row were lost to faults of the infrastructure.
+        TooManyLostError: several children in a row were lost to faults of the infrastructure.
     """
     seed = session.scene.options.seed + _SEED_STRIDE * len(session.study.finished())
     session.study.use_sampler(default_sampler(seed), seed)
@@ -45,7 +45,10 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
             continue
         lost.append(trial)
         if len(lost) >= _MOST_LOST_IN_A_ROW:
-            raise AutotuneError(f"{len(lost)} trials in a row were lost. The last one: {trial}")
+            raise TooManyLostError(
+                f"{len(lost)} trials in a row were lost. The last one: {trial}. "
+                "Look at the logs of the last trials; the same command continues."
+            )
 
 
 def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
@@ -74,7 +77,7 @@ def _judge(
     verdict = judge(outcome, objective, limit)
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(session, outcome)):
         return verdict, None
-    qualities = _qualities(accuracy, config)
+    qualities = _qualities(accuracy, config, leads=_leads(session, verdict))
     if isinstance(qualities, tuple):
         margin = accuracy.rule.margin(qualities)
         return judge(outcome, objective, limit, margin), fmean(qualities)
@@ -82,15 +85,23 @@ def _judge(
     return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
 
 
-def _qualities(accuracy: Accuracy, config: TrainingConfig) -> tuple[float, ...] | Failure:
-    """One seed lets a quality pass, or refuses what is far off; between, all seeds decide."""
+def _qualities(
+    accuracy: Accuracy, config: TrainingConfig, leads: bool
+) -> tuple[float, ...] | Failure:
+    """One seed refuses what is far off; all seeds decide what is near, and who may lead."""
     rule = accuracy.rule
     qualities = accuracy.prober.qualities(config, seeds=1)
-    if not isinstance(qualities, tuple) or rule.margin(qualities) <= 0:
+    if not isinstance(qualities, tuple) or rule.drop(qualities) > _FAR_OFF * rule.tolerance:
         return qualities
-    if rule.drop(qualities) > _FAR_OFF * rule.tolerance:
-        return qualities
-    return accuracy.prober.qualities(config, len(SEEDS))
+    if leads or rule.margin(qualities) > 0:
+        return accuracy.prober.qualities(config, len(SEEDS))
+    return qualities
+
+
+def _leads(session: Session, verdict: Verdict) -> bool:
+    """Whether the trial would become the study's best."""
+    best = best_feasible(session.study.finished())
+    return best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
 
 
 def _could_win(session: Session, outcome: Measured) -> bool:

@@ -8,6 +8,7 @@ from autotune.errors import (
     AutotuneError,
     StorageError,
     StudyMismatchError,
+    TooManyLostError,
     UsageError,
     WorkloadError,
 )
@@ -24,7 +25,8 @@ def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
 
 def test_the_readme_lists_the_exit_code_of_every_error() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for error in (AutotuneError, UsageError, WorkloadError, StorageError, StudyMismatchError):
+    named = (UsageError, WorkloadError, StorageError, StudyMismatchError, TooManyLostError)
+    for error in (AutotuneError, *named):
         assert f"\n| {error.exit_code} | " in readme
 
 

@@ -46,14 +46,15 @@ def test_the_default_sampler_does_not_repeat_itself_either(nine: SearchSpace, se
     assert len({tell(study, float(next(values)), HOLDS) for _ in range(9)}) == 9
 
 
-def test_an_enqueued_configuration_comes_first(study: TuningStudy) -> None:
-    study.enqueue(BASELINE)
-    assert study.ask() == (0, BASELINE)
+def test_an_added_trial_is_finished_and_never_proposed(study: TuningStudy) -> None:
+    added = study.add(BASELINE, Verdict(80.0, HOLDS), {"seconds": 1.5})
+    assert (added.number, added.config) == (0, BASELINE)
+    assert study.finished() == [added]
+    assert BASELINE not in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
 def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: TuningStudy) -> None:
-    study.enqueue(BASELINE.replace(batch_size=32))
-    tell(study, None, OOM)
+    study.add(BASELINE.replace(batch_size=32), Verdict(None, OOM), {})
     proposed = {tell(study, 1.0, HOLDS) for _ in range(7)}
     assert BASELINE.replace(batch_size=64) not in proposed
     assert BASELINE.replace(batch_size=16) in proposed
@@ -61,8 +62,7 @@ def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: Tuni
 
 
 def test_a_trial_that_crashed_says_nothing_about_larger_batches(study: TuningStudy) -> None:
-    study.enqueue(BASELINE.replace(batch_size=32))
-    tell(study, None, CRASHED)
+    study.add(BASELINE.replace(batch_size=32), Verdict(None, CRASHED), {})
     assert BASELINE.replace(batch_size=64) in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 

@@ -1,0 +1,102 @@
+"""What stops a search before it answers, and what an earlier answer is worth."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.constraints import Tolerance
+from autotune.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
+from autotune.outcome import Lost, Measured, OutOfMemory
+from autotune.tuning.events import NothingFeasible
+from autotune.tuning.scene import SearchOptions
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+
+def in_proportion(config, phase):
+    return at(10 * batch_of(config))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"min_accuracy": 0.99}, {"accuracy_tolerance": Tolerance(0.0, relative=False)}]
+)
+def test_an_answer_does_not_outlive_the_limits_that_it_was_found_under(tmp_path, changes):
+    options = options_in(tmp_path)
+    events_of(options, ScriptedRunner(in_proportion))
+    with pytest.raises(StudyMismatchError, match="accuracy"):
+        events_of(replace(options, **changes), ScriptedRunner(in_proportion))
+
+
+def test_a_baseline_that_is_interrupted_before_it_is_told_is_measured_again(tmp_path):
+    def interrupted(config, seed):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        events_of(options_in(tmp_path), ScriptedRunner(in_proportion, interrupted))
+    events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    baseline = next(event.trial for event in events if hasattr(event, "trial"))
+    assert (baseline.number, batch_of(baseline.config), baseline.verdict.value) == (0, 8, 80)
+
+
+def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path):
+    class OutOfMemoryProbes(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            return OutOfMemory("host", "full") if outcome.kind == "probed" else outcome
+
+    events = events_of(options_in(tmp_path), OutOfMemoryProbes(in_proportion))
+    assert isinstance(events[-1], NothingFeasible)
+    assert "accuracy probe: out of host memory" in next(iter(events[-1].reasons))
+
+
+def test_three_lost_trials_in_a_row_stop_the_search(tmp_path):
+    def lost_trials(config, phase):
+        return Lost("disk full") if phase == "trial" else at(100)
+
+    with pytest.raises(TooManyLostError, match="disk full"):
+        events_of(options_in(tmp_path), ScriptedRunner(lost_trials))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    class NoSpace(ScriptedRunner):
+        def run(self, job, folder):
+            raise OSError(28, "No space left on device", str(folder))
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        events_of(options_in(tmp_path), NoSpace(in_proportion))
+
+
+@pytest.mark.parametrize("storage", ["nonsense", ""])
+def test_what_is_no_storage_url_is_refused_before_anything_runs(tmp_path, storage):
+    runner = ScriptedRunner(in_proportion)
+    with pytest.raises(UsageError, match="not a storage URL"):
+        events_of(replace(options_in(tmp_path), storage=storage), runner)
+    assert runner.asked == []
+
+
+def test_a_database_whose_driver_is_missing_is_a_storage_error(tmp_path):
+    options: SearchOptions = replace(
+        options_in(tmp_path), storage="mysql+nosuchdriver://user:secret@localhost/studies"
+    )
+    with pytest.raises(StorageError) as raised:
+        events_of(options, ScriptedRunner(in_proportion))
+    assert "secret" not in str(raised.value)
+
+
+def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):
+    samples = []
+
+    class Slow(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            samples.append(getattr(job.task, "samples", 0))
+            return outcome
+
+    events_of(options_in(tmp_path), Slow(lambda config, phase: at(0.5)))
+    assert 8 <= max(samples) <= 60
+
+
+def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
+    events = events_of(options_in(tmp_path), ScriptedRunner(lambda config, phase: at(80)))
+    baseline = events[-1].best.evidence.baseline
+    assert isinstance(at(80), Measured)
+    assert baseline.ci95 == (80.0, 80.0)
