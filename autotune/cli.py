@@ -96,6 +96,11 @@ def init(path: Path, force: bool) -> None:
 )
 @click.option("--min-accuracy", type=float, help="A floor for evaluate().")
 @click.option(
+    "--accuracy-samples",
+    type=click.IntRange(min=1),
+    help="Samples that each accuracy probe trains on; default: 8 s of your settings.",
+)
+@click.option(
     "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
 )
 @click.option(

@@ -57,7 +57,7 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
 
 def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> AccuracyProber:
     """The prober for this study, with as many samples a probe as it had from the beginning."""
-    samples = session.study.noted("probe_samples")
+    samples = session.scene.options.accuracy_samples or session.study.noted("probe_samples")
     if samples is None:
         speed = median(run.samples_per_second for run in runs)
         samples = probe_samples(session.scene, speed)

@@ -43,6 +43,8 @@ class SearchOptions:
     memory_limit_bytes: int | None = None
     accuracy_tolerance: Tolerance = field(default_factory=lambda: Tolerance(0.01, relative=True))
     min_accuracy: float | None = None
+    accuracy_samples: int | None = None
+    """Samples that each probe trains on; None: some seconds of the baseline's training."""
     baseline: dict[str, Value] = field(default_factory=dict)
     seed: int = 0
     trial_timeout_seconds: float = 600.0
@@ -75,7 +77,11 @@ class Scene:
             "baseline": self.baseline.as_dict(),
             "objective": self.options.objective,
             "memory_limit_bytes": self.memory_limit_bytes,
-            "accuracy": [asdict(self.options.accuracy_tolerance), self.options.min_accuracy],
+            "accuracy": [
+                asdict(self.options.accuracy_tolerance),
+                self.options.min_accuracy,
+                self.options.accuracy_samples,
+            ],
             "machine": self.machine.fingerprint,
         }
 

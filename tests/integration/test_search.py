@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SPACE = "batch_size: [8, 64]\nnum_workers: [0, 1]\npersistent_workers: [true]\n"
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 FLAGS = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
+FLAGS += ["--accuracy-samples", "512"]
 INTERRUPTED, MISMATCH = 130, 6
 
 # A search of the template, in a process that can be asked afterwards what it imported.
