@@ -50,7 +50,9 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
 def _folder_to_lock(options: SearchOptions) -> Path:
     """Where the study lies: two folders may share one SQLite file, which takes one writer."""
     database = options.storage.removeprefix("sqlite:///")
-    return options.folder if database == options.storage else Path(database).resolve().parent
+    if database == options.storage or not Path(database).parent.is_dir():
+        return options.folder
+    return Path(database).resolve().parent
 
 
 def show_plan(options: SearchOptions) -> None:
