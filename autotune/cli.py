@@ -98,7 +98,7 @@ def init(path: Path, force: bool) -> None:
 @click.option(
     "--accuracy-samples",
     type=click.IntRange(min=1),
-    help="Samples that each accuracy probe trains on; default: 8 s of your settings.",
+    help="Samples that each accuracy probe trains on; default: 6 s of your settings.",
 )
 @click.option(
     "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"

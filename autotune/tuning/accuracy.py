@@ -26,7 +26,7 @@ from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
 
 SEEDS = (0, 1, 2)
-PROBE_SECONDS = 8.0
+PROBE_SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
 _FEWEST_BASELINE_STEPS = 30
