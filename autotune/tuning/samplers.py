@@ -30,8 +30,8 @@ def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig
 class NoRepeatSampler(BaseSampler):
     """Another sampler whose repeats are replaced by the nearest configuration not yet seen.
 
-    Optuna never removes duplicates: towards the end of a study on a small space a third and more
-    of a sampler's proposals are repeats, each of which would cost a trial.
+    Optuna never removes duplicates, and on a small space a sampler repeats itself often; each
+    repeat would cost a trial.
     """
 
     def __init__(
