@@ -32,12 +32,12 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
     progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
     last: Answered | NothingFeasible | None = None
     with study_lock(_folder_to_lock(options)):
-        runner = SubprocessRunner(options.folder / "inductor")
         try:
-            for event in search(options, runner):
-                progress.show(event)
-                if isinstance(event, Answered | NothingFeasible):
-                    last = event
+            with SubprocessRunner(options.folder / "inductor") as runner:
+                for event in search(options, runner):
+                    progress.show(event)
+                    if isinstance(event, Answered | NothingFeasible):
+                        last = event
         except KeyboardInterrupt:
             to_stderr("\nStopped. Finished trials are kept; the same command continues.")
             raise
@@ -58,7 +58,7 @@ def _folder_to_lock(options: SearchOptions) -> Path:
 def show_plan(options: SearchOptions) -> None:
     """What a search would do and about how long it would take, without measuring anything."""
     with _scratch_folder() as folder:
-        scene = survey(options, SubprocessRunner(folder / "inductor"), folder)
+        scene = survey(options, _one_run(folder), folder)
     trials = min(scene.trials, scene.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()
@@ -81,7 +81,12 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
         AutotuneError: see `autotune.tuning.scene.inspect`.
     """
     with _scratch_folder() as folder:
-        return inspect(SubprocessRunner(folder / "inductor"), inspection(device, model), folder)
+        return inspect(_one_run(folder), inspection(device, model), folder)
+
+
+def _one_run(folder: Path) -> SubprocessRunner:
+    """A runner for a single job, which a warm host would not make any faster."""
+    return SubprocessRunner(folder / "inductor", warm=False)
 
 
 @contextmanager

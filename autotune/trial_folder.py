@@ -35,6 +35,11 @@ class TrialFolder:
         return self.path / "stderr.log"
 
     @property
+    def launch(self) -> Path:
+        """How the child was started: forked, or as a fresh interpreter and why."""
+        return self.path / "launch"
+
+    @property
     def phase(self) -> str:
         """What the child was last busy with."""
         try:

@@ -28,6 +28,7 @@ def job_for(
     task: Task | None = None,
     deadline_seconds: float = 120.0,
     memory_limit_bytes: int | None = None,
+    fresh_interpreter: bool = False,
 ) -> Job:
     """A short job on the CPU; settings over one thread and batches of eight."""
     return Job(
@@ -37,12 +38,14 @@ def job_for(
         config=TrainingConfig.of({**SETTINGS, **(settings or {})}).as_dict(),
         deadline_seconds=deadline_seconds,
         memory_limit_bytes=memory_limit_bytes,
+        fresh_interpreter=fresh_interpreter,
     )
 
 
-def run_child(folder: Path, job: Job) -> TrialOutcome:
+def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
     """The outcome of a job in a process of its own."""
-    return SubprocessRunner(folder / "inductor").run(job, folder / "trial")
+    with SubprocessRunner(folder / "inductor", warm) as runner:
+        return runner.run(job, folder / "trial")
 
 
 def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import resource
 import sys
+from pathlib import Path
 
 import torch
 
 # ru_maxrss counts kilobytes on Linux and bytes on macOS.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+_host_file_bytes = 0
+
+
+def file_bytes() -> int:
+    """Resident pages of this process that are files: the libraries it has touched; 0 off Linux."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile:"))
+
+
+def count_host(host_file_bytes: int) -> None:
+    """Say that this process was forked, and what its host held of libraries.
+
+    A fork starts without those pages; a training started afresh would hold them.
+    """
+    global _host_file_bytes  # noqa: PLW0603 - a process is forked once
+    _host_file_bytes = host_file_bytes
 
 
 def limit_device_memory(device: torch.device, limit_bytes: int | None) -> None:
@@ -25,7 +47,8 @@ def peak_memory_bytes(device: torch.device) -> int:
     resident size of this process (the runner adds the workers).
     """
     if device.type == "cpu":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        return own + max(0, _host_file_bytes - file_bytes())
     return torch.accelerator.max_memory_reserved(device)
 
 

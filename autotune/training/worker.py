@@ -2,7 +2,7 @@
 
 Reads `job.json`, does its one task, writes `outcome.json` beside it and leaves at once. Whatever
 the user's code prints goes to the log files; nothing of the result passes through stdout. START is
-the parent's monotonic clock when it launched this process.
+the parent's monotonic clock when it launched this process. A warm host calls `work` in a fork.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from autotune.job import FindLimits, Inspect, Job, Measure, Probe, job_from_json
 from autotune.lifeline import hold_lifeline
@@ -25,13 +25,17 @@ _STACKS_AT = 0.95
 
 
 def main() -> None:
-    """Run one job, then exit without teardown: workers must not keep a result waiting."""
-    folder = TrialFolder(Path(sys.argv[1]))
+    """The job of a child that was started afresh."""
     hold_lifeline(int(sys.argv[2]))
+    work(TrialFolder(Path(sys.argv[1])), process_start=float(sys.argv[3]))
+
+
+def work(folder: TrialFolder, process_start: float) -> NoReturn:
+    """Run one job, then exit without teardown: workers must not keep a result waiting."""
     faulthandler.enable()
     job = job_from_json(folder.job.read_bytes())
     faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
-    outcome = run(job, folder, process_start=float(sys.argv[3]))
+    outcome = run(job, folder, process_start)
     write_atomically(folder.outcome, outcome_to_json(outcome))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the user's code may have closed or replaced it

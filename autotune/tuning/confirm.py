@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -94,7 +94,7 @@ def _round(
 def _measure(
     scene: Scene, runner: Runner, config: TrainingConfig, folder: Path
 ) -> Measurement | Failure:
-    job = scene.job(Measure(PLAN), config)
+    job = replace(scene.job(Measure(PLAN), config), fresh_interpreter=True)
     outcome = runner.run(job, folder)
     if isinstance(outcome, Lost):  # says nothing about the configuration
         outcome = runner.run(job, folder)

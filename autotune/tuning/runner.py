@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import psutil
 
 from autotune.job import Job, job_to_json
 from autotune.outcome import (
     Crashed,
+    Lost,
     Measured,
     OutOfMemory,
     TimedOut,
@@ -30,6 +30,7 @@ from autotune.outcome import (
     outcome_to_json,
 )
 from autotune.trial_folder import TrialFolder, write_atomically
+from autotune.tuning.launch import Forked, FreshInterpreter, Launched, WarmHost
 
 # How often the resident memory of the child's tree is added up, beside its training.
 _SAMPLE_SECONDS = 1.0
@@ -45,13 +46,33 @@ class Runner(Protocol):
         """Run `job`, keeping its files in `folder`; failure is an outcome, not an exception."""
 
 
-@dataclass(frozen=True)
 class SubprocessRunner:
-    """Each job in a fresh interpreter, in a session of its own that dies as a whole."""
+    """Each job in a process of its own, in a session that dies as a whole.
 
-    compile_cache: Path
-    """Where Inductor keeps what it compiled; one per study, so that repeats are cheap and the
-    first time is known to be cold."""
+    Forked from a warm host where that is safe and the job does not ask for a fresh interpreter.
+    To be closed, or used in a `with` statement, so that the host ends.
+    """
+
+    def __init__(self, compile_cache: Path, warm: bool = True) -> None:
+        """`compile_cache` is where Inductor keeps what it compiled.
+
+        One per study, so that repeats are cheap and the first time is known to be cold.
+        """
+        self._environ = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
+        self._host: WarmHost | None = None
+        self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the warm host, if there is one."""
+        if self._host is not None:
+            self._host.close()
+            self._host = None
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """Start a child, wait for it, and leave no process behind."""
@@ -61,11 +82,12 @@ class SubprocessRunner:
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
         oom_kills = _oom_kills()
-        child = _Child(files, {"TORCHINDUCTOR_CACHE_DIR": str(self.compile_cache.resolve())})
-        try:
-            outcome = child.watch(job)
-        finally:
-            child.end()
+        with _lifeline() as lifeline:
+            child = _Child(self._launch(job, files, lifeline), files)
+            try:
+                outcome = child.watch(job)
+            finally:
+                child.end()
         if outcome is None:
             outcome = _without_outcome(child)
         if isinstance(outcome, Crashed) and _oom_kills() > oom_kills:
@@ -74,45 +96,48 @@ class SubprocessRunner:
         write_atomically(files.outcome, outcome_to_json(outcome))
         return outcome
 
+    def _launch(self, job: Job, files: TrialFolder, lifeline: int) -> Launched:
+        """The child for a job, by the cheapest way that is safe."""
+        why_fresh = "asked for" if job.fresh_interpreter else self._why_fresh
+        if not why_fresh:
+            self._host = self._host or WarmHost(self._environ)
+            forked = self._host.fork(job, files, lifeline)
+            if isinstance(forked, Forked):
+                files.launch.write_text("forked\n", encoding="utf-8")
+                return forked
+            self.close()
+            self._why_fresh = why_fresh = forked
+        files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
+        return FreshInterpreter(files, self._environ, lifeline)
+
+
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """A descriptor for a child that ends with this block, as with this process."""
+    descriptor, other_end = os.pipe()
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+        os.close(other_end)
+
 
 class _Child:
-    """One child process with its session, log files and lifeline."""
+    """A running child process, with all that it starts."""
 
-    def __init__(self, files: TrialFolder, environ: Mapping[str, str]) -> None:
+    def __init__(self, process: Launched, files: TrialFolder) -> None:
+        self.process = process
         self._files = files
         self.peak_bytes = 0
         self._highest_resident = 0
         self._seen: set[psutil.Process] = set()
-        lifeline, self._lifeline_end = os.pipe()
-        with files.stdout.open("wb") as stdout, files.stderr.open("wb") as stderr:
-            self.process = psutil.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "autotune.training.worker",
-                    str(files.path),
-                    str(lifeline),
-                    repr(time.monotonic()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env={**os.environ, **environ},
-                start_new_session=True,
-                pass_fds=(lifeline,),
-            )
-        os.close(lifeline)
 
     def watch(self, job: Job) -> TrialOutcome | None:
         """Wait for the child's own outcome; None where it ended without one."""
         deadline = time.monotonic() + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else None
-        while self.process.is_running():
-            try:
-                self.process.wait(timeout=_SAMPLE_SECONDS)
-                break
-            except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
-                self._sample()
+        while not self.process.ended_within(_SAMPLE_SECONDS):
+            self._sample()
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
@@ -122,22 +147,24 @@ class _Child:
         return None
 
     def end(self) -> None:
-        """Kill what is left of the session, and what left the session; close the lifeline."""
-        self._signal(signal.SIGTERM if self.process.is_running() else signal.SIGKILL)
-        with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
-            self.process.wait(timeout=_GRACE_SECONDS)
+        """Kill what is left of the session, and what left the session."""
+        if not self.process.ended_within(0):
+            self._signal(signal.SIGTERM)
+            self.process.ended_within(_GRACE_SECONDS)
         self._signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.ended_within(None)
         for process in self._seen:
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: never another process of that number
-        os.close(self._lifeline_end)
 
     def _sample(self) -> None:
         """Note who belongs to the child, and how much memory they hold together."""
         with suppress(psutil.Error):
-            processes = [self.process, *self.process.children(recursive=True)]
-            self._seen.update(processes[1:])
+            main = psutil.Process(self.process.pid)
+            children = main.children(recursive=True)
+            self._seen.update(children)
+            host = self.process.host_pid
+            processes = [main, *children, *([psutil.Process(host)] if host else [])]
             resident = sum(map(_resident_bytes, processes))
             if resident > _NEW_HEIGHT * self._highest_resident:
                 self._highest_resident = resident
@@ -168,8 +195,10 @@ def _held_bytes(process: psutil.Process) -> int:
 
 def _without_outcome(child: _Child) -> TrialOutcome:
     """What a child that said nothing died of."""
-    code = child.process.returncode
-    if code is not None and code < 0:
+    code = child.process.exit_code
+    if code is None:
+        return Lost("the warm host was killed, and nobody saw how its child ended")
+    if code < 0:
         name = signal.Signals(-code).name
         if -code == signal.SIGBUS:
             return OutOfMemory("shared", "bus error: /dev/shm is full", child.peak_bytes or None)

@@ -17,12 +17,14 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 LAYERS = """
 shared   errors suggest machine intervals measurement workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
-shared   config space_file space objectives constraints job trial_folder best lifeline __init__
+shared   config space_file space objectives constraints job trial_folder best lifeline channel
+shared   __init__
 child    training training.workload training.apply training.timing training.memory
 child    training.quality training.failures training.inspection training.tasks training.worker
-parent   tuning tuning.runner tuning.samplers tuning.study tuning.scene tuning.accuracy
-parent   tuning.confirm tuning.events tuning.answer tuning.session tuning.baseline tuning.trials
-parent   tuning.conclusion tuning.lock tuning.search
+child    training.preload training.host
+parent   tuning tuning.launch tuning.runner tuning.samplers tuning.study tuning.scene
+parent   tuning.accuracy tuning.confirm tuning.events tuning.answer tuning.session
+parent   tuning.baseline tuning.trials tuning.conclusion tuning.lock tuning.search
 parent   export text tables progress drive flags cli __main__
 user     model_template
 """

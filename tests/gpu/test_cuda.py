@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,9 @@ def every_value() -> list[tuple[Knob, Value]]:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> SubprocessRunner:
-    return SubprocessRunner(tmp_path / "inductor")
+def runner(tmp_path: Path) -> Iterator[SubprocessRunner]:
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        yield runner
 
 
 def job(task: Measure | Probe | FindLimits, model: Path = TINY_CONV, **settings: Value) -> Job:

@@ -25,13 +25,23 @@ from autotune.tuning.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
-SubprocessRunner(folder / "inductor").run(job, folder / "trial")
+SubprocessRunner(folder / "inductor", warm=sys.argv[2] == "forked").run(job, folder / "trial")
 """
 
 
-def test_the_folder_holds_the_job_the_outcome_and_both_logs(tmp_path):
+@pytest.fixture(params=["fresh", "forked"])
+def launch(request):
+    return request.param
+
+
+@pytest.fixture
+def run(launch, tmp_path):
+    return lambda job: run_child(tmp_path, job, warm=launch == "forked")
+
+
+def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
     job = job_for(WORKLOADS / "plain.py", settings={"num_workers": 2})
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert nobody_is_left(tmp_path)
 
     trial = tmp_path / "trial"
@@ -42,50 +52,50 @@ def test_the_folder_holds_the_job_the_outcome_and_both_logs(tmp_path):
     assert not list(trial.glob(".*")), "a half-written file was left"
 
 
-def test_a_child_has_a_session_of_its_own_and_nothing_to_read(tmp_path):
+def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
     source = (
         "import json, os, sys\n"
         "raise ValueError(json.dumps([os.getsid(0), os.getpid(), os.readlink('/proc/self/fd/0')]))"
     )
-    outcome = run_child(tmp_path, job_for(written(tmp_path, source, "model.py")))
+    outcome = run(job_for(written(tmp_path, source, "model.py")))
     assert isinstance(outcome, UserError)
     session, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
     assert session == process != os.getsid(0)
     assert stdin == "/dev/null"
 
 
-def test_what_the_users_code_started_ends_with_the_child(tmp_path):
-    outcome = run_child(tmp_path, job_for(WORKLOADS / "leaves_children.py"))
+def test_what_the_users_code_started_ends_with_the_child(run, tmp_path):
+    outcome = run(job_for(WORKLOADS / "leaves_children.py"))
     assert isinstance(outcome, Measured)
     assert nobody_is_left(tmp_path)
 
 
-def test_a_child_that_hangs_is_ended_and_says_where_it_was(tmp_path):
+def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
     job = job_for(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert outcome == TimedOut("build", DEADLINE_SECONDS)
     assert nobody_is_left(tmp_path)
     assert "hangs.py" in (tmp_path / "trial" / "stderr.log").read_text()
 
 
 @pytest.mark.slow
-def test_hanging_workers_are_ended_though_none_obeys_sigterm(tmp_path):
+def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     job = job_for(
         WORKLOADS / "stubborn.py",
         settings={"num_workers": 2},
         deadline_seconds=DEADLINE_SECONDS,
     )
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert outcome == TimedOut("warm-up", DEADLINE_SECONDS)
     assert "a worker hangs" in (tmp_path / "trial" / "stdout.log").read_text()
     assert nobody_is_left(tmp_path)
 
 
-def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(tmp_path):
+def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_path):
     job = job_for(
         WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=900 * MIB
     )
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert isinstance(outcome, OutOfMemory)
     assert outcome.memory == "host"
     assert str(900 * MIB) in outcome.detail
@@ -93,35 +103,35 @@ def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(tmp_path):
     assert nobody_is_left(tmp_path)
 
 
-def test_memory_below_the_limit_is_measured_workers_included(tmp_path):
+def test_memory_below_the_limit_is_measured_workers_included(run):
     job = job_for(
         WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=8192 * MIB
     )
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert isinstance(outcome, Measured)
     assert 1024 * MIB < outcome.measurement.peak_memory_bytes < 4096 * MIB
 
 
-def test_no_child_outlives_a_parent_that_is_killed(tmp_path):
+def test_no_child_outlives_a_parent_that_is_killed(launch, tmp_path):
     job = job_for(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
     written(tmp_path, job_to_json(job), "wanted.json")
     script = written(tmp_path, PARENT, "parent.py")
-    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
+    with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
         log = tmp_path / "trial" / "stdout.log"
         hangs = wait_until(lambda: log.exists() and "hangs" in log.read_text(), seconds=60)
         family = len(children_of(tmp_path))
         os.kill(parent.pid, signal.SIGKILL)
 
     assert hangs
-    assert family == 3, "the child and its two workers"
+    assert family == 3 + (launch == "forked"), "the child and its two workers, and the host"
     assert nobody_is_left(tmp_path)
 
 
-def test_a_parent_that_is_killed_at_once_leaves_no_child(tmp_path):
+def test_a_parent_that_is_killed_at_once_leaves_no_child(launch, tmp_path):
     job = job_for(WORKLOADS / "hangs.py")
     written(tmp_path, job_to_json(job), "wanted.json")
     script = written(tmp_path, PARENT, "parent.py")
-    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
+    with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
         started = wait_until(lambda: bool(children_of(tmp_path)), seconds=60)
         os.kill(parent.pid, signal.SIGKILL)
 

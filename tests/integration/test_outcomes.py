@@ -1,7 +1,5 @@
 """Each way in which a user's code can go well or wrong, run by a real child."""
 
-from pathlib import Path
-
 import pytest
 
 from autotune.job import FindLimits, Inspect, Job, Probe
@@ -17,7 +15,8 @@ from autotune.outcome import (
     SpeedLimits,
     UserError,
 )
-from children import QUICK, WORKLOADS, job_for, run_child
+from autotune.tuning.runner import SubprocessRunner
+from children import QUICK, WORKLOADS, job_for
 
 
 def line_of(workload: str, text: str) -> str:
@@ -27,21 +26,35 @@ def line_of(workload: str, text: str) -> str:
     return f"{path}:{number}"
 
 
-def outcome_of(workload: str, folder: Path, **job):
-    return run_child(folder, job_for(WORKLOADS / f"{workload}.py", **job))
+@pytest.fixture(scope="module", params=["fresh", "forked"])
+def runner(request, tmp_path_factory):
+    """Both ways to start a child, one host for all tests."""
+    cache = tmp_path_factory.mktemp("runner") / "inductor"
+    with SubprocessRunner(cache, warm=request.param == "forked") as runner:
+        yield runner
+
+
+@pytest.fixture
+def run(runner, tmp_path):
+    return lambda job: runner.run(job, tmp_path / "trial")
+
+
+@pytest.fixture
+def outcome_of(run):
+    return lambda workload, **job: run(job_for(WORKLOADS / f"{workload}.py", **job))
 
 
 @pytest.mark.parametrize("workload", ["plain", "nested_batches", "stream"])
-def test_a_workload_that_trains_is_measured(workload, tmp_path):
-    outcome = outcome_of(workload, tmp_path)
+def test_a_workload_that_trains_is_measured(workload, outcome_of):
+    outcome = outcome_of(workload)
     assert isinstance(outcome, Measured)
     assert len(outcome.measurement.blocks) == 6
     assert outcome.measurement.samples_per_second > 0
     assert outcome.measurement.peak_memory_bytes > 1 << 20
 
 
-def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(tmp_path):
-    outcome = outcome_of("noisy", tmp_path)
+def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp_path):
+    outcome = outcome_of("noisy")
     assert isinstance(outcome, Measured)
     printed = (tmp_path / "trial" / "stdout.log").read_bytes()
     assert b"\xff\xfe\x00\x1b[2J" in printed
@@ -50,24 +63,24 @@ def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(tmp_path):
 
 
 @pytest.mark.parametrize(("batch_size", "least", "most"), [(8, 0.99, 1.0), (128, 0.3, 0.8)])
-def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, tmp_path):
+def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, outcome_of):
     job = {"task": Probe(samples=512, seeds=(0, 1, 0)), "settings": {"batch_size": batch_size}}
-    outcome = outcome_of("needs_many_updates", tmp_path, **job)
+    outcome = outcome_of("needs_many_updates", **job)
     assert isinstance(outcome, Probed)
     assert all(least <= quality <= most for quality in outcome.qualities)
     assert outcome.qualities[0] == outcome.qualities[2], "the same seed"
 
 
-def test_loader_and_computation_have_limits_of_their_own(tmp_path):
-    outcome = outcome_of("plain", tmp_path, task=FindLimits(QUICK))
+def test_loader_and_computation_have_limits_of_their_own(outcome_of):
+    outcome = outcome_of("plain", task=FindLimits(QUICK))
     assert isinstance(outcome, SpeedLimits)
     assert outcome.loader > 0
     assert outcome.compute > 0
 
 
-def test_an_inspection_says_what_the_workload_is(tmp_path):
+def test_an_inspection_says_what_the_workload_is(run):
     job = Job(Inspect(), "cpu", str(WORKLOADS / "stream.py"))
-    outcome = run_child(tmp_path, job)
+    outcome = run(job)
     assert isinstance(outcome, Inspected)
     assert outcome.machine.device == "cpu"
     assert outcome.workload.dataset_samples is None
@@ -75,28 +88,28 @@ def test_an_inspection_says_what_the_workload_is(tmp_path):
     assert outcome.workload.baseline == {"batch_size": 8, "num_threads": 1}
 
 
-def test_an_exit_is_named_with_its_line(tmp_path):
-    outcome = outcome_of("exits", tmp_path)
+def test_an_exit_is_named_with_its_line(outcome_of):
+    outcome = outcome_of("exits")
     assert isinstance(outcome, UserError)
     assert outcome.detail == "the code called sys.exit('no licence found')"
     assert outcome.where == line_of("exits", "sys.exit(")
 
 
-def test_an_error_in_a_worker_is_named_as_it_was_raised(tmp_path):
-    outcome = outcome_of("worker_raises", tmp_path, settings={"num_workers": 1})
+def test_an_error_in_a_worker_is_named_as_it_was_raised(outcome_of):
+    outcome = outcome_of("worker_raises", settings={"num_workers": 1})
     assert isinstance(outcome, UserError)
     assert outcome.detail == "ValueError: sample 5 is damaged"
     assert outcome.where == line_of("worker_raises", "raise ValueError")
 
 
-def test_a_worker_that_dies_has_crashed(tmp_path):
-    outcome = outcome_of("worker_dies", tmp_path, settings={"num_workers": 1})
+def test_a_worker_that_dies_has_crashed(outcome_of):
+    outcome = outcome_of("worker_dies", settings={"num_workers": 1})
     assert isinstance(outcome, Crashed)
     assert "DataLoader worker" in outcome.detail
 
 
-def test_a_breach_of_the_contract_is_named_with_the_file(tmp_path):
-    outcome = outcome_of("loss_is_vector", tmp_path)
+def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
+    outcome = outcome_of("loss_is_vector")
     assert isinstance(outcome, UserError)
     assert f"{WORKLOADS / 'loss_is_vector.py'}: compute_loss must return a scalar" in outcome.detail
 
@@ -108,9 +121,9 @@ def test_a_breach_of_the_contract_is_named_with_the_file(tmp_path):
         ("unpicklable", "cannot be sent to DataLoader workers"),
     ],
 )
-def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, tmp_path):
+def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, outcome_of):
     settings = {"num_workers": 1} if workload == "unpicklable" else {}
-    outcome = outcome_of(workload, tmp_path, settings=settings)
+    outcome = outcome_of(workload, settings=settings)
     assert isinstance(outcome, Rejected)
     assert detail in outcome.detail
 
@@ -122,41 +135,41 @@ def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, tm
         ("aborts", "killed by SIGABRT"),
     ],
 )
-def test_a_process_that_dies_silently_has_crashed(workload, detail, tmp_path):
-    outcome = outcome_of(workload, tmp_path)
+def test_a_process_that_dies_silently_has_crashed(workload, detail, outcome_of):
+    outcome = outcome_of(workload)
     assert isinstance(outcome, Crashed)
     assert detail in outcome.detail
 
 
-def test_a_loss_that_is_not_a_number_is_not_finite(tmp_path):
-    assert outcome_of("nan_loss", tmp_path) == NonFinite("the loss became nan")
+def test_a_loss_that_is_not_a_number_is_not_finite(outcome_of):
+    assert outcome_of("nan_loss") == NonFinite("the loss became nan")
 
 
-def test_threads_changed_behind_our_back_are_noticed(tmp_path):
-    assert outcome_of("changes_threads", tmp_path) == NotApplied("num_threads", "1", "2")
+def test_threads_changed_behind_our_back_are_noticed(outcome_of):
+    assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
 
 
-def test_the_device_allocators_error_is_out_of_device_memory(tmp_path):
-    outcome = outcome_of("device_hog", tmp_path, settings={"batch_size": 64})
+def test_the_device_allocators_error_is_out_of_device_memory(outcome_of):
+    outcome = outcome_of("device_hog", settings={"batch_size": 64})
     assert isinstance(outcome, OutOfMemory)
     assert outcome.memory == "device"
     assert "CUDA out of memory" in outcome.detail
 
 
-def test_an_error_at_a_large_batch_is_the_users(tmp_path):
-    outcome = outcome_of("fails_when_large", tmp_path, settings={"batch_size": 64})
+def test_an_error_at_a_large_batch_is_the_users(outcome_of):
+    outcome = outcome_of("fails_when_large", settings={"batch_size": 64})
     assert isinstance(outcome, UserError)
     assert outcome.detail == "ValueError: only 32 slots in the memory bank"
     assert outcome.where == line_of("fails_when_large", "raise ValueError")
 
 
-def test_what_a_file_sets_when_it_is_imported_is_part_of_its_baseline(tmp_path):
-    outcome = run_child(tmp_path, Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
+def test_what_a_file_sets_when_it_is_imported_is_part_of_its_baseline(run):
+    outcome = run(Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
     assert isinstance(outcome, Inspected)
     expected = {"num_threads": 1, "float32_matmul_precision": "medium", "cudnn_benchmark": False}
     assert outcome.workload.baseline == expected
 
 
-def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(tmp_path):
+def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(outcome_of):
     settings = {"batch_size": 8, "num_threads": 2, "float32_matmul_precision": "highest"}
-    assert isinstance(outcome_of("sets_process", tmp_path, settings=settings), Measured)
+    assert isinstance(outcome_of("sets_process", settings=settings), Measured)

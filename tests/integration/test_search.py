@@ -42,7 +42,8 @@ options = SearchOptions(
     folder / "model.py", "template", f"sqlite:///{folder / 'study.db'}", folder,
     folder / "best.yaml", space="quick", trials=3,
 )
-events = list(search(options, HurriedRunner(SubprocessRunner(folder / "inductor"))))
+with SubprocessRunner(folder / "inductor") as runner:
+    events = list(search(options, HurriedRunner(runner)))
 print(type(events[-1]).__name__, "torch" in sys.modules, "model" in sys.modules)
 """
 
@@ -152,7 +153,8 @@ def hurried_search(folder, workload: str, monkeypatch) -> Answered:
         space=str(written(folder, BATCHES)),
         trials=5,
     )
-    answered = list(search(options, HurriedRunner(SubprocessRunner(folder / "inductor"))))[-1]
+    with SubprocessRunner(folder / "inductor") as runner:
+        answered = list(search(options, HurriedRunner(runner)))[-1]
     assert isinstance(answered, Answered)
     assert {trial.state.name for trial in study_in(folder).trials} == {"COMPLETE"}
     return answered

@@ -1,0 +1,151 @@
+"""When a child may be forked, and that a fork is as good as a fresh interpreter."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from autotune.outcome import Crashed, Lost, Measured, UserError
+from autotune.tuning.runner import SubprocessRunner
+from children import WORKLOADS, job_for, nobody_is_left, wait_until
+from factories import written
+
+PLAIN = WORKLOADS / "plain.py"
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """A runner of its own, for tests after which it forks no more."""
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """A runner that goes on forking from one host."""
+    with SubprocessRunner(tmp_path_factory.mktemp("warm") / "inductor") as runner:
+        yield runner
+
+
+def launch_of(folder):
+    return (folder / "launch").read_text()
+
+
+def says(source, folder, runner):
+    """What a workload raises, and how its process was launched."""
+    job = job_for(written(folder, source, "model.py"))
+    outcome = runner.run(job, folder / "trial")
+    assert isinstance(outcome, UserError), outcome
+    return outcome.detail, launch_of(folder / "trial")
+
+
+def test_children_are_forked_from_one_host_which_ends_with_the_runner(tmp_path):
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        for number in range(2):
+            outcome = runner.run(job_for(PLAIN), tmp_path / str(number))
+            assert isinstance(outcome, Measured)
+            assert launch_of(tmp_path / str(number)) == "forked\n"
+        assert outcome.measurement.start_seconds < 1.0, "a second import of torch takes longer"
+    assert nobody_is_left(tmp_path)
+
+
+def test_libraries_are_imported_before_the_fork_and_the_users_own_modules_after(warm, tmp_path):
+    written(tmp_path, "import os\nLOADED_IN = os.getpid()\n", "own.py")
+    source = (
+        "import os, sys\n"
+        "had_library = 'sklearn.datasets' in sys.modules\n"
+        "from sklearn.datasets import load_digits\n"
+        "import own\n"
+        "raise ValueError(f'{had_library} {own.LOADED_IN == os.getpid()}')\n"
+    )
+    assert says(source, tmp_path, warm) == ("ValueError: True True", "forked\n")
+
+
+def test_nothing_is_imported_early_by_a_file_that_sets_the_environment(runner, tmp_path):
+    source = (
+        "import os, sys\n"
+        "os.environ['SKLEARN_SKIP'] = '1'\n"
+        "early = 'sklearn.datasets' in sys.modules\n"
+        "from sklearn.datasets import load_digits\n"
+        "raise ValueError(early)\n"
+    )
+    assert says(source, tmp_path, runner) == ("ValueError: False", "forked\n")
+
+
+def test_a_module_named_as_one_of_others_is_still_the_users(runner, tmp_path):
+    written(tmp_path, "MINE = True\n", "sympy.py")
+    source = "import sympy\nraise ValueError(sympy.MINE)\n"
+    detail, launch = says(source, tmp_path, runner)
+    assert launch == "fresh interpreter: sympy is the name of another module, too\n"
+    assert detail == "ValueError: True"
+
+
+def test_a_library_that_leaves_threads_running_prevents_forks(runner, tmp_path, monkeypatch):
+    library = "import threading\nthreading.Timer(600, print).start()\n"
+    (tmp_path / "library").mkdir()
+    written(tmp_path / "library", library, "starts_thread.py")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
+    source = "import starts_thread\n" + PLAIN.read_text()
+    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    assert (
+        launch_of(tmp_path / "trial") == "fresh interpreter: the imports left 1 threads running\n"
+    )
+
+
+def test_a_job_that_asks_for_it_gets_a_fresh_interpreter(warm, tmp_path):
+    job = job_for(PLAIN, fresh_interpreter=True)
+    assert isinstance(warm.run(job, tmp_path / "trial"), Measured)
+    assert launch_of(tmp_path / "trial") == "fresh interpreter: asked for\n"
+
+
+def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path):
+    source = (
+        "import random\nimport numpy\nraise ValueError(random.random() + numpy.random.rand())\n"
+    )
+    first, _ = says(source, tmp_path, warm)
+    second, _ = says(source, tmp_path, warm)
+    assert first != second
+
+
+def test_a_dataset_class_of_the_file_reaches_its_workers(warm, tmp_path):
+    outcome = warm.run(job_for(PLAIN, settings={"num_workers": 2}), tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+
+
+def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
+    job = job_for(PLAIN, settings={"compile_mode": "default"})
+    outcome = warm.run(job, tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.compile_seconds > 0
+
+
+def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(warm, tmp_path):
+    jobs = [job_for(PLAIN, fresh_interpreter=fresh) for fresh in (False, True)]
+    outcomes = [warm.run(job, tmp_path / "trial") for job in jobs]
+    peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
+
+
+def test_a_killed_host_loses_its_child_and_is_replaced(runner, tmp_path):
+    runner.run(job_for(PLAIN), tmp_path / "first")
+    source = (
+        "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(60)\n"
+    )
+    killer = job_for(written(tmp_path, source, "model.py"))
+    outcome = runner.run(killer, tmp_path / "second")
+    assert isinstance(outcome, Lost)
+    assert isinstance(runner.run(job_for(PLAIN), tmp_path / "third"), Measured)
+
+
+def test_a_fork_that_is_killed_has_crashed(warm, tmp_path):
+    source = f"import os\nos.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    assert outcome == Crashed("killed by SIGKILL")
+    assert wait_until(lambda: not zombies(), seconds=2)
+
+
+def zombies():
+    children = psutil.Process(os.getpid()).children(recursive=True)
+    return [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
