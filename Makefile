@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test check format docs bench-startup bench-studies clean
+.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-studies clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,12 @@ docs: $(INSTALLED)
 
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py
+
+bench-overhead: $(INSTALLED)
+	$(BIN)/python benchmarks/overhead.py
+
+bench-same: $(INSTALLED)
+	$(BIN)/python benchmarks/same_settings.py
 
 bench-studies: $(INSTALLED)
 	$(BIN)/python benchmarks/example_studies.py

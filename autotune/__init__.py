@@ -9,19 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.version import __version__
+
 if TYPE_CHECKING:
-    from autotune.best import BestConfig
+    from autotune.production import Best
 
 __all__ = ["__version__", "load"]
-__version__ = "0.1.0"
 
 
-def load(path: str | Path) -> BestConfig:
-    """Read a best.yaml, checked against its schema.
+def load(path: str | Path) -> Best:
+    """Read a best.yaml, checked against its schema, ready to be put into force.
 
     Raises:
         UsageError: the file is missing, not valid, or written by a newer autotune.
     """
     from autotune.best import read_best
+    from autotune.production import Best
 
-    return read_best(Path(path))
+    return Best(read_best(Path(path)))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
 from autotune.config import TrainingConfig, setting_faults
 from autotune.errors import UsageError
 from autotune.knobs.base import Value, spelled
+from autotune.lr_scaling import LrRule
 from autotune.strict_yaml import Document, dump, read
 from autotune.suggest import did_you_mean
 from autotune.trial_folder import write_atomically
@@ -56,6 +57,21 @@ class StageLimits(_Part):
     compute: float
 
 
+class PredictedRun(_Part):
+    """A run of so many samples from start to end: what is paid once and the steady state."""
+
+    samples: int
+    baseline_seconds: float
+    best_seconds: float
+
+
+class Blocks(_Part):
+    """Timed blocks that the rates rest on, and those of them that other programs disturbed."""
+
+    timed: int
+    disturbed: int
+
+
 class Evidence(_Part):
     """What was measured, and against what."""
 
@@ -65,6 +81,9 @@ class Evidence(_Part):
     speedup: Speedup
     compile_seconds: float
     break_even_samples: int
+    predicted_run: PredictedRun | None = None
+    """Where the objective is the time of a run; `speedup` is that of this time then."""
+    blocks: Blocks | None = None
     limits: StageLimits | None
 
 
@@ -76,9 +95,20 @@ class MemoryEvidence(_Part):
     margin: float
 
 
+class GateEvidence(_Part):
+    """How far one batch is from float64, or float32 where the model cannot run in that."""
+
+    loss_error: float
+    gradient_error: float
+    gradient_cosine: float
+
+
 class AccuracyEvidence(_Part):
     """A margin at or below 0 holds; a short probe bounds early training only."""
 
+    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
+    """Without a probe the baseline's qualities stand for a training that computes the same."""
+    gate: GateEvidence | None = None
     metric: str
     baseline: float
     best: float
@@ -87,6 +117,13 @@ class AccuracyEvidence(_Part):
     samples: int
     seeds: int
     needs_full_run: bool
+
+
+class LearningRate(_Part):
+    """What the learning rates of model.py were multiplied by, in trials and probes alike."""
+
+    rule: LrRule = "none"
+    factor: float = 1.0
 
 
 class ConstraintEvidence(_Part):
@@ -127,6 +164,7 @@ class BestConfig(_Part):
     config: Settings
     evidence: Evidence
     constraints: ConstraintEvidence
+    lr_scaling: LearningRate = LearningRate()
     machine: MachineRecord
     provenance: Provenance
 

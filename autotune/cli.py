@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune import __version__
 from autotune.errors import AutotuneError, UsageError
 from autotune.flags import Duration, SettingsType, Share, Size, ToleranceType, folder_name
 from autotune.text import clean
+from autotune.version import __version__
 
 if TYPE_CHECKING:
     from autotune.outcome import Inspected
     from autotune.tuning.scene import SearchOptions
 
 _NOTHING_FEASIBLE = 3
+_NOT_FASTER = 8
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
@@ -83,7 +84,18 @@ def init(path: Path, force: bool) -> None:
     "--out", type=click.Path(path_type=Path), help="Default: best.yaml in the study's folder."
 )
 @click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
-@click.option("--objective", type=click.Choice(["throughput"]), default="throughput")
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "run_time"]),
+    default="throughput",
+    help="Of the steady state, or the time of a run: --run-samples and --run-epochs imply that.",
+)
+@click.option(
+    "--run-samples",
+    type=click.IntRange(min=1),
+    help="Find what trains so many samples soonest, start and compilation included.",
+)
+@click.option("--run-epochs", type=click.IntRange(min=1), help="The same in epochs.")
 @click.option(
     "--memory-headroom", type=Share(), default="8%", help="Share of memory to leave free."
 )
@@ -99,6 +111,12 @@ def init(path: Path, force: bool) -> None:
     "--accuracy-samples",
     type=click.IntRange(min=1),
     help="Samples that each accuracy probe trains on; default: 6 s of your settings.",
+)
+@click.option(
+    "--lr-scaling",
+    type=click.Choice(["none", "linear", "sqrt"]),
+    default="none",
+    help="Learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
 )
 @click.option(
     "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
@@ -123,6 +141,32 @@ def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
         return
     found = drive_search(options, quiet=progress == "none", as_json=as_json)
     sys.exit(0 if found else _NOTHING_FEASIBLE)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=6),
+    default=9,
+    show_default=True,
+    help="Each times both once; six are the fewest that give a 95 % interval.",
+)
+@click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--require-faster", is_flag=True, help="Exit with 8 unless A is confirmed faster.")
+def compare(model: Path, as_json: bool, require_faster: bool, **flags: Any) -> None:
+    """Time the settings of A against those of B, or of MODEL itself, in turns."""
+    from autotune.drive import drive_comparison
+    from autotune.tuning.compare import ComparisonOptions, side_of
+
+    _check_model(model)
+    a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
+    signal.signal(signal.SIGTERM, _terminate)
+    faster = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)
+    sys.exit(_NOT_FASTER if require_faster and not faster else 0)
 
 
 @cli.command()

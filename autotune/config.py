@@ -83,6 +83,13 @@ def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:
     return faults
 
 
+def environ_of(config: TrainingConfig) -> dict[str, str]:
+    """Environment variables that a process must be started with to run under `config`."""
+    return {
+        name: value for knob in ALL_KNOBS for name, value in knob.environ(config[knob.name]).items()
+    }
+
+
 def render(settings: Mapping[str, Value]) -> str:
     """Settings on one line, as people write them on a command line."""
     return ", ".join(f"{name}={spelled(value)}" for name, value in settings.items())

@@ -8,14 +8,16 @@ limit is passed, relative to the limit. Each trial carries all of them, in the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.measurement import Measurement
+from autotune.non_inferiority import Decision, decide
 from autotune.objectives import Objective
 from autotune.outcome import (
     Crashed,
+    Gated,
     Inspected,
     Lost,
     Measured,
@@ -66,14 +68,29 @@ class AccuracyRule:
     minimum: float | None
     """A floor that holds whatever the baseline reaches."""
 
-    def drop(self, qualities: Sequence[float]) -> float:
-        """Mean loss of quality over paired seeds, in the metric's own unit."""
+    def over(self, baseline: tuple[float, ...]) -> AccuracyRule:
+        """The same rule over more seeds; what is tolerated stays what it was."""
+        return replace(self, baseline=baseline)
+
+    def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
+        """Loss of quality for each paired seed, in the metric's own unit; positive is worse."""
         sign = 1 if self.higher_is_better else -1
-        return fmean(sign * (b - q) for b, q in zip(self.baseline, qualities, strict=False))
+        paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
+        return tuple(sign * (b - q) for b, q in paired)
+
+    def decision(self, qualities: Sequence[float]) -> Decision:
+        """What the seeds so far prove; nothing is accepted below the floor."""
+        decision = decide(self.losses(qualities), self.tolerance)
+        below = self.minimum is not None and fmean(qualities) < self.minimum
+        return "undecided" if decision == "accept" and below else decision
 
     def margin(self, qualities: Sequence[float]) -> float:
-        """`drop` beyond the tolerance, or what lacks to the floor, relative to the baseline."""
-        excess = self.drop(qualities) - self.tolerance
+        """Mean loss beyond the tolerance, or what lacks to the floor, relative to the baseline.
+
+        A point estimate, graded for samplers: it says what to try next. What may be emitted is
+        for `decision` to say.
+        """
+        excess = fmean(self.losses(qualities)) - self.tolerance
         if self.minimum is not None:
             excess = max(excess, self.minimum - fmean(qualities))
         return excess / (abs(fmean(self.baseline)) or 1.0)
@@ -108,7 +125,7 @@ def judge(
             return Verdict(None, _margins(accuracy=_FAILED), describe(outcome))
         case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
             return Verdict(None, _margins(ran=_FAILED), describe(outcome))
-        case Probed() | Inspected() | SpeedLimits():
+        case Probed() | Inspected() | SpeedLimits() | Gated():
             return judge(as_failure(outcome), objective, memory_limit)
         case _:
             assert_never(outcome)
@@ -125,7 +142,11 @@ def _judge_measured(
         reasons.append(f"memory: {_excess(memory)} over the limit")
     if accuracy is not None and accuracy > 0:
         reasons.append(f"accuracy: {_excess(accuracy)} worse than allowed")
-    margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=-1.0)
+    unsteady = "unsteady" in measurement.flags
+    if unsteady:
+        reasons.append("never steady: torch.compile goes on compiling")
+    ran = _FAILED if unsteady else -1.0
+    margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
     return Verdict(objective.value(measurement), margins, "; ".join(reasons))
 
 

@@ -11,12 +11,22 @@ from tempfile import mkdtemp
 
 from autotune.job import MeasurePlan
 from autotune.outcome import Inspected
-from autotune.progress import PlainProgress, plan_lines, result, to_stderr
+from autotune.progress import (
+    PlainProgress,
+    comparison_line,
+    comparison_result,
+    plan_lines,
+    result,
+    round_line,
+    to_stderr,
+)
 from autotune.text import span
 from autotune.tuning.baseline import RUNS
+from autotune.tuning.compare import ComparisonOptions, compare
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.events import Answered, NothingFeasible
 from autotune.tuning.lock import study_lock
+from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
@@ -74,6 +84,22 @@ def show_plan(options: SearchOptions) -> None:
     )
 
 
+def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
+    """Compare two configurations to the end; whether A is confirmed to be faster.
+
+    Raises:
+        AutotuneError: see `autotune.tuning.compare.compare`.
+    """
+    duel = Duel()
+    with _scratch_folder() as folder, _one_run(folder) as runner:
+        for duel in compare(options, runner, folder):
+            to_stderr(round_line(duel.ratios, duel.interval))
+    to_stderr(comparison_line(options, duel))
+    if as_json:
+        sys.stdout.write(comparison_result(options, duel) + "\n")
+    return duel.is_faster
+
+
 def inspect_once(device: str, model: Path | None) -> Inspected:
     """What this machine allows and, with a model, what the workload is.
 
@@ -93,5 +119,9 @@ def _one_run(folder: Path) -> SubprocessRunner:
 def _scratch_folder() -> Iterator[Path]:
     """A folder that is gone afterwards, except after an error, whose message names a log in it."""
     folder = Path(mkdtemp(prefix="autotune-"))
-    yield folder
+    try:
+        yield folder
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(folder)
+        raise
     shutil.rmtree(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import median, median_high, median_low
 
 CONFIDENCE = 0.95
 
@@ -37,6 +37,15 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
         rank += 1
     lowest = max(rank, 1) - 1
     return ordered[lowest], ordered[n - 1 - lowest]
+
+
+def log_median(values: Sequence[float]) -> float:
+    """The median on a log scale: of an even number, the geometric mean of the middle two.
+
+    Raises:
+        ValueError: no values.
+    """
+    return math.sqrt(median_low(values) * median_high(values))
 
 
 def relative_half_width(values: Sequence[float]) -> float:

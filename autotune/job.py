@@ -25,6 +25,10 @@ class MeasurePlan:
     """Half-width of the interval, relative to the median, at which timing ends."""
     max_seconds: float = 3.0
     """Timing ends at the first look after this many seconds, however wide the interval is."""
+    most_disturbed: int = 8
+    """So many disturbed blocks are timed again; further ones count."""
+    incumbent_seconds_per_sample: float | None = None
+    """Of the best trial so far: one that is clearly slower is given up early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,18 @@ class FindLimits:
     kind: Literal["find_limits"] = "find_limits"
 
 
-Task = Annotated[Inspect | Measure | Probe | FindLimits, Discriminator("kind")]
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Compare loss and gradients of one batch with those that `reference` gives."""
+
+    reference: dict[str, Value]
+    """Settings that differ from the job's in numerics alone."""
+    in_double: bool = True
+    """Whether to reckon in float64, too, which takes twice the memory."""
+    kind: Literal["gate"] = "gate"
+
+
+Task = Annotated[Inspect | Measure | Probe | FindLimits | Gate, Discriminator("kind")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,8 @@ class Job:
     """Absolute path of the workload; None only for an inspection of the machine alone."""
     config: dict[str, Value] | None = None
     seed: int = 0
+    lr_factor: float = 1.0
+    """What every learning rate of the workload's optimizer is multiplied by."""
     memory_limit_bytes: int | None = None
     """Enforced by the device allocator inside the child, by the runner on CPU."""
     deadline_seconds: float = 300.0

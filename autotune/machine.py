@@ -113,6 +113,24 @@ def probe_host(root: Path = ROOT) -> Host:
     )
 
 
+def oom_kills(root: Path = ROOT) -> int:
+    """How often the kernel has killed for lack of memory: in this cgroup, else on the machine.
+
+    The nearest cgroup that counts is asked; it includes those below it.
+    """
+    folders = _cgroup_folders(root, "memory")
+    for name in ("memory.events", "memory.oom_control"):
+        counts = [count for folder in folders for count in _counts(folder / name)]
+        if counts:
+            return counts[0]
+    return next(iter(_counts(root / "proc/vmstat")), 0)
+
+
+def _counts(path: Path) -> list[int]:
+    rows = [line.split() for line in _read(path).splitlines()]
+    return [int(row[1]) for row in rows if len(row) == 2 and row[0] == "oom_kill"]  # noqa: PLR2004
+
+
 def _cpu_name(root: Path) -> str:
     lines = _read(root / "proc/cpuinfo").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

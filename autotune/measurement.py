@@ -3,9 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
-from autotune.intervals import Interval, median_interval
+from autotune.intervals import Interval, log_median, median_interval
+
+# Share of the usable cores that others may take, or the host may withhold, unnoticed. A quiet
+# machine stays below a third of it; one busy process on two cores takes half.
+DISTURBING = 0.1
+# The mean exceeds the median by more than this where pauses come now and then.
+_BURSTY = 1.03
+# An interval needs as many blocks; with fewer undisturbed ones, the disturbed ones count as well.
+_ENOUGH_BLOCKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What else went on during a block; shares are of the cores that may be used."""
+
+    foreign: float = 0.0
+    """CPU time of processes that are not the trial's."""
+    stolen: float = 0.0
+    """CPU time that a hypervisor gave to other machines."""
+    pressure: float = 0.0
+    """Share of the time in which some process waited for a core, the trial's own included."""
+    stopped: int = 0
+    """Times that the process was stopped and continued."""
+    gpu: str = ""
+    """Why the GPU's clock was lowered, or who else used it."""
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a timing under it is not to be trusted."""
+        return self.foreign + self.stolen > DISTURBING or self.stopped > 0 or bool(self.gpu)
+
+
+QUIET = Noise()
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +45,25 @@ class Block:
     """Consecutive training steps between two synchronisations of the device."""
 
     seconds: float
+    """Epoch boundaries excluded."""
     samples: int
     wait_seconds: float
     """The part of `seconds` in which the loop waited for the DataLoader."""
+    stock_samples: int = 0
+    """Those of `samples` that came from what lay ready and were not loaded meanwhile."""
+    has_boundary: bool = False
+    """Whether an epoch ended within."""
+    noise: Noise = QUIET
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something else slowed the machine down."""
+        return self.noise.disturbs
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Per sample that was both loaded and trained on."""
+        return self.seconds / (self.samples - self.stock_samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +71,7 @@ class Measurement:
     """A timed training run of one configuration in one process."""
 
     blocks: tuple[Block, ...]
+    """All of them, disturbed ones too."""
     boundary_seconds: tuple[float, ...]
     """From the end of one epoch to the first batch of the next, one value per boundary seen."""
     epoch_samples: int | None
@@ -39,11 +88,38 @@ class Measurement:
     """Reserved by the device allocator; on CPU, held by the process and its workers."""
     allocator_retries: int = 0
     """Times the device allocator had to give memory back and try again: the edge of OOM."""
+    machine_speed: float = 1.0
+    """How fast the machine was, relative to the search's beginning; see `autotune.tuning.drift`."""
+    flags: tuple[str, ...] = ()
+    """short_warm_up (time was up), recompiled (after the warm-up), unsteady (again and again),
+    raced (given up early, because clearly slower than the best trial)."""
+
+    @property
+    def telling_blocks(self) -> tuple[Block, ...]:
+        """The undisturbed blocks, where there are enough of them; else all."""
+        calm = tuple(block for block in self.blocks if not block.is_disturbed)
+        return calm if len(calm) >= min(_ENOUGH_BLOCKS, len(self.blocks)) else self.blocks
+
+    @property
+    def disturbed_blocks(self) -> int:
+        """How many of the blocks that the numbers rest on were disturbed."""
+        return sum(block.is_disturbed for block in self.telling_blocks)
+
+    @property
+    def can_win(self) -> bool:
+        """Whether the timing ran its course, so that the configuration may be emitted."""
+        return not {"raced", "unsteady"} & set(self.flags)
+
+    @property
+    def is_bursty(self) -> bool:
+        """Whether pauses come now and then: collected garbage, retries, checkpoints."""
+        seconds = self._per_sample()
+        return fmean(seconds) > _BURSTY * median(seconds)
 
     @property
     def seconds_per_sample(self) -> float:
-        """Median over blocks, plus each sample's share of the epoch boundary."""
-        return median(self._per_sample()) + self._boundary_share()
+        """Median over blocks on a log scale, plus each sample's share of the epoch boundary."""
+        return log_median(self._per_sample()) + self._boundary_share()
 
     @property
     def samples_per_second(self) -> float:
@@ -52,7 +128,7 @@ class Measurement:
 
     @property
     def block_rates(self) -> tuple[float, ...]:
-        """Throughput of each block, epoch boundaries charged."""
+        """Throughput of each telling block, epoch boundaries charged."""
         share = self._boundary_share()
         return tuple(1 / (seconds + share) for seconds in self._per_sample())
 
@@ -77,7 +153,7 @@ class Measurement:
         return sum(seconds - steady for seconds in self.warmup_step_seconds)
 
     def _per_sample(self) -> list[float]:
-        return [block.seconds / block.samples for block in self.blocks]
+        return [block.seconds_per_sample for block in self.telling_blocks]
 
     def _boundary_share(self) -> float:
         if not self.boundary_seconds or not self.epoch_samples:

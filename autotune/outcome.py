@@ -56,6 +56,29 @@ class SpeedLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Gated:
+    """How far one batch's loss and gradients are from the best known, relative to its size."""
+
+    loss_error: float
+    gradient_error: float
+    """L2 norm of the difference of all gradients at once."""
+    gradient_cosine: float
+    update_error: float
+    """Of the optimizer's first update from equal gradients, against the reference's optimizer."""
+    reference_loss_error: float
+    """What rounding alone does: the reference's own errors; 0 where it is the best known."""
+    reference_gradient_error: float
+    seed_spread: float
+    """What another seed changes in the reference's gradients: 0 unless the model draws numbers."""
+    batch_spread: float
+    """What another batch changes in the reference's gradients: the noise that training lives with;
+    0 where there is no other."""
+    in_double: bool
+    """Whether the best known is float64; some models only run in float32."""
+    kind: Literal["gated"] = "gated"
+
+
+@dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """Some memory ran out, in this process or in a DataLoader worker."""
 
@@ -63,6 +86,8 @@ class OutOfMemory:
     detail: str
     peak_bytes: int | None = None
     """The most that was seen in use; None where nobody could tell."""
+    foreseen: bool = False
+    """Not run: what was measured before says that it would not fit."""
     kind: Literal["out_of_memory"] = "out_of_memory"
 
 
@@ -128,7 +153,8 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-TrialOutcome = Measured | Probed | Inspected | SpeedLimits | Failure
+Answer = Measured | Probed | Inspected | SpeedLimits | Gated
+TrialOutcome = Answer | Failure
 
 
 @cache
@@ -160,7 +186,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def as_failure(outcome: TrialOutcome) -> Failure:
     """The failure that `outcome` is; an answer to another question than asked is one, too."""
-    if isinstance(outcome, Measured | Probed | Inspected | SpeedLimits):
+    if isinstance(outcome, Answer):
         return Lost(f"the child answered with {outcome.kind!r}, which was not asked")
     return outcome
 
@@ -168,6 +194,8 @@ def as_failure(outcome: TrialOutcome) -> Failure:
 def describe(failure: Failure) -> str:
     """One line for people: what happened."""
     match failure:
+        case OutOfMemory(_, detail, foreseen=True):
+            return detail
         case OutOfMemory(memory, detail):
             return f"out of {memory} memory: {detail}"
         case TimedOut(phase, limit):

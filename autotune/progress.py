@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, assert_never
 
 from autotune.config import TrainingConfig, render
+from autotune.intervals import Interval
 from autotune.knobs.base import spelled
 from autotune.text import clean, size, span
+from autotune.tuning.compare import ComparisonOptions
 from autotune.tuning.events import (
     Answered,
     CandidateRefused,
+    CandidateSetAside,
     Event,
     NothingFeasible,
     PhaseStarted,
@@ -24,6 +28,7 @@ from autotune.tuning.events import (
     RoundEnded,
     TrialEnded,
 )
+from autotune.tuning.rounds import Duel
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial
 
@@ -57,14 +62,12 @@ class PlainProgress:
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
                 self._lines(self._trial(event))
-            case RoundEnded(config, ratios, (low, high)):
-                differences = self._differences(config)
-                self.write(
-                    f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f})"
-                    f"  {differences}"
-                )
+            case RoundEnded(config, ratios, interval):
+                self.write(f"{round_line(ratios, interval)}  {self._differences(config)}")
             case CandidateRefused(trial, reason):
                 self.write(f"  trial {trial.number} does not hold: {reason}")
+            case CandidateSetAside(trial, other):
+                self.write(f"  trial {trial.number} is set aside for trial {other.number}")
             case Answered():
                 self._lines(answer_lines(event))
             case NothingFeasible(reasons):
@@ -84,10 +87,9 @@ class PlainProgress:
             f"{size(memory):>9}" if memory else f"{'-':>9}",
             differs,
         ]
-        verdict = "ok" if trial.verdict.feasible else f"infeasible: {trial.verdict.reason}"
         eta = "" if event.eta_seconds is None else f", about {span(event.eta_seconds)} left"
         return [
-            "  ".join([*columns, verdict]),
+            "  ".join([*columns, _verdict(trial)]),
             f"      best so far: trial {best.number}, {_ratio(best, event.baseline).strip()}"
             f"   {span(event.elapsed_seconds)} gone{eta}",
         ]
@@ -113,6 +115,7 @@ def plan_lines(scene: Scene) -> list[str]:
         f"{scene.machine.host.usable_cores} cores, torch {scene.machine.torch}",
         f"memory limit {size(scene.memory_limit_bytes)}",
         f"your settings: {render(scene.baseline.as_dict())}",
+        f"objective: {_objective_line(scene)}",
         f"search space {options.space}: {space.size} configurations",
         *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
         *(f"  note: {note}" for note in space.notes),
@@ -142,6 +145,11 @@ def answer_lines(event: Answered) -> list[str]:
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
         f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)",
     ]
+    if run := evidence.predicted_run:
+        lines.append(
+            f"  run         of {run.samples} samples, predicted: {span(run.baseline_seconds)} -> "
+            f"{span(run.best_seconds)}"
+        )
     if accuracy.needs_full_run:
         lines.append("  The batch size changed: check one full training before you rely on it.")
     return [*lines, f"  written to  {event.path}"]
@@ -161,10 +169,63 @@ def result(event: Answered | NothingFeasible) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **data})
 
 
+def round_line(ratios: Sequence[float], interval: Interval) -> str:
+    """The last round of a duel, and what all of them say."""
+    low, high = interval
+    return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f})"
+
+
+def comparison_line(options: ComparisonOptions, duel: Duel) -> str:
+    """How much faster A is than B, in a sentence."""
+    low, high = duel.interval
+    return (
+        f"{options.a.label} is {duel.ratio:.2f}x {options.b.label} "
+        f"({low:.2f} to {high:.2f}, {len(duel.ratios)} rounds)"
+    )
+
+
+def comparison_result(options: ComparisonOptions, duel: Duel) -> str:
+    """A comparison as one JSON object for programs."""
+    sides = {"a": (options.a, duel.candidate), "b": (options.b, duel.baseline)}
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "ratio": duel.ratio,
+        "ci95": list(duel.interval),
+        "rounds": len(duel.ratios),
+        "ratios": list(duel.ratios),
+        "confirmed_faster": duel.is_faster,
+    }
+    for name, (side, runs) in sides.items():
+        data[name] = {
+            "settings": side.label,
+            "samples_per_second": median(run.samples_per_second for run in runs),
+            "peak_memory_bytes": max(run.peak_memory_bytes for run in runs),
+        }
+    return json.dumps(data)
+
+
+def _objective_line(scene: Scene) -> str:
+    samples = scene.objective.run_samples
+    if samples is None:
+        return "samples/s of the steady state"
+    return f"time of a run of {samples} samples, start and compilation included"
+
+
 def _value(trial: FinishedTrial) -> float | None:
     return trial.details.get("samples_per_second")
 
 
+def _verdict(trial: FinishedTrial) -> str:
+    """What became of a trial, with what has to be known of its number."""
+    if not trial.verdict.feasible:
+        return f"infeasible: {trial.verdict.reason}"
+    notes = ["given up, clearly slower"] if "raced" in trial.details.get("flags", ()) else ["ok"]
+    disturbed = trial.details.get("disturbed_blocks")
+    if disturbed:
+        notes.append(f"{disturbed} blocks disturbed by other programs")
+    return ", ".join(notes)
+
+
 def _ratio(trial: FinishedTrial, baseline: FinishedTrial) -> str:
-    value, reference = _value(trial), _value(baseline)
+    value, reference = trial.verdict.value, baseline.verdict.value
     return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"

@@ -19,3 +19,5 @@ class WorkloadFacts:
     baseline: dict[str, bool | int | str | None]
     """The workload's BASELINE, with what the file sets for the process when it is imported."""
     model_parameters: int
+    sample_bytes: int = 0
+    """Bytes of the tensors of one sample, once collated."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from autotune.training.timing import Batches, Timer
+from autotune.measurement import QUIET, Noise
+from autotune.training.batches import Batches
+from autotune.training.timing import Timer
 
 
 @dataclass
@@ -52,14 +54,26 @@ class Bench:
     seconds: list[float]
     steps: int = 0
     synchronised: list[int] = field(default_factory=list)
+    noises: list[Noise] = field(default_factory=list)
+    """What is said to have disturbed each block, and the warm-up before them."""
+    compiling: set[int] = field(default_factory=set)
+    """Numbers of the steps at which something is compiled."""
+    compilations: int = 0
 
     def step(self, batch: object) -> None:
         self.loader.clock.wait(self.seconds[min(self.steps, len(self.seconds) - 1)])
+        self.compilations += self.steps in self.compiling
         self.steps += 1
 
     def timer(self) -> Timer:
         def synchronize() -> None:
             self.synchronised.append(self.steps)
 
-        batches = Batches(self.loader, self.loader.clock, synchronize)
-        return Timer(self.step, batches, self.loader.clock, synchronize)
+        return Timer(
+            self.step,
+            Batches(self.loader, self.loader.clock, synchronize),
+            self.loader.clock,
+            synchronize,
+            noise=lambda: self.noises.pop(0) if self.noises else QUIET,
+            compilations=lambda: self.compilations,
+        )

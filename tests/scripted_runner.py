@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.config import TrainingConfig
-from autotune.job import FindLimits, Inspect, Job, Measure, Probe
-from autotune.outcome import Inspected, Measured, Probed, SpeedLimits, TrialOutcome
+from autotune.job import FindLimits, Gate, Inspect, Job, Measure, Probe
+from autotune.outcome import Gated, Inspected, Measured, Probed, SpeedLimits, TrialOutcome
 from autotune.tuning.events import Event
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
 from autotune.workload_facts import WorkloadFacts
 from factories import cpu_machine, measurement, written
 
-Phase = Literal["inspection", "baseline", "trial", "accuracy", "confirmation", "limits"]
+Phase = Literal[
+    "inspection", "baseline", "trial", "gate", "accuracy", "anchor", "confirmation", "limits"
+]
 FACTS = WorkloadFacts(
     dataset_samples=10_000,
     image_batches=False,
@@ -41,6 +43,11 @@ def at(samples_per_second: float) -> Measured:
     return Measured(measurement(samples_per_second))
 
 
+def agreeing(**changes: float) -> Gated:
+    """A gate that found nothing but rounding, less what a test changes."""
+    return replace(Gated(0.0, 1e-6, 1.0, 0.0, 0.0, 1e-6, 0.0, 0.5, in_double=True), **changes)
+
+
 @dataclass(frozen=True)
 class Asked:
     """One job that came, in the words of a test."""
@@ -57,6 +64,7 @@ class ScriptedRunner:
 
     measure: Callable[[TrainingConfig, Phase], TrialOutcome] = lambda config, phase: at(100)
     quality: Callable[[TrainingConfig, int], float] = lambda config, seed: 0.9
+    gate: Callable[[TrainingConfig], TrialOutcome] = lambda config: agreeing()
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     asked: list[Asked] = field(default_factory=list)
 
@@ -74,6 +82,8 @@ class ScriptedRunner:
                 return self.measure(config, phase)
             case Probe():
                 return Probed(tuple(self.quality(config, seed) for seed in seeds), 1.0)
+            case Gate():
+                return self.gate(config)
             case FindLimits():
                 return SpeedLimits(loader=1000.0, compute=500.0)
 
@@ -114,8 +124,12 @@ def _phase(job: Job, folder: Path) -> Phase:
             return "inspection"
         case Probe():
             return "accuracy"
+        case Gate():
+            return "gate"
         case FindLimits():
             return "limits"
     if "confirm" in folder.parts:
         return "confirmation"
+    if "anchors" in folder.parts:
+        return "anchor"
     return "baseline" if "0000" in folder.parts else "trial"

@@ -16,7 +16,7 @@ from autotune.knobs.loader import (
 )
 from autotune.knobs.model import ChannelsLast, CompileMode, CudnnBenchmark, FusedOptimizer
 from autotune.knobs.precision import AmpDtype, Float32MatmulPrecision
-from autotune.knobs.process import NumThreads
+from autotune.knobs.process import NumThreads, OmpWaitPolicy
 
 # num_workers stands before the knobs that need it.
 ALL_KNOBS: tuple[Knob, ...] = (
@@ -32,6 +32,7 @@ ALL_KNOBS: tuple[Knob, ...] = (
     CudnnBenchmark(),
     FusedOptimizer(),
     NumThreads(),
+    OmpWaitPolicy(),
 )
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in ALL_KNOBS}

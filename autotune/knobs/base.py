@@ -122,6 +122,10 @@ class Knob:
         """The explicit value where `value` means "whatever PyTorch takes"."""
         return value
 
+    def environ(self, value: Value) -> Mapping[str, str]:
+        """Environment variables that a process must be started with, being read only then."""
+        return {}
+
     def on_process(self, value: Value) -> None:
         """Called once, before the model is built and before any operation runs."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Integers, Knob, Setup, Value, powers_of_two
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.machine import Machine
 
 
@@ -44,3 +48,39 @@ class NumThreads(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         return self.read_process()
+
+
+class OmpWaitPolicy(Knob):
+    """What threads do while they have nothing to do, between two operations."""
+
+    name = "omp_wait_policy"
+    default = None
+    values = OneOf((None, "passive", "active"))
+    summary = "Whether idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
+    pays = "passive, where DataLoader workers need the cores that waiting threads would burn."
+    hurts = "passive costs a wake-up for every operation, which small models have thousands of."
+    call = "OMP_WAIT_POLICY=... in the environment, before Python starts"
+    source = "https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html"
+
+    def resolve(self, value: Value, machine: Machine) -> Value:
+        known = os.environ.get(_WAIT_POLICY, "").strip().lower()
+        return known if value is None and known in ("passive", "active") else value
+
+    def environ(self, value: Value) -> Mapping[str, str]:
+        return {_WAIT_POLICY: str(value).upper()} if value else {}
+
+    def read_back(self, setup: Setup) -> Value:
+        return _at_start(_WAIT_POLICY).lower() or None
+
+
+_WAIT_POLICY = "OMP_WAIT_POLICY"
+
+
+def _at_start(name: str) -> str:
+    """A variable as it was when this process started; later changes come too late for libraries."""
+    try:
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:  # not Linux
+        return os.environ.get(name, "")
+    found = [entry for entry in variables if entry.startswith(f"{name}=".encode())]
+    return found[0].decode(errors="replace").partition("=")[2] if found else ""

@@ -1,16 +1,10 @@
-"""A configuration becomes a training loop made ready.
-
-This is the one place where settings take effect: trials and production go through it alike, so that
-what was measured is what runs.
-"""
+"""A configuration becomes a training loop made ready: what a trial times."""
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +17,7 @@ from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
+from autotune.training.settings import Settings
 from autotune.training.workload import Workload
 
 
@@ -34,39 +29,26 @@ class DatasetTooSmallError(WorkloadError):
 class TrainingSetup:
     """Model, optimizer and loader under one configuration."""
 
-    config: TrainingConfig
+    settings: Settings
     workload: Workload
     device: torch.device
     model: nn.Module
     optimizer: Optimizer
     loader: DataLoader[Any]
     scaler: torch.amp.GradScaler
-    _transfer_kwargs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The configuration that should be in force."""
+        return self.settings.config
 
     def forward_context(self) -> AbstractContextManager[None]:
         """What the forward pass and the loss run under."""
-        stack = ExitStack()
-        for knob in _CONTEXT_KNOBS:
-            stack.enter_context(knob.forward_context(self.config[knob.name], str(self.device)))
-        return stack  # type: ignore[return-value]
+        return self.settings.autocast(self.device)
 
     def transfer(self, batch: Any) -> Any:
-        """A batch on the device: tensors in tuples, lists, dicts, namedtuples, however nested."""
-        match batch:
-            case Tensor():
-                return batch.to(self.device, **self._kwargs_for(batch.dim()))
-            case _ if hasattr(batch, "to"):  # a PackedSequence, a tokenizer's batch
-                return batch.to(self.device)
-            case dict():
-                moved = copy.copy(batch)  # keeps the kind of dict, a defaultdict's factory too
-                moved.update((key, self.transfer(value)) for key, value in batch.items())
-                return moved
-            case tuple() if hasattr(batch, "_fields"):
-                return type(batch)(*map(self.transfer, batch))
-            case tuple() | list():
-                return type(batch)(map(self.transfer, batch))
-            case _:
-                return batch
+        """A batch on the device."""
+        return self.settings.transfer(batch, self.device)
 
     def step(self, batch: Any) -> Tensor:
         """One full training step on a batch as the loader gave it; the loss, not yet awaited."""
@@ -89,28 +71,19 @@ class TrainingSetup:
         read = ((knob, knob.read_back(self)) for knob in ALL_KNOBS)
         return [(knob, value) for knob, value in read if value != self.config[knob.name]]
 
-    def _kwargs_for(self, dimensions: int) -> Mapping[str, Any]:
-        if dimensions not in self._transfer_kwargs:
-            self._transfer_kwargs[dimensions] = {
-                name: value
-                for knob in ALL_KNOBS
-                for name, value in knob.transfer_kwargs(self.config[knob.name], dimensions).items()
-            }
-        return self._transfer_kwargs[dimensions]
-
-
-# Entering twelve empty contexts for each step would cost more than some steps do.
-_CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
-
 
 def apply_to_process(config: TrainingConfig) -> None:
     """Process-wide settings; must come before the first operation."""
-    for knob in ALL_KNOBS:
-        knob.on_process(config[knob.name])
+    Settings(config).apply_to_process()
 
 
 def apply(
-    config: TrainingConfig, workload: Workload, device: str, seed: int, dataset: Dataset[Any]
+    config: TrainingConfig,
+    workload: Workload,
+    device: str,
+    seed: int,
+    dataset: Dataset[Any],
+    lr_factor: float = 1.0,
 ) -> TrainingSetup:
     """Build model, optimizer and loader of `workload` under `config`, seeded.
 
@@ -119,20 +92,18 @@ def apply(
     """
     seed_everything(seed)
     target = torch.device(device)
-    model = build_model(workload).to(target)
-    for knob in ALL_KNOBS:
-        model = knob.on_model(config[knob.name], model)
-    options = _merged(knob.optimizer_kwargs(config[knob.name]) for knob in ALL_KNOBS)
-    optimizer = workload.build_optimizer(model.parameters(), **options)
+    settings = Settings(config)
+    model = settings.prepare(build_model(workload).to(target))
+    optimizer = workload.build_optimizer(model.parameters(), **settings.optimizer_kwargs())
     if not isinstance(optimizer, Optimizer):
         raise WorkloadError(
             f"{workload.path}: build_optimizer returned {type(optimizer).__name__}, "
             "not a torch.optim.Optimizer."
         )
-    scales = any(knob.scales_loss(config[knob.name]) for knob in ALL_KNOBS)
-    scaler = torch.amp.GradScaler(target.type, enabled=scales)
+    _scale_learning_rates(optimizer, lr_factor)
     loader = build_loader(config, workload, dataset, seed)
-    return TrainingSetup(config, workload, target, model, optimizer, loader, scaler)
+    scaler = settings.scaler(target)
+    return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler)
 
 
 def build_loader(
@@ -146,14 +117,13 @@ def build_loader(
     iterable = isinstance(dataset, IterableDataset)
     if not iterable:
         _check_size(len(dataset), config, workload)  # type: ignore[arg-type]
-    arguments = _merged(knob.loader_kwargs(config[knob.name]) for knob in ALL_KNOBS)
     return DataLoader(
         dataset,
         shuffle=None if iterable else True,
         drop_last=True,
         collate_fn=workload.collate_fn,
         generator=torch.Generator().manual_seed(seed),
-        **arguments,
+        **Settings(config).loader_kwargs(),
     )
 
 
@@ -194,6 +164,15 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def _scale_learning_rates(optimizer: Optimizer, factor: float) -> None:
+    """Multiply the rate of every group, and what its schedulers start from."""
+    for group in optimizer.param_groups:
+        for name in ("lr", "initial_lr"):
+            if factor != 1 and name in group:
+                # Not in place: groups may share a tensor.
+                group[name] = group[name] * factor
+
+
 def _check_size(samples: int, config: TrainingConfig, workload: Workload) -> None:
     if samples == 0:
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty dataset.")
@@ -209,7 +188,3 @@ def _described(loss: object) -> str:
         return type(loss).__name__
     gradient = "" if loss.requires_grad else " without a gradient"
     return f"a tensor of shape {tuple(loss.shape)}{gradient}"
-
-
-def _merged(mappings: Any) -> dict[str, Any]:
-    return {name: value for mapping in mappings for name, value in mapping.items()}

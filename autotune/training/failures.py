@@ -15,8 +15,8 @@ import torch
 from autotune.errors import UsageError, WorkloadError
 from autotune.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
 from autotune.training.apply import DatasetTooSmallError
+from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import NonFiniteLossError
-from autotune.training.timing import EmptyEpochError
 
 _DEVICE_MEMORY = (
     "CUDA out of memory",

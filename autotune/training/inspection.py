@@ -104,6 +104,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
+        sample_bytes=_tensor_bytes(batch) // size,
     )
 
 
@@ -176,6 +177,18 @@ def _compile_obstacle(host: Host, device: str) -> str:
     from torch.utils._triton import has_triton
 
     return "" if has_triton() else "torch.compile needs Triton on this device; it is not installed"
+
+
+def _tensor_bytes(batch: Any) -> int:
+    match batch:
+        case Tensor():
+            return batch.numel() * batch.element_size()
+        case dict():
+            return sum(map(_tensor_bytes, batch.values()))
+        case tuple() | list():
+            return sum(map(_tensor_bytes, batch))
+        case _:
+            return 0
 
 
 def _has_images(batch: Any) -> bool:

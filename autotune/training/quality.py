@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from autotune.training.apply import TrainingSetup, build_dataset
-from autotune.training.timing import EmptyEpochError
+from autotune.training.batches import EmptyEpochError
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -18,11 +18,12 @@ from torch.utils.data import Dataset
 from autotune.config import TrainingConfig
 from autotune.job import Job, MeasurePlan
 from autotune.knobs.base import spelled
-from autotune.measurement import Measurement
+from autotune.measurement import Block, Measurement
 from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimits, TrialOutcome
-from autotune.training import inspection, memory, quality
+from autotune.training import disturbance, inspection, memory, quality
 from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
-from autotune.training.timing import Batches, Timer, steady_step_seconds
+from autotune.training.batches import Batches
+from autotune.training.timing import Timer
 from autotune.training.workload import Workload, load_workload
 from autotune.trial_folder import TrialFolder
 
@@ -40,7 +41,8 @@ class Bench:
 
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """A training loop under the job's configuration."""
-        return apply(self.config, self.workload, self.job.device, seed, dataset)
+        job = self.job
+        return apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
 
 
 def prepare(job: Job, folder: TrialFolder, process_start: float) -> Bench:
@@ -77,27 +79,32 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
     bench.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
-    timer = _timer(setup, step, setup.loader)
-    with _compile_clock(bench.config) as compile_seconds:
-        warmup = timer.warm_up(plan, _queued_batches(setup))
+    compiler = CompileClock(bench.config["compile_mode"] is not None)
+    timer = _timer(setup, step, setup.loader, compiler)
+    warm_up = timer.warm_up(plan)
     step.check_finite()
-    for knob, got in setup.not_applied():
-        return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
-    bench.folder.enter_phase("measure")
     batch_size = setup.loader.batch_size or 1
-    blocks = timer.time_blocks(plan, steady_step_seconds(warmup), batch_size)
-    step.check_finite()
+    missed = setup.not_applied()
+    blocks: tuple[Block, ...] = ()
+    if not missed:
+        bench.folder.enter_phase("measure")
+        blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
+        step.check_finite()
+        missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
+    for knob, got in missed:
+        return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
     return Measured(
         Measurement(
             blocks=blocks,
             boundary_seconds=tuple(timer.batches.boundary_seconds),
             epoch_samples=_epoch_samples(setup, timer.batches),
-            warmup_step_seconds=warmup,
-            compile_seconds=compile_seconds(),
+            warmup_step_seconds=warm_up.step_seconds,
+            compile_seconds=compiler.seconds,
             start_seconds=bench.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=memory.peak_memory_bytes(setup.device),
             allocator_retries=memory.allocator_retries(setup.device),
+            flags=tuple(sorted(timer.flags)),
         )
     )
 
@@ -121,28 +128,38 @@ def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
     setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
     setup.model.train()
     batch = setup.transfer(next(iter(setup.loader)))
-    compute = _rate(_timer(setup, setup.step, itertools.repeat(batch)), plan, 0, setup)
-    queued = _queued_batches(setup)
-    loader = _rate(_timer(setup, lambda _: None, setup.loader), plan, queued, setup)
+    compute = _rate(_timer(setup, setup.step, itertools.repeat(batch)), plan, setup)
+    loader = _rate(_timer(setup, lambda _: None, setup.loader), plan, setup)
     return SpeedLimits(loader=loader, compute=compute)
 
 
-def _rate(timer: Timer, plan: MeasurePlan, queued: int, setup: TrainingSetup) -> float:
-    warmup = timer.warm_up(plan, queued)
+def _rate(timer: Timer, plan: MeasurePlan, setup: TrainingSetup) -> float:
+    warm_up = timer.warm_up(plan)
     batch_size = setup.loader.batch_size or 1
-    blocks = timer.time_blocks(plan, steady_step_seconds(warmup), batch_size)
-    rates = sorted(block.samples / block.seconds for block in blocks)
-    return rates[len(rates) // 2]
+    blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
+    return 1 / median(block.seconds_per_sample for block in blocks)
 
 
-def _timer(setup: TrainingSetup, step: Callable[[Any], object], source: Any) -> Timer:
+def _timer(
+    setup: TrainingSetup,
+    step: Callable[[Any], object],
+    source: Any,
+    compiler: CompileClock | None = None,
+) -> Timer:
     synchronize = (
         (lambda: None)
         if setup.device.type == "cpu"
         else (lambda: torch.accelerator.synchronize(setup.device))
     )
-    batches = Batches(source, time.perf_counter, synchronize)
-    return Timer(step, batches, time.perf_counter, synchronize)
+    clock = time.perf_counter
+    return Timer(
+        step,
+        Batches(source, clock, synchronize),
+        clock,
+        synchronize,
+        noise=disturbance.watch(setup.device, clock),
+        compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
+    )
 
 
 @dataclass
@@ -162,12 +179,6 @@ class _WatchedStep:
             raise quality.NonFiniteLossError(f"the loss became {value}")
 
 
-def _queued_batches(setup: TrainingSetup) -> int:
-    """Batches that the loader may hold ready, which a slow first step lets pile up."""
-    workers = setup.loader.num_workers
-    return workers * (setup.loader.prefetch_factor or 0) + workers
-
-
 def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
     batch_size = setup.loader.batch_size or 1
     if batches.epoch_batches is not None:
@@ -175,15 +186,19 @@ def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
     return len(setup.loader) * batch_size if hasattr(setup.loader.dataset, "__len__") else None
 
 
-@contextmanager
-def _compile_clock(config: TrainingConfig) -> Iterator[Callable[[], float]]:
+class CompileClock:
     """Counts the seconds that torch.compile says it spends, from start to end of each compile."""
-    spent: list[float] = []
-    if config["compile_mode"] is None:
-        yield lambda: 0.0
-        return
-    from torch._dynamo import callback
 
-    callback.on_compile_start(lambda _: spent.append(-time.perf_counter()))
-    callback.on_compile_end(lambda _: spent.append(time.perf_counter()))
-    yield lambda: max(0.0, sum(spent))
+    def __init__(self, compiles: bool) -> None:
+        self.events = 0
+        """Starts and ends so far."""
+        self.seconds = 0.0
+        if compiles:
+            from torch._dynamo import callback
+
+            callback.on_compile_start(lambda _: self._note(-time.perf_counter()))
+            callback.on_compile_end(lambda _: self._note(time.perf_counter()))
+
+    def _note(self, signed_now: float) -> None:
+        self.events += 1
+        self.seconds += signed_now

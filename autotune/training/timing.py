@@ -8,70 +8,48 @@ synchronisation are parameters, so that tests need neither a GPU nor a sleep.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
-from autotune.intervals import relative_half_width
+from autotune.intervals import median_interval, relative_half_width
 from autotune.job import MeasurePlan
-from autotune.measurement import Block
+from autotune.measurement import QUIET, Block, Noise
+from autotune.training.batches import Batches, Clock, Synchronize
 
-Clock = Callable[[], float]
-Synchronize = Callable[[], None]
 Step = Callable[[Any], object]
 
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
 _MOST_WARMUP_STEPS = 500
+# With fewer steps than this per worker, a block that starts between two bursts of batches differs
+# much from one that starts before them.
+_STEPS_PER_WORKER = 4
+# Batches on hand go up and down by as many without meaning anything.
+_STOCK_NOISE = 1
+# Waiting for less than this share of the time, training is not held up by the loader.
+_WAITS = 0.01
+_MOST_VOID_BLOCKS = 8
+# A first block is replaced by a longer one if it fills less than half of its seconds.
+_TOO_SHORT = 2.0
+_MOST_GROWTH = 10.0
+# Three blocks that are all this much slower than the best trial's need no further look.
+_HOPELESS = 1.5
+_FEWEST_BLOCKS = 3
+# How far the whole interval must lie behind the best trial's to be given up at a look.
+_CLEARLY = 1.03
 
 
-class EmptyEpochError(Exception):
-    """An epoch without a single full batch."""
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The untimed first steps."""
 
-
-class Batches:
-    """Batches without end: one epoch after the other, with the cost of each boundary noted."""
-
-    def __init__(self, loader: Iterable[Any], clock: Clock, synchronize: Synchronize) -> None:
-        self._loader = loader
-        self._clock = clock
-        self._synchronize = synchronize
-        self._iterator: Iterator[Any] = iter(loader)
-        self._batches_in_epoch = 0
-        self.epoch_batches: int | None = None
-        """Batches in the last epoch that ended; None before one did."""
-        self.boundary_seconds: list[float] = []
-        self.wait_seconds = 0.0
-        """Time spent waiting for batches so far, boundaries excluded."""
-
-    def next(self) -> Any:
-        """The next batch.
-
-        Raises:
-            EmptyEpochError: the loader gives no batch at all.
-        """
-        start = self._clock()
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
-            # Ending an epoch stops the workers where they do not persist.
-            return self._next_epoch(closing_seconds=self._clock() - start)
-        self.wait_seconds += self._clock() - start
-        self._batches_in_epoch += 1
-        return batch
-
-    def _next_epoch(self, closing_seconds: float) -> Any:
-        self.epoch_batches, self._batches_in_epoch = self._batches_in_epoch, 1
-        self._synchronize()
-        start = self._clock()
-        self._iterator = iter(self._loader)
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
-            raise EmptyEpochError("the DataLoader gives no full batch") from None
-        self.boundary_seconds.append(closing_seconds + self._clock() - start)
-        return batch
+    step_seconds: tuple[float, ...]
+    calm_seconds: float
+    """A step's mean seconds since the last stall."""
+    steady: bool
+    """Whether it went on for as long as it should; otherwise its time was up."""
 
 
 @dataclass(frozen=True)
@@ -82,52 +60,162 @@ class Timer:
     batches: Batches
     clock: Clock
     synchronize: Synchronize
+    noise: Callable[[], Noise] = lambda: QUIET
+    """What disturbed the machine since it was last asked."""
+    compilations: Callable[[], int] = lambda: 0
+    """How many compilations have begun or ended so far."""
+    flags: set[str] = field(default_factory=set)
+    """What was remarkable, see `Measurement.flags`."""
 
-    def warm_up(self, plan: MeasurePlan, queued_batches: int) -> tuple[float, ...]:
-        """Seconds of each untimed step.
+    def warm_up(self, plan: MeasurePlan) -> WarmUp:
+        """Untimed steps, until enough in a row went by without a stall.
 
-        Goes on until enough steps in a row went by without a stall: a slow step lets the loader's
-        workers fill their queue, and batches from that stock would make any loader look fast.
+        A stall lets the workers fill their queue, so the count begins again with each, and includes
+        what can lie ready. It is shorter where nothing lies ready any more.
         """
-        needed = plan.warmup_steps + queued_batches
         seconds: list[float] = []
-        calm, start = 0, self.clock()
-        while calm < needed and len(seconds) < _MOST_WARMUP_STEPS:
-            seconds.append(self._time(1).seconds)
-            calm = 0 if seconds[-1] > _STALL * min(seconds) else calm + 1
+        calm, fastest, start = 0, math.inf, self.clock()
+        while not self._is_steady(plan, calm):
+            block = self._time(1)
+            seconds.append(block.seconds)
+            busy = block.seconds - block.wait_seconds
+            fastest = min(fastest, busy)
+            calm = 0 if busy > _STALL * fastest else calm + 1
             if len(seconds) == 1:
                 start = self.clock()
-            elif self.clock() - start > plan.max_seconds:
+            elif self.clock() - start > plan.max_seconds or len(seconds) == _MOST_WARMUP_STEPS:
+                self.flags.add("short_warm_up")
                 break
-        return tuple(seconds)
+        self.noise()
+        tail = seconds[-calm:] if calm else seconds[-1:]
+        return WarmUp(tuple(seconds), max(fmean(tail), 1e-9), "short_warm_up" not in self.flags)
+
+    def _is_steady(self, plan: MeasurePlan, calm: int) -> bool:
+        if calm < plan.warmup_steps:
+            return False
+        ready = self.batches.ready()
+        used_up = ready is not None and ready <= _STOCK_NOISE
+        return used_up or calm >= plan.warmup_steps + self.batches.queued
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> tuple[Block, ...]:
-        """Blocks of equally many steps, until their interval is narrow or time is up."""
-        steps = max(1, math.ceil(plan.block_seconds / step_seconds))
-        blocks: list[Block] = []
-        start = self.clock()
+        """Blocks of equally many steps, until their interval is narrow or time is up.
+
+        A disturbed block stays in the list, marked, and another one is timed in its place, for as
+        long as the plan's patience lasts.
+        """
+        steps, first = self._first_block(plan, step_seconds, batch_size)
+        blocks = [first]
+        start = self.clock() - first.seconds
         for look in plan.looks:
-            while len(blocks) < look:
-                timed = self._time(steps)
-                blocks.append(Block(timed.seconds, steps * batch_size, timed.wait_seconds))
-            narrow = relative_half_width([block.seconds for block in blocks]) <= plan.precision
-            if narrow or self.clock() - start > plan.max_seconds:
+            while _counted(blocks, plan) < look:
+                blocks.append(self._block(steps, batch_size))
+                if self._is_hopeless(plan, blocks):
+                    return tuple(blocks)
+            late = self.clock() - start > plan.max_seconds
+            if late or self._is_beaten(plan, blocks) or _is_narrow(plan, blocks):
                 break
         return tuple(blocks)
 
+    def _first_block(
+        self, plan: MeasurePlan, step_seconds: float, batch_size: int
+    ) -> tuple[int, Block]:
+        """How many steps a block has, and the first one.
+
+        The warm-up's last steps may have been quicker than those that come when the stock is gone,
+        so a block that turns out much too short makes way for a longer one.
+        """
+        steps = self._steps(plan, step_seconds)
+        block = self._block(steps, batch_size)
+        while (missing := plan.block_seconds / block.seconds) > _TOO_SHORT:
+            steps = math.ceil(min(missing, _MOST_GROWTH) * steps)
+            block = self._block(steps, batch_size)
+        return steps, block
+
+    def _steps(self, plan: MeasurePlan, step_seconds: float) -> int:
+        steps = max(1, math.ceil(plan.block_seconds / step_seconds))
+        workers = self.batches.workers
+        if steps < _STEPS_PER_WORKER * workers:
+            steps = math.ceil(steps / workers) * workers
+        return steps
+
+    def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+        """Whether even the first blocks say that the trial cannot reach the best one."""
+        if plan.incumbent_seconds_per_sample is None or len(blocks) != _FEWEST_BLOCKS:
+            return False
+        bound = _HOPELESS * plan.incumbent_seconds_per_sample
+        beaten = all(b.seconds_per_sample > bound and not b.is_disturbed for b in blocks)
+        if beaten:
+            self.flags.add("raced")
+        return beaten
+
+    def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+        """Whether the optimistic end of the interval is clearly slower than the best trial."""
+        if plan.incumbent_seconds_per_sample is None:
+            return False
+        optimistic, _ = median_interval(_telling(blocks))
+        beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
+        if beaten:
+            self.flags.add("raced")
+        return beaten
+
+    def _block(self, steps: int, batch_size: int) -> Block:
+        """One block during which nothing was compiled; such a block is void."""
+        for _ in range(_MOST_VOID_BLOCKS):
+            compilations, ready = self.compilations(), self.batches.ready()
+            block = self._time(steps)
+            left, noise = self.batches.ready(), self.noise()
+            if self.compilations() == compilations and block.seconds > 0:
+                break
+            self.flags.add("recompiled")
+        else:
+            self.flags.add("unsteady")  # compiling goes on and on
+        return replace(
+            block,
+            seconds=max(block.seconds, 1e-9),
+            samples=steps * batch_size,
+            stock_samples=_from_stock(block, ready, left) * batch_size,
+            noise=noise,
+        )
+
     def _time(self, steps: int) -> Block:
+        """A block whose samples are its steps."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         self.synchronize()
         start = self.clock()
         for _ in range(steps):
             self.step(self.batches.next())
         self.synchronize()
-        seconds = self.clock() - start - sum(self.batches.boundary_seconds[boundaries:])
-        return Block(seconds, steps, self.batches.wait_seconds - wait)
+        passed = self.batches.boundary_seconds[boundaries:]
+        seconds = self.clock() - start - sum(passed)
+        waited = self.batches.wait_seconds - wait
+        return Block(seconds, steps, waited, has_boundary=bool(passed))
 
 
-def steady_step_seconds(warmup_step_seconds: tuple[float, ...]) -> float:
-    """What a step takes once it is warm: the median of the later half of the warm-up."""
-    return max(median(warmup_step_seconds[len(warmup_step_seconds) // 2 :]), 1e-9)
+def _from_stock(block: Block, ready: int | None, left: int | None) -> int:
+    """Batches that training took and that nobody loaded meanwhile; fewer than none if more.
+
+    Known only where loading went on all the time.
+    """
+    if ready is None or left is None or block.has_boundary:
+        return 0
+    drop = ready - left
+    waited = block.wait_seconds > _WAITS * block.seconds
+    return min(drop, block.samples - 1) if waited or drop > _STOCK_NOISE else 0
+
+
+def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:
+    """Blocks that count towards a look: disturbed ones only once patience has run out."""
+    disturbed = sum(block.is_disturbed for block in blocks)
+    return len(blocks) - min(disturbed, plan.most_disturbed)
+
+
+def _telling(blocks: Sequence[Block]) -> list[float]:
+    """Seconds per sample of the undisturbed blocks, or of all where there is none."""
+    calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
+    return calm or [block.seconds_per_sample for block in blocks]
+
+
+def _is_narrow(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+    return relative_half_width(_telling(blocks)) <= plan.precision

@@ -1,6 +1,9 @@
-"""Whether a configuration trains as well as the baseline: probes, each run once.
+"""Whether a configuration trains as well as the baseline: a gate, then probes, each run once.
 
-Two configurations that agree in every knob which can change the trained model share one probe.
+What differs from the baseline decides the evidence. Knobs that are exact need none. Knobs of
+numerics pass the gate of `autotune.tuning.gates`. Shorter numbers and another batch size are probed
+as well: trained on as many samples as the baseline was, seed by seed. Two configurations that agree
+in everything that a probe tells share one.
 """
 
 from __future__ import annotations
@@ -8,24 +11,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.errors import WorkloadError
 from autotune.job import Probe
+from autotune.non_inferiority import Decision
 from autotune.outcome import (
     Failure,
+    Gated,
     OutOfMemory,
     Probed,
     TimedOut,
     as_failure,
     describe,
 )
+from autotune.tuning.gates import NUMERICS, PRECISION, GateFault, GateKeeper
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
 
 SEEDS = (0, 1, 2)
+"""Of the baseline, and at most of a trial during the search."""
+MOST_SEEDS = 6
+"""Of a configuration that is about to be the answer."""
 PROBE_SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
@@ -49,6 +59,24 @@ def probe_samples(scene: Scene, samples_per_second: float) -> int:
     return math.ceil(wanted / unit) * unit
 
 
+Evidence = Literal["exact", "gate", "probe", "gate and probe"]
+"""What tells that a configuration trains as well: being the same training, a gate, a probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyVerdict:
+    """What is known of a configuration's accuracy."""
+
+    decision: Decision
+    """Only what is accepted may be the answer."""
+    margin: float
+    """For the search: at or below 0 where nothing speaks against the configuration so far."""
+    qualities: tuple[float, ...]
+    """One per seed; none where the gate already rejects."""
+    reason: str
+    """Why it is not accepted; empty where it is."""
+
+
 @dataclass(frozen=True)
 class AccuracyProber:
     """Runs probes and remembers them in the study."""
@@ -64,7 +92,7 @@ class AccuracyProber:
         Raises:
             WorkloadError: the baseline's own probe fails for another reason than memory or time.
         """
-        qualities = self.qualities(self.scene.baseline, len(SEEDS))
+        qualities = self._probed(self.scene.baseline, len(SEEDS))
         if isinstance(qualities, OutOfMemory | TimedOut):
             return f"accuracy probe: {describe(qualities)}"
         if not isinstance(qualities, tuple):
@@ -80,16 +108,82 @@ class AccuracyProber:
             minimum=options.min_accuracy,
         )
 
-    def qualities(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """The quality of `config` for the first `seeds` seeds, or why there is none."""
+    def verdict(
+        self, rule: AccuracyRule, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
+    ) -> AccuracyVerdict | Failure:
+        """Gate and probe `config`, one seed after the other until they decide.
+
+        Nothing is accepted on fewer than `least_seeds`; rejected it may be on the first.
+        """
+        fault = self._gates.fault(config)
+        if isinstance(fault, GateFault):
+            return AccuracyVerdict("reject", fault.margin, (), fault.reason)
+        if fault is not None:
+            return fault
+        if self._trained_as(config).quality_key() == self.scene.baseline.quality_key():
+            return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
+        for seeds in range(1, most_seeds + 1):
+            found = self._after(rule, config, seeds)
+            if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
+                break
+            if found.decision == "accept" and seeds >= least_seeds:
+                break
+        return found
+
+    def proof(self, rule: AccuracyRule, config: TrainingConfig) -> AccuracyVerdict | Failure:
+        """The verdict on what is about to be the answer: on as many seeds as it takes, up to 6."""
+        return self.verdict(rule, config, MOST_SEEDS, least_seeds=len(SEEDS))
+
+    def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
+        """The rule with the baseline's qualities for at least so many seeds."""
+        baseline = self._probed(self.scene.baseline, max(seeds, len(SEEDS)))
+        return rule.over(baseline) if isinstance(baseline, tuple) else baseline
+
+    def evidence(self, config: TrainingConfig) -> Evidence:
+        """What the verdict on `config` stands on."""
+        gated = self._gates.needed(config)
+        probed = self._trained_as(config).quality_key() != self.scene.baseline.quality_key()
+        if gated:
+            return "gate and probe" if probed else "gate"
+        return "probe" if probed else "exact"
+
+    def gated(self, config: TrainingConfig) -> Gated | None:
+        """What the gate measured for `config`, where it has one."""
+        found = self._gates.gated(config)
+        return found if isinstance(found, Gated) else None
+
+    @property
+    def _gates(self) -> GateKeeper:
+        return GateKeeper(self.scene, self.runner, self.study)
+
+    def _after(
+        self, rule: AccuracyRule, config: TrainingConfig, seeds: int
+    ) -> AccuracyVerdict | Failure:
+        """What the first `seeds` seeds tell."""
+        qualities = self._probed(config, seeds)
+        if not isinstance(qualities, tuple):
+            return qualities
+        wider = self.rule_over(rule, seeds)
+        if not isinstance(wider, AccuracyRule):
+            return wider
+        decision, margin = wider.decision(qualities), wider.margin(qualities)
+        return AccuracyVerdict(decision, margin, qualities, _reason(decision, margin, seeds))
+
+    def _trained_as(self, config: TrainingConfig) -> TrainingConfig:
+        """What is trained in a probe of `config`: what the gate is enough for is the baseline's."""
+        reordering = (name for name in NUMERICS if name not in PRECISION)
+        return config.replace(**{name: self.scene.baseline[name] for name in reordering})
+
+    def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
+        """The quality for the first `seeds` seeds; what is known is not probed again."""
+        trained = self._trained_as(config)
         known = self.study.noted(_NOTE, {})
-        key = config.quality_key()
+        key = trained.quality_key()
         have = tuple(known.get(key, ()))
         if len(have) >= seeds:
             return have[:seeds]
-        task = Probe(self.samples, SEEDS[len(have) : seeds])
-        folder = self._folder(key, len(have))
-        outcome = self.runner.run(self.scene.job(task, config), folder)
+        task = Probe(self.samples, tuple(range(len(have), seeds)))
+        outcome = self.runner.run(self.scene.job(task, trained), self._folder(key, len(have)))
         if isinstance(outcome, Probed):
             have += outcome.qualities
             self.study.note(_NOTE, {**known, key: list(have)})
@@ -99,3 +193,12 @@ class AccuracyProber:
     def _folder(self, key: str, first_seed: int) -> Path:
         name = key.replace(",", "-").replace("=", "_")
         return self.scene.options.folder / "trials" / "accuracy" / f"{name}-seed{first_seed}"
+
+
+def _reason(decision: Decision, margin: float, seeds: int) -> str:
+    if decision == "accept":
+        return ""
+    over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
+    if margin > 0:
+        return f"accuracy: {100 * margin:.3g} % worse than allowed {over}"
+    return f"accuracy: not proven to be within what is allowed {over}"

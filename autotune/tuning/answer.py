@@ -8,30 +8,37 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
-import autotune
 from autotune.best import (
     AccuracyEvidence,
     Baseline,
     BestConfig,
+    Blocks,
     ConstraintEvidence,
     Evidence,
+    GateEvidence,
+    LearningRate,
     MachineRecord,
     MemoryEvidence,
+    PredictedRun,
     Provenance,
     Speedup,
     StageLimits,
     Throughput,
 )
+from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.intervals import median_interval
 from autotune.job import FindLimits, MeasurePlan
 from autotune.measurement import Measurement
-from autotune.outcome import SpeedLimits
+from autotune.outcome import Gated, SpeedLimits
 from autotune.tuning.accuracy import AccuracyProber
-from autotune.tuning.confirm import LOOKS, Duel
+from autotune.tuning.confirm import LOOKS
+from autotune.tuning.costs import ColdCosts
+from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, sha256_of
 from autotune.tuning.study import FinishedTrial, masked
+from autotune.version import __version__
 
 _LIMITS_PLAN = MeasurePlan(looks=(6,), max_seconds=4.0)
 
@@ -62,28 +69,50 @@ def keep_baseline(
 
 
 def build_answer(
-    scene: Scene, runner: Runner, prober: AccuracyProber, rule: AccuracyRule, won: Confirmed
+    scene: Scene,
+    runner: Runner,
+    prober: AccuracyProber,
+    rule: AccuracyRule,
+    costs: ColdCosts,
+    won: Confirmed,
 ) -> BestConfig:
     """Everything that best.yaml states, each number beside what it was measured with."""
     return BestConfig(
         config=won.trial.config.as_dict(),
-        evidence=Evidence(
-            objective=scene.objective.name,
-            baseline=Baseline(
-                config=scene.baseline.as_dict(), **_throughput(won.baseline_runs).model_dump()
-            ),
-            best=_throughput(won.runs),
-            speedup=won.speedup,
-            compile_seconds=round(won.trial.details.get("compile_seconds") or 0.0, 3),
-            break_even_samples=_break_even(won),
-            limits=_stage_limits(scene, runner, won),
-        ),
+        evidence=_evidence(scene, runner, costs, won),
         constraints=ConstraintEvidence(
             memory=_memory(scene, won.runs),
             accuracy=_accuracy(scene, prober, rule, won),
         ),
+        lr_scaling=LearningRate(
+            rule=scene.options.lr_scaling, factor=scene.lr_factor(won.trial.config)
+        ),
         machine=_machine(scene),
         provenance=_provenance(scene, won),
+    )
+
+
+def _evidence(scene: Scene, runner: Runner, costs: ColdCosts, won: Confirmed) -> Evidence:
+    return Evidence(
+        objective=scene.objective.name,
+        baseline=Baseline(
+            config=scene.baseline.as_dict(), **_throughput(won.baseline_runs).model_dump()
+        ),
+        best=_throughput(won.runs),
+        speedup=won.speedup,
+        compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
+        break_even_samples=_break_even(scene, costs, won),
+        predicted_run=_predicted_run(scene, costs, won),
+        blocks=_blocks(won),
+        limits=_stage_limits(scene, runner, won),
+    )
+
+
+def _blocks(won: Confirmed) -> Blocks:
+    runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
+    return Blocks(
+        timed=sum(len(run.telling_blocks) for run in runs),
+        disturbed=sum(run.disturbed_blocks for run in runs),
     )
 
 
@@ -97,15 +126,40 @@ def _throughput(runs: Sequence[Measurement]) -> Throughput:
     return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
 
 
-def _break_even(won: Confirmed) -> int:
+def _break_even(scene: Scene, costs: ColdCosts, won: Confirmed) -> int:
     """Samples after which a slower start has paid for itself: extra start over gain per sample."""
-    start = median(run.one_time_seconds for run in won.runs)
-    start = max(start, won.trial.details.get("one_time_seconds") or 0.0)
-    extra = start - median(run.one_time_seconds for run in won.baseline_runs)
-    gain = median(run.seconds_per_sample for run in won.baseline_runs) - median(
-        run.seconds_per_sample for run in won.runs
+    gain = _seconds_per_sample(won.baseline_runs) - _seconds_per_sample(won.runs)
+    if gain <= 0 or not won.speedup.rounds:
+        return 0
+    extra = _fixed_seconds(costs, won.trial.config, won.runs) - _fixed_seconds(
+        costs, scene.baseline, won.baseline_runs
     )
-    return max(0, round(extra / gain)) if gain > 0 and won.speedup.rounds else 0
+    return max(0, round(extra / gain))
+
+
+def _predicted_run(scene: Scene, costs: ColdCosts, won: Confirmed) -> PredictedRun | None:
+    """How long a run of the length that was asked for would take, compilation included."""
+    samples = scene.objective.run_samples
+    if samples is None:
+        return None
+
+    def seconds(config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+        steady = samples * _seconds_per_sample(runs)
+        return round(_fixed_seconds(costs, config, runs) + steady, 1)
+
+    return PredictedRun(
+        samples=samples,
+        baseline_seconds=seconds(scene.baseline, won.baseline_runs),
+        best_seconds=seconds(won.trial.config, won.runs),
+    )
+
+
+def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
+    return median(run.seconds_per_sample for run in runs)
+
+
+def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+    return median(costs.fixed_seconds(config, run) for run in runs)
 
 
 def _stage_limits(scene: Scene, runner: Runner, won: Confirmed) -> StageLimits | None:
@@ -124,7 +178,12 @@ def _memory(scene: Scene, runs: Sequence[Measurement]) -> MemoryEvidence:
 def _accuracy(
     scene: Scene, prober: AccuracyProber, rule: AccuracyRule, won: Confirmed
 ) -> AccuracyEvidence:
+    wider = prober.rule_over(rule, len(won.qualities))
+    rule = wider if isinstance(wider, AccuracyRule) else rule
+    config = won.trial.config
     return AccuracyEvidence(
+        evidence=prober.evidence(config),
+        gate=_gate(prober.gated(config)),
         metric=rule.metric,
         baseline=round(fmean(rule.baseline), 6),
         best=round(fmean(won.qualities), 6),
@@ -132,7 +191,17 @@ def _accuracy(
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
         seeds=len(won.qualities),
-        needs_full_run=won.trial.config["batch_size"] != scene.baseline["batch_size"],
+        needs_full_run=config["batch_size"] != scene.baseline["batch_size"],
+    )
+
+
+def _gate(gated: Gated | None) -> GateEvidence | None:
+    if gated is None:
+        return None
+    return GateEvidence(
+        loss_error=float(f"{gated.loss_error:.3g}"),
+        gradient_error=float(f"{gated.gradient_error:.3g}"),
+        gradient_cosine=round(gated.gradient_cosine, 6),
     )
 
 
@@ -157,6 +226,6 @@ def _provenance(scene: Scene, won: Confirmed) -> Provenance:
         trial=won.trial.number,
         model=str(options.model_path),
         model_sha256=sha256_of(options.model_path),
-        autotune=autotune.__version__,
+        autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

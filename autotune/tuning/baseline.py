@@ -35,10 +35,9 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
     Raises:
         WorkloadError: they do not run at all, which is for the user to mend.
     """
-    noted = session.study.noted("baseline_runs")
-    if noted is not None:
-        adapter = TypeAdapter(tuple[Measurement, ...])
-        return adapter.validate_python(noted)
+    known = noted_runs(session)
+    if known is not None:
+        return known
     runs = []
     for number in range(RUNS):
         folder = session.folder("0000", str(number))
@@ -53,6 +52,14 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
         runs.append(outcome.measurement)
     session.study.note("baseline_runs", [asdict(run) for run in runs])
     return tuple(runs)
+
+
+def noted_runs(session: Session) -> tuple[Measurement, ...] | None:
+    """The runs of the baseline that the study already has."""
+    noted = session.study.noted("baseline_runs")
+    if noted is None:
+        return None
+    return TypeAdapter(tuple[Measurement, ...]).validate_python(noted)
 
 
 def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> AccuracyProber:

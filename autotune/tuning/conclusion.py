@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from autotune.best import BestConfig, write_best
+from autotune.config import TrainingConfig
 from autotune.errors import StorageError
 from autotune.measurement import Measurement
-from autotune.outcome import describe
-from autotune.tuning.accuracy import SEEDS
+from autotune.outcome import Failure, describe
+from autotune.tuning.accuracy import AccuracyVerdict
 from autotune.tuning.answer import Confirmed, build_answer, confirmed_by, keep_baseline
-from autotune.tuning.confirm import Duel, duel
-from autotune.tuning.events import Answered, CandidateRefused, Event, RoundEnded
+from autotune.tuning.candidates import candidates, contenders
+from autotune.tuning.confirm import Standing, contest
+from autotune.tuning.costs import ColdCosts
+from autotune.tuning.events import (
+    Answered,
+    CandidateRefused,
+    CandidateSetAside,
+    Event,
+    RoundEnded,
+)
+from autotune.tuning.rounds import TASK, Contestant, Course, time_fresh
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 
-_MOST_CANDIDATES = 3
 _NOTE = "answer"
+
+Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
+"""Number of a trial that is accurate enough to the trial and its qualities, one per seed."""
 
 
 def conclude(
     session: Session, runs: tuple[Measurement, ...], accuracy: Accuracy
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that holds, or keep the baseline; write best.yaml."""
-    won: Confirmed | None = None
-    for trial in _candidates(session):
-        won = yield from _confirm(session, accuracy, trial)
-        if won is not None or session.over_budget():
-            break
+    costs = ColdCosts(session.study.finished(), runs)
+    won = yield from _find(session, accuracy, costs)
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)
-    best = build_answer(session.scene, session.runner, accuracy.prober, accuracy.rule, won)
+    best = build_answer(session.scene, session.runner, accuracy.prober, accuracy.rule, costs, won)
     trials = len(session.study.finished())
     session.study.note(_NOTE, {"trials": trials, "best": best.model_dump(mode="json")})
     yield emit(session, best)
@@ -64,49 +74,90 @@ def emit(session: Session, best: BestConfig) -> Answered:
     return Answered(best, out)
 
 
-def _candidates(session: Session) -> list[FinishedTrial]:
-    """The fastest feasible trials, fastest first; what was too slow to be probed yet included."""
-    baseline = session.baseline.verdict.value or 0.0
-    faster = [
-        trial
-        for trial in session.study.finished()[1:]
-        if trial.verdict.feasible and (trial.verdict.value or 0.0) > baseline
-    ]
-    return sorted(faster, key=lambda t: -(t.verdict.value or 0.0))[:_MOST_CANDIDATES]
-
-
-def _confirm(
-    session: Session, accuracy: Accuracy, trial: FinishedTrial
+def _find(
+    session: Session, accuracy: Accuracy, costs: ColdCosts
 ) -> Generator[Event, None, Confirmed | None]:
-    """Hold a candidate to accuracy over all seeds, then to a duel with the baseline."""
-    qualities = accuracy.prober.qualities(trial.config, len(SEEDS))
-    if not isinstance(qualities, tuple):
-        yield CandidateRefused(trial, f"accuracy probe: {describe(qualities)}")
-        return None
-    if accuracy.rule.margin(qualities) > 0:
-        yield CandidateRefused(trial, f"not accurate enough over {len(SEEDS)} seeds")
-        return None
-    state = Duel()
-    folder = session.folder("confirm", f"{trial.number:04d}")
-    for step in duel(session.scene, session.runner, trial.config, folder):
-        if not isinstance(step, Duel):
-            yield CandidateRefused(trial, describe(step))
-            return None
-        state = step
-        yield RoundEnded(trial.config, state.ratios, state.interval)
-    refusal = _refusal(session, state)
-    if refusal:
-        yield CandidateRefused(trial, refusal)
-        return None
-    return confirmed_by(state, trial, qualities)
+    """The winner of the first group that has one, unless the time budget is spent before."""
+    pool = candidates(session, costs)
+    tested: set[int] = set()
+    while pool:
+        # Short of time, one is tested: each further one costs some processes more.
+        group = contenders(pool) if session.seconds_left() > 0 else pool[:1]
+        held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
+        tested |= held.keys()
+        aside: Container[int] = ()
+        if held:
+            won, aside = yield from _test(session, costs, held, len(tested))
+            if won is not None:
+                return won
+        pool = [one for one in pool if one not in group or one.trial.number in aside]
+        if session.over_budget():
+            break
+    return None
 
 
-def _refusal(session: Session, state: Duel) -> str:
-    """Why a duel's candidate cannot be the answer; empty where it can."""
-    peak = max(run.peak_memory_bytes for run in state.candidate)
-    if peak > session.scene.memory_limit_bytes:
-        return f"{peak} bytes of memory in a fresh process, over the limit"
-    if not state.is_faster:
-        low, high = state.interval
-        return f"not faster beyond the noise: {low:.3f} to {high:.3f} times the baseline"
-    return ""
+def _hold_accuracy(
+    accuracy: Accuracy, trials: Sequence[FinishedTrial]
+) -> Generator[Event, None, Held]:
+    """Those of the trials that are proven to train well enough."""
+    held: Held = {}
+    for trial in trials:
+        found = accuracy.prober.proof(accuracy.rule, trial.config)
+        if not isinstance(found, AccuracyVerdict):
+            yield CandidateRefused(trial, f"accuracy probe: {describe(found)}")
+        elif found.decision != "accept":
+            yield CandidateRefused(trial, found.reason)
+        else:
+            held[trial.number] = (trial, found.qualities)
+    return held
+
+
+def _test(
+    session: Session, costs: ColdCosts, held: Held, family: int
+) -> Generator[Event, None, tuple[Confirmed | None, set[int]]]:
+    """The contest of these candidates: its winner, or the numbers of those who may try again."""
+    numbers = {_contestant(trial): number for number, (trial, _) in held.items()}
+    trials = {contestant: held[number][0] for contestant, number in numbers.items()}
+    aside: set[int] = set()
+    for standing in contest(_course(session, costs, list(held)), list(numbers), family):
+        yield from _told(standing, trials)
+        aside |= {numbers[one] for one in standing.set_aside}
+        if standing.winner is not None:
+            trial, qualities = held[numbers[standing.winner]]
+            return confirmed_by(standing.duels[standing.winner], trial, qualities), set()
+    return None, aside
+
+
+def _told(standing: Standing, trials: Mapping[Contestant, FinishedTrial]) -> Iterator[Event]:
+    """A round as events."""
+    for one, duel in standing.duels.items():
+        yield RoundEnded(one.config, duel.ratios, duel.interval)
+    for one, reason in standing.refused.items():
+        yield CandidateRefused(trials[one], reason)
+    for one, other in standing.set_aside.items():
+        yield CandidateSetAside(trials[one], trials[other])
+
+
+def _course(session: Session, costs: ColdCosts, numbers: Sequence[int]) -> Course:
+    """Fresh processes, judged by the search's own objective and limits."""
+    scene = session.scene
+
+    def time(config: TrainingConfig, folder: Path) -> Measurement | Failure:
+        return time_fresh(session.runner, scene.job(TASK, config), folder)
+
+    def worth(config: TrainingConfig, run: Measurement) -> float:
+        fixed = costs.fixed_seconds(config, run)
+        return scene.objective.worth(run.samples_per_second, fixed)
+
+    return Course(
+        time=time,
+        worth=worth,
+        baseline=Contestant("baseline", scene.baseline),
+        folder=session.folder("confirm", "-".join(f"{number:04d}" for number in numbers)),
+        seed=scene.options.seed,
+        memory_limit_bytes=scene.memory_limit_bytes,
+    )
+
+
+def _contestant(trial: FinishedTrial) -> Contestant:
+    return Contestant(f"trial{trial.number:04d}", trial.config)

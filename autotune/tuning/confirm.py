@@ -1,101 +1,183 @@
-"""Whether a candidate is really faster than the baseline: paired, alternating, fresh processes.
+"""Whether a candidate is really faster than the baseline: paired, in turns, in fresh processes.
 
 The best of many noisy measurements looks better than it is, so no number from the search is ever
-emitted. Each round times both configurations once, each in a process of its own, and takes turns at
-who goes first, so that a drift of the machine falls on both alike.
+emitted. Candidates that the search could not tell apart are sifted in a first block of rounds; one
+goes on, so that a contest costs little more than a duel.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from autotune.config import TrainingConfig
-from autotune.intervals import Interval, median_interval
-from autotune.job import Measure, MeasurePlan
+from autotune.intervals import CONFIDENCE
+from autotune.knobs import KNOBS
 from autotune.measurement import Measurement
-from autotune.outcome import Failure, Lost, Measured, as_failure
-from autotune.tuning.runner import Runner
-from autotune.tuning.scene import Scene
+from autotune.outcome import Failure, describe
+from autotune.tuning.rounds import Contestant, Course, Duel, orders, play_round, ratio_interval
 
-# Six rounds are the fewest with a 95 % interval, the range; nine drop the extreme on either side.
-LOOKS = (6, 9)
-PLAN = MeasurePlan(looks=(5,))
+# At the last look, one round may have gone against the candidate; no look allows more.
+_MOST_LOSSES = 1
+# Who was slower than the leader by this much in each of so many rounds need not run any more.
+_CLEARLY_SLOWER = 0.97
+_FEWEST_ROUNDS = 2
+
+
+def looks(family: int) -> tuple[int, int]:
+    """Numbers of rounds after which to decide, with `family` candidates put to the test in all.
+
+    The fewest whose interval is the range of the ratios, and the fewest whose interval drops the
+    extreme on either side, at a confidence that holds for all candidates together (Bonferroni).
+    """
+    allowed = (1 - CONFIDENCE) / family
+    first = next(n for n in range(1, 100) if 2 / 2**n <= allowed)
+    second = next(n for n in range(first, 100) if 2 * (1 + n) / 2**n <= allowed)
+    return first, second
+
+
+LOOKS = looks(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Duel:
-    """Rounds of baseline and candidate so far."""
+class Standing:
+    """A contest after a round."""
 
-    baseline: tuple[Measurement, ...] = ()
-    candidate: tuple[Measurement, ...] = ()
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Candidate's throughput over the baseline's, one value per round."""
-        pairs = zip(self.candidate, self.baseline, strict=True)
-        return tuple(c.samples_per_second / b.samples_per_second for c, b in pairs)
-
-    @property
-    def ratio(self) -> float:
-        """The median ratio."""
-        return median(self.ratios)
-
-    @property
-    def interval(self) -> Interval:
-        """95 % interval of the ratio: the sign test on log ratios, turned round."""
-        low, high = median_interval([math.log(ratio) for ratio in self.ratios])
-        return math.exp(low), math.exp(high)
-
-    @property
-    def is_faster(self) -> bool:
-        """Whether the whole interval lies above 1."""
-        return self.interval[0] > 1
+    duels: Mapping[Contestant, Duel]
+    """Everyone who was timed in this round."""
+    refused: Mapping[Contestant, str]
+    """Who cannot be the answer, and why."""
+    set_aside: Mapping[Contestant, Contestant]
+    """Who may still be, but only if another fails: the one that goes on instead."""
+    winner: Contestant | None = None
 
 
-def duel(
-    scene: Scene, runner: Runner, candidate: TrainingConfig, folder: Path
-) -> Iterator[Duel | Failure]:
-    """The duel after each round; ends early once it is decided, or with a failure."""
-    state = Duel()
-    for look in LOOKS:
-        while len(state.candidate) < look:
-            outcome = _round(scene, runner, candidate, len(state.candidate), folder)
-            if not isinstance(outcome, tuple):
-                yield outcome
-                return
-            baseline, timed = outcome
-            state = Duel((*state.baseline, baseline), (*state.candidate, timed))
-            yield state
-        if state.is_faster or state.ratio <= 1:
+def contest(course: Course, candidates: Sequence[Contestant], family: int) -> Iterator[Standing]:
+    """The standing after each round, until one of the candidates has won or none is left."""
+    confidence = 1 - (1 - CONFIDENCE) / family
+    duels = {candidate: Duel(confidence=confidence) for candidate in candidates}
+    decisions, block = looks(family), len(candidates) + 1
+    places = orders(block, course.seed)
+    for rounds in range(1, decisions[-1] + 1):
+        before = len(duels)
+        duels, refused = _play(course, duels, next(places), rounds - 1)
+        played = dict(duels)
+        refused |= _beaten(duels)
+        duels = _without(duels, refused)
+        aside = _set_aside(course, duels, sift=rounds == block)
+        duels = _without(duels, aside)
+        won = {c: d for c, d in duels.items() if rounds in decisions and d.is_faster}
+        winner = preferred(course.baseline.config, won) if won else None
+        yield Standing(played, refused, aside, winner)
+        if winner is not None or not duels:
             return
+        if len(duels) < before:
+            places = orders(len(duels) + 1, course.seed + rounds)
 
 
-def _round(
-    scene: Scene, runner: Runner, candidate: TrainingConfig, number: int, folder: Path
-) -> tuple[Measurement, Measurement] | Failure:
-    runs: dict[str, Callable[[], Measurement | Failure]] = {
-        "baseline": lambda: _measure(scene, runner, scene.baseline, folder / f"{number}-baseline"),
-        "candidate": lambda: _measure(scene, runner, candidate, folder / f"{number}-candidate"),
+def preferred(baseline: TrainingConfig, duels: Mapping[Contestant, Duel]) -> Contestant:
+    """The fastest, or who is as fast as that with fewer changes, or with as many in less memory."""
+    leader = max(duels, key=lambda one: duels[one].ratio)
+    tied = [one for one in duels if one == leader or _ties(duels[one], duels[leader])]
+    return min(
+        tied,
+        key=lambda one: (
+            changes(one.config, baseline),
+            duels[one].peak_memory_bytes,
+            -duels[one].ratio,
+        ),
+    )
+
+
+def changes(config: TrainingConfig, baseline: TrainingConfig) -> int:
+    """Settings that a person would have to change; what only follows from another is none."""
+    changed = config.differences(baseline)
+    followers = {
+        name
+        for name, value in changed.items()
+        if KNOBS[name].needs in changed and value in (KNOBS[name].default, KNOBS[name].idle)
     }
-    order = ["baseline", "candidate"] if number % 2 == 0 else ["candidate", "baseline"]
-    results: dict[str, Measurement] = {}
-    for name in order:
-        result = runs[name]()
-        if not isinstance(result, Measurement):
-            return result
-        results[name] = result
-    return results["baseline"], results["candidate"]
+    return len(changed) - len(followers)
 
 
-def _measure(
-    scene: Scene, runner: Runner, config: TrainingConfig, folder: Path
-) -> Measurement | Failure:
-    job = replace(scene.job(Measure(PLAN), config), fresh_interpreter=True)
-    outcome = runner.run(job, folder)
-    if isinstance(outcome, Lost):  # says nothing about the configuration
-        outcome = runner.run(job, folder)
-    return outcome.measurement if isinstance(outcome, Measured) else as_failure(outcome)
+def _play(
+    course: Course, duels: Mapping[Contestant, Duel], places: Sequence[int], number: int
+) -> tuple[dict[Contestant, Duel], dict[Contestant, str]]:
+    """The duels with one more round, and who failed in it."""
+    field = (course.baseline, *duels)
+    results = play_round(course, [field[place] for place in places], number)
+    reference = results.get(course.baseline.name)
+    played: dict[Contestant, Duel] = {}
+    refused: dict[Contestant, str] = {}
+    for candidate, duel in duels.items():
+        timed = results.get(candidate.name)
+        fault = _fault(course, timed, reference)
+        if fault:
+            refused[candidate] = fault
+            continue
+        assert isinstance(timed, Measurement)
+        assert isinstance(reference, Measurement)
+        ratio = course.ratio(candidate.config, timed, reference)
+        played[candidate] = duel.after(reference, timed, ratio)
+    return played, refused
+
+
+def _fault(
+    course: Course, timed: Measurement | Failure | None, reference: Measurement | Failure | None
+) -> str:
+    """Why a round says nothing for a candidate; empty where it does."""
+    limit = course.memory_limit_bytes
+    if timed is not None and not isinstance(timed, Measurement):
+        return describe(timed)
+    if timed is not None and limit is not None and timed.peak_memory_bytes > limit:
+        return f"{timed.peak_memory_bytes} bytes of memory in a fresh process, over the limit"
+    if reference is not None and not isinstance(reference, Measurement):
+        return f"your settings failed beside it: {describe(reference)}"
+    return ""
+
+
+def _beaten(duels: Mapping[Contestant, Duel]) -> dict[Contestant, str]:
+    """Who can no longer beat the baseline at any look; at the last one, all others have."""
+    beaten = {}
+    for candidate, duel in duels.items():
+        if duel.losses > _MOST_LOSSES:
+            low, high = duel.interval
+            beaten[candidate] = (
+                f"not faster beyond the noise: {low:.3f} to {high:.3f} times the baseline"
+            )
+    return beaten
+
+
+def _set_aside(
+    course: Course, duels: Mapping[Contestant, Duel], sift: bool
+) -> dict[Contestant, Contestant]:
+    """Who need not run on beside whom: the clearly slower, and after the sift all but one."""
+    if len(duels) < 2:  # noqa: PLR2004
+        return {}
+    if sift:
+        best = preferred(course.baseline.config, duels)
+        return {one: best for one in duels if one != best}
+    leader = max(duels, key=lambda one: duels[one].ratio)
+    return {one: leader for one in duels if one != leader and _trails(duels[one], duels[leader])}
+
+
+def _relative(one: Duel, other: Duel) -> list[float]:
+    return [a / b for a, b in zip(one.ratios, other.ratios, strict=True)]
+
+
+def _trails(one: Duel, leader: Duel) -> bool:
+    """Whether one was much slower than the leader in each of several rounds."""
+    relative = _relative(one, leader)
+    return len(relative) >= _FEWEST_ROUNDS and max(relative) < _CLEARLY_SLOWER
+
+
+def _ties(one: Duel, other: Duel) -> bool:
+    """Whether the interval of the ratio between two candidates contains 1."""
+    low, high = ratio_interval(_relative(one, other))
+    return low <= 1 <= high
+
+
+def _without(
+    duels: Mapping[Contestant, Duel], gone: Mapping[Contestant, object]
+) -> dict[Contestant, Duel]:
+    return {one: duel for one, duel in duels.items() if one not in gone}

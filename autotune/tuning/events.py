@@ -60,6 +60,14 @@ class CandidateRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateSetAside:
+    """Another goes on in its place: a faster one, or one as fast with fewer changes."""
+
+    trial: FinishedTrial
+    other: FinishedTrial
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The search is over: best.yaml is written."""
 
@@ -75,5 +83,12 @@ class NothingFeasible:
 
 
 Event = (
-    Planned | PhaseStarted | TrialEnded | RoundEnded | CandidateRefused | Answered | NothingFeasible
+    Planned
+    | PhaseStarted
+    | TrialEnded
+    | RoundEnded
+    | CandidateRefused
+    | CandidateSetAside
+    | Answered
+    | NothingFeasible
 )

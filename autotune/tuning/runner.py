@@ -18,7 +18,9 @@ from typing import Protocol, Self
 
 import psutil
 
+from autotune.config import TrainingConfig, environ_of
 from autotune.job import Job, job_to_json
+from autotune.machine import oom_kills
 from autotune.outcome import (
     Crashed,
     Lost,
@@ -81,7 +83,7 @@ class SubprocessRunner:
         files.path.mkdir(parents=True, exist_ok=True)
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
-        oom_kills = _oom_kills()
+        kills = oom_kills()
         with _lifeline() as lifeline:
             child = _Child(self._launch(job, files, lifeline), files)
             try:
@@ -90,7 +92,7 @@ class SubprocessRunner:
                 child.end()
         if outcome is None:
             outcome = _without_outcome(child)
-        if isinstance(outcome, Crashed) and _oom_kills() > oom_kills:
+        if isinstance(outcome, Crashed) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         outcome = _with_tree_memory(outcome, job, child.peak_bytes)
         write_atomically(files.outcome, outcome_to_json(outcome))
@@ -98,7 +100,10 @@ class SubprocessRunner:
 
     def _launch(self, job: Job, files: TrialFolder, lifeline: int) -> Launched:
         """The child for a job, by the cheapest way that is safe."""
+        asked = environ_of(TrainingConfig.of(job.config or {}))
         why_fresh = "asked for" if job.fresh_interpreter else self._why_fresh
+        if asked:
+            why_fresh = f"{', '.join(asked)} must be set when a process starts"
         if not why_fresh:
             self._host = self._host or WarmHost(self._environ)
             forked = self._host.fork(job, files, lifeline)
@@ -108,7 +113,7 @@ class SubprocessRunner:
             self.close()
             self._why_fresh = why_fresh = forked
         files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
-        return FreshInterpreter(files, self._environ, lifeline)
+        return FreshInterpreter(files, {**self._environ, **asked}, lifeline)
 
 
 @contextmanager
@@ -212,13 +217,3 @@ def _with_tree_memory(outcome: TrialOutcome, job: Job, peak_bytes: int) -> Trial
         return outcome
     own = outcome.measurement.peak_memory_bytes
     return Measured(replace(outcome.measurement, peak_memory_bytes=max(own, peak_bytes)))
-
-
-def _oom_kills() -> int:
-    """How often the kernel has killed for lack of memory since boot."""
-    try:
-        text = Path("/proc/vmstat").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    counts = [line.split()[1] for line in text.splitlines() if line.startswith("oom_kill ")]
-    return int(counts[0]) if counts else 0

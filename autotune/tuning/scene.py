@@ -6,6 +6,7 @@ Everything that holds still during a search, worked out once before the first tr
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from autotune.constraints import Tolerance
 from autotune.errors import UsageError, WorkloadError
 from autotune.job import Inspect, Job, Task
 from autotune.knobs.base import Value
+from autotune.lr_scaling import LrRule, lr_factor
 from autotune.machine import Machine
-from autotune.objectives import OBJECTIVES, Objective
+from autotune.objectives import OBJECTIVES, Objective, run_time
 from autotune.outcome import Inspected, Rejected, as_failure, describe
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import find_space, read_space
@@ -39,12 +41,18 @@ class SearchOptions:
     time_budget_seconds: float | None = None
     device: str = "auto"
     objective: str = "throughput"
+    run_samples: int | None = None
+    """Of the production run: its predicted time is the objective then, compilation included."""
+    run_epochs: int | None = None
+    """The same in epochs."""
     memory_headroom: float = 0.08
     memory_limit_bytes: int | None = None
     accuracy_tolerance: Tolerance = field(default_factory=lambda: Tolerance(0.01, relative=True))
     min_accuracy: float | None = None
     accuracy_samples: int | None = None
     """Samples that each probe trains on; None: some seconds of the baseline's training."""
+    lr_scaling: LrRule = "none"
+    """How the learning rate follows the batch size."""
     baseline: dict[str, Value] = field(default_factory=dict)
     seed: int = 0
     trial_timeout_seconds: float = 600.0
@@ -62,11 +70,14 @@ class Scene:
     trials: int
     """In total, the baseline included."""
     memory_limit_bytes: int
+    start_seconds: float = 0.0
+    """What a fresh interpreter takes to be ready, workload built: the inspection's own time."""
 
     @property
     def objective(self) -> Objective:
         """What is maximised."""
-        return OBJECTIVES[self.options.objective]
+        samples = _run_samples(self.options, self.facts)
+        return OBJECTIVES["throughput"] if samples is None else run_time(samples)
 
     @property
     def identity(self) -> dict[str, object]:
@@ -75,15 +86,21 @@ class Scene:
             "model_sha256": sha256_of(self.options.model_path),
             "space": {name: list(values) for name, values in self.space.domains.items()},
             "baseline": self.baseline.as_dict(),
-            "objective": self.options.objective,
+            "objective": self.objective.identity,
             "memory_limit_bytes": self.memory_limit_bytes,
             "accuracy": [
                 asdict(self.options.accuracy_tolerance),
                 self.options.min_accuracy,
                 self.options.accuracy_samples,
             ],
+            "lr_scaling": self.options.lr_scaling,
             "machine": self.machine.fingerprint,
         }
+
+    def lr_factor(self, config: TrainingConfig) -> float:
+        """What `config` multiplies the baseline's learning rates by."""
+        batch, baseline = (int(c["batch_size"] or 1) for c in (config, self.baseline))
+        return lr_factor(self.options.lr_scaling, batch, baseline)
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """A job of this search."""
@@ -93,6 +110,7 @@ class Scene:
             model_path=str(self.options.model_path.resolve()),
             config=config.as_dict(),
             seed=self.options.seed,
+            lr_factor=self.lr_factor(config),
             memory_limit_bytes=self.memory_limit_bytes,
             deadline_seconds=deadline_seconds or self.options.trial_timeout_seconds,
         )
@@ -108,7 +126,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     file = read_space(find_space(options.space))
     folder = folder or options.folder / "trials" / "inspect"
     deadline = options.trial_timeout_seconds
+    started = time.monotonic()
     inspected = inspect(runner, inspection(options.device, options.model_path, deadline), folder)
+    start_seconds = time.monotonic() - started
     facts = inspected.workload
     assert facts is not None
     if options.min_accuracy is not None and not facts.has_evaluate:
@@ -116,6 +136,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
             f"--min-accuracy {options.min_accuracy:g} needs a quality that {options.model_path} "
             "measures itself: define evaluate(model, device)."
         )
+    _run_samples(options, facts)
     baseline = TrainingConfig.of({**facts.baseline, **options.baseline})
     baseline = baseline.resolved(inspected.machine)
     allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes)
@@ -127,7 +148,28 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         space=narrow(file, inspected.machine, facts, baseline),
         trials=options.trials or file.trials,
         memory_limit_bytes=min(options.memory_limit_bytes or allowed, allowed),
+        start_seconds=start_seconds,
     )
+
+
+def _run_samples(options: SearchOptions, facts: WorkloadFacts) -> int | None:
+    """Samples of the run whose time is the objective; None where throughput is.
+
+    Raises:
+        UsageError: the flags contradict each other or the workload.
+    """
+    if options.run_samples is not None and options.run_epochs is not None:
+        raise UsageError("--run-samples and --run-epochs say the same. Give one of them.")
+    if options.objective == "run_time" and options.run_samples is options.run_epochs is None:
+        raise UsageError("--objective run_time needs the run: add --run-samples or --run-epochs.")
+    if options.run_epochs is None:
+        return options.run_samples
+    if facts.dataset_samples is None:
+        raise UsageError(
+            f"--run-epochs {options.run_epochs} needs a dataset that knows its length; "
+            "give --run-samples."
+        )
+    return options.run_epochs * facts.dataset_samples
 
 
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:

@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.constraints import AccuracyRule
 from autotune.measurement import Measurement
+from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, TrialOutcome
 from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
 from autotune.tuning.confirm import LOOKS
@@ -61,10 +62,11 @@ class Session:
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate from the baseline: two processes a round, and the accuracy probes."""
+        """An estimate: two fresh interpreters a round, and the accuracy probes."""
         if not self.study.finished():
             return 0.0
-        one_process = float(self.baseline.details["process_seconds"])
+        forked = float(self.baseline.details["process_seconds"])
+        one_process = self.scene.start_seconds + forked
         return 2 * LOOKS[0] * one_process + len(SEEDS) * PROBE_SECONDS
 
     def eta_seconds(self) -> float:
@@ -100,8 +102,12 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
             "peak_memory_bytes": run.peak_memory_bytes,
             "compile_seconds": run.compile_seconds,
             "one_time_seconds": run.one_time_seconds,
+            "fixed_seconds": fixed_seconds(run),
             "process_seconds": process_seconds(run),
             "wait_share": run.wait_share,
+            "machine_speed": run.machine_speed,
+            "disturbed_blocks": run.disturbed_blocks,
+            "flags": list(run.flags),
             "measurement": asdict(run),
         }
     return details

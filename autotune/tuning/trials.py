@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from autotune.config import TrainingConfig
@@ -11,15 +12,15 @@ from autotune.constraints import Verdict, judge
 from autotune.errors import TooManyLostError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.accuracy import SEEDS
+from autotune.tuning.accuracy import SEEDS, AccuracyVerdict
+from autotune.tuning.drift import drift_now
 from autotune.tuning.events import TrialEnded
+from autotune.tuning.foresight import foresee
 from autotune.tuning.samplers import default_sampler
 from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.study import FinishedTrial, best_feasible
 
 _MOST_LOST_IN_A_ROW = 3
-# A quality that is this many tolerances below the baseline's is no matter of seeds.
-_FAR_OFF = 5
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.
 _SLOWER_THAN_BASELINE = 6
 _LEAST_DEADLINE_SECONDS = 60.0
@@ -56,8 +57,7 @@ def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
     number, config = session.study.ask()
     start = time.monotonic()
     try:
-        job = session.scene.job(Measure(MeasurePlan()), config, _deadline(session, config))
-        outcome = session.runner.run(job, session.folder(f"{number:04d}"))
+        outcome = foresee(session, config) or _measure(session, config, number)
         if isinstance(outcome, Lost):
             session.study.lose(number, outcome.detail)
             return outcome.detail
@@ -69,6 +69,29 @@ def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
     return session.study.tell(number, verdict, details)
 
 
+def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:
+    """Time a configuration in a process of its own, beside how fast the machine is now."""
+    speed = drift_now(session)
+    plan = MeasurePlan(incumbent_seconds_per_sample=_to_beat(session, speed))
+    job = session.scene.job(Measure(plan), config, _deadline(session, config))
+    outcome = session.runner.run(job, session.folder(f"{number:04d}"))
+    if not isinstance(outcome, Measured):
+        return outcome
+    return Measured(replace(outcome.measurement, machine_speed=round(speed, 4)))
+
+
+def _to_beat(session: Session, machine_speed: float) -> float | None:
+    """Seconds per sample that the best trial surely keeps to, as fast as the machine is now.
+
+    None where there is no telling from them: who starts sooner may win a short run all the same.
+    """
+    best = best_feasible(session.study.finished())
+    if best is None or session.scene.objective.run_samples is not None:
+        return None
+    low = best.details["samples_per_second_ci95"][0] / best.details.get("machine_speed", 1.0)
+    return 1 / float(low * machine_speed)
+
+
 def _judge(
     session: Session, accuracy: Accuracy, config: TrainingConfig, outcome: TrialOutcome
 ) -> tuple[Verdict, float | None]:
@@ -77,25 +100,25 @@ def _judge(
     verdict = judge(outcome, objective, limit)
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(session, outcome)):
         return verdict, None
-    qualities = _qualities(accuracy, config, leads=_leads(session, verdict))
-    if isinstance(qualities, tuple):
-        margin = accuracy.rule.margin(qualities)
-        return judge(outcome, objective, limit, margin), fmean(qualities)
-    failed = judge(qualities, objective, limit)
-    return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+    found = _accuracy_of(accuracy, config, leads=_leads(session, verdict))
+    if not isinstance(found, AccuracyVerdict):
+        failed = judge(found, objective, limit)
+        return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+    judged = judge(outcome, objective, limit, found.margin)
+    if found.margin > 0:
+        judged = replace(judged, reason=found.reason)
+    return judged, fmean(found.qualities) if found.qualities else None
 
 
-def _qualities(
+def _accuracy_of(
     accuracy: Accuracy, config: TrainingConfig, leads: bool
-) -> tuple[float, ...] | Failure:
-    """One seed refuses what is far off; all seeds decide what is near, and who may lead."""
-    rule = accuracy.rule
-    qualities = accuracy.prober.qualities(config, seeds=1)
-    if not isinstance(qualities, tuple) or rule.drop(qualities) > _FAR_OFF * rule.tolerance:
-        return qualities
-    if leads or rule.margin(qualities) > 0:
-        return accuracy.prober.qualities(config, len(SEEDS))
-    return qualities
+) -> AccuracyVerdict | Failure:
+    """The gate and one seed, which refuse what is far off; more for what is near or may lead."""
+    prober, rule = accuracy.prober, accuracy.rule
+    found = prober.verdict(rule, config, most_seeds=1)
+    if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+        return found
+    return prober.verdict(rule, config, len(SEEDS)) if leads or found.margin > 0 else found
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:
@@ -109,7 +132,8 @@ def _could_win(session: Session, outcome: Measured) -> bool:
     best = best_feasible(session.study.finished())
     if best is None or best.verdict.value is None:
         return True
-    return outcome.measurement.samples_per_second_interval[1] >= best.verdict.value
+    run = outcome.measurement
+    return run.samples_per_second_interval[1] / run.machine_speed >= best.verdict.value
 
 
 def _deadline(session: Session, config: TrainingConfig) -> float:

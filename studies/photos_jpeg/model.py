@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 
 BASELINE = {"batch_size": 64, "num_workers": 0}
 
-CROPS = 1200
+CROPS, DRAWS = 400, 25  # an epoch has each crop so often, augmented differently
 CROP_SIZE = 512
 PHOTO_SIZE = WIDTH, HEIGHT = (1280, 854)  # twice the original, so that crops differ
 ROWS, COLUMNS = 2, 3
@@ -63,10 +63,10 @@ class JpegCrops(Dataset):
         )
 
     def __len__(self) -> int:
-        return len(self.crops)
+        return DRAWS * len(self.crops)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        jpeg, label = self.crops[index]
+        jpeg, label = self.crops[index % len(self.crops)]
         return self.augment(Image.open(BytesIO(jpeg)).convert("RGB")), label
 
 

@@ -29,6 +29,9 @@ MACHINES = (CPU, cpu_machine(64), plain_cpu_machine(1), cuda_machine())
 # Of no use on a CPU, but there to be set and read.
 ALSO_SETTABLE = (("pin_memory", True), ("cudnn_benchmark", True))
 
+# Read when a process starts, so that this one comes too late: see `test_environment_knobs.py`.
+ENVIRONMENT_KNOBS = [k for k in ALL_KNOBS if type(k).environ is not Knob.environ]
+
 every_knob = pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -40,7 +43,8 @@ def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
 
 
 def every_value() -> list[Any]:
-    pairs = [(knob, value) for knob in ALL_KNOBS for value in knob.suggestions(CPU)]
+    settable = [knob for knob in ALL_KNOBS if knob not in ENVIRONMENT_KNOBS]
+    pairs = [(knob, value) for knob in settable for value in knob.suggestions(CPU)]
     pairs += [(KNOBS[name], value) for name, value in ALSO_SETTABLE]
     return [
         pytest.param(
@@ -184,7 +188,7 @@ def test_an_effect_that_is_undone_behind_our_back_is_noticed(
 def test_every_knob_has_a_test_of_being_undone() -> None:
     (mark,) = test_an_effect_that_is_undone_behind_our_back_is_noticed.pytestmark
     cases = [getattr(case, "values", case) for case in mark.args[1]]
-    assert {case[0] for case in cases} == set(KNOBS)
+    assert {case[0] for case in cases} == set(KNOBS) - {k.name for k in ENVIRONMENT_KNOBS}
 
 
 def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload: Workload) -> None:

@@ -108,12 +108,12 @@ def test_the_answer_is_one_json_object_on_stdout_and_nothing_else(finished):
     answer = json.loads(done.stdout)
     assert answer["schema_version"] == 1
     assert answer["answer"] in {"faster", "keep"}
-    best = autotune.load(folder / "best.yaml")
+    best = autotune.load(folder / "best.yaml").answer
     assert answer["best"] == best.model_dump(mode="json")
 
 
 def test_the_answer_was_measured_in_rounds_or_keeps_the_settings(finished):
-    best = autotune.load(finished[0] / "best.yaml")
+    best = autotune.load(finished[0] / "best.yaml").answer
     assert best.config["num_threads"] == 1
     assert best.constraints.memory.margin <= 0
     assert best.constraints.accuracy.margin <= 0
@@ -143,7 +143,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 
 def hurried_search(folder, workload: str, monkeypatch) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
-    monkeypatch.setattr("autotune.tuning.confirm.LOOKS", (2,))
+    monkeypatch.setattr("autotune.tuning.confirm.looks", lambda family: (2,))
     options = SearchOptions(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",

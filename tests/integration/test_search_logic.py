@@ -7,6 +7,7 @@ import optuna
 import pytest
 
 import autotune
+from autotune.measurement import Noise
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
 from autotune.tuning.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
 from factories import GIB, measurement
@@ -21,7 +22,7 @@ def in_proportion(config, phase):
 def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
     last = events_of(options_in(folder, **changes), runner)[-1]
     assert isinstance(last, Answered)
-    assert autotune.load(folder / "best.yaml") == last.best
+    assert autotune.load(folder / "best.yaml").answer == last.best
     return last
 
 
@@ -67,7 +68,9 @@ def test_the_claimed_speedup_is_that_of_the_confirmation(tmp_path):
 def test_baseline_and_candidate_take_turns_at_going_first(tmp_path):
     runner = ScriptedRunner(in_proportion)
     answer_of(tmp_path, runner)
-    assert runner.batches("confirmation") == [8, 128, 128, 8] * 3
+    batches = runner.batches("confirmation")
+    assert len(batches) == 12
+    assert all(batches[n : n + 4] in ([8, 128, 128, 8], [128, 8, 8, 128]) for n in (0, 4, 8))
 
 
 def test_a_candidate_that_does_not_hold_makes_room_for_the_next(tmp_path):
@@ -186,3 +189,15 @@ def test_a_baseline_below_the_floor_is_nothing_feasible(tmp_path):
     assert isinstance(events[-1], NothingFeasible)
     assert "accuracy" in next(iter(events[-1].reasons))
     assert not (tmp_path / "best.yaml").exists()
+
+
+def test_the_answer_says_how_many_of_its_blocks_were_disturbed(tmp_path):
+    def beside_others(config, phase):
+        run = at(10 * batch_of(config)).measurement
+        if phase == "confirmation" and batch_of(config) == 8:
+            busy = tuple(replace(block, noise=Noise(foreign=0.5)) for block in run.blocks)
+            run = replace(run, blocks=busy)
+        return Measured(run)
+
+    blocks = answer_of(tmp_path, ScriptedRunner(beside_others)).best.evidence.blocks
+    assert blocks.disturbed == blocks.timed // 2 > 0

@@ -66,7 +66,7 @@ def line_of(path: Path, word: str) -> int:
 
 def test_what_was_written_is_read_back(path: Path, best: BestConfig) -> None:
     assert read_best(path) == best
-    assert autotune.load(str(path)) == best
+    assert autotune.load(str(path)).answer == best
     assert read_best(path).training_config == FASTER
 
 
@@ -75,6 +75,13 @@ def test_the_file_can_be_read_without_autotune(path: Path) -> None:
     assert list(document)[:4] == ["autotune", "config", "evidence", "constraints"]
     assert document["config"] == FASTER.as_dict()
     assert document["evidence"]["speedup"] == {"ratio": 1.5, "ci95": [1.45, 1.55], "rounds": 6}
+
+
+def test_the_file_says_how_the_learning_rate_was_scaled(path: Path, best: BestConfig) -> None:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert document["lr_scaling"] == {"rule": "none", "factor": 1.0}
+    change(path, "  rule: none\n  factor: 1.0", "  rule: linear\n  factor: 4.0")
+    assert read_best(path).lr_scaling.factor == 4
 
 
 def test_no_stage_limits_are_read_back_as_none(tmp_path: Path, best: BestConfig) -> None:

@@ -186,3 +186,25 @@ def test_a_relative_tolerance_is_a_share_of_the_baselines_size() -> None:
 def test_a_tolerance_is_never_tighter_than_the_spread_over_seeds() -> None:
     # The sample standard deviation of 1, 2, 3 is 1.
     assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
+
+
+def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:
+    assert rule().decision((0.79, 0.89, 0.99)) == "accept"
+    assert rule().decision((0.6, 0.9, 1.0)) == "undecided"
+    assert rule().decision((0.6, 0.7, 0.8)) == "reject"
+
+
+def test_nothing_below_the_floor_is_accepted() -> None:
+    assert rule(minimum=0.95).decision((0.8, 0.9, 1.0)) == "undecided"
+    assert rule(minimum=0.85).decision((0.8, 0.9, 1.0)) == "accept"
+
+
+def test_more_seeds_do_not_change_what_is_tolerated() -> None:
+    wider = rule().over((0.8, 0.9, 1.0, 0.0))
+    assert wider.tolerance == rule().tolerance
+    assert wider.losses((0.8, 0.9, 1.0, 0.1)) == pytest.approx((0, 0, 0, -0.1))
+
+
+def test_a_quality_without_a_partner_is_never_dropped_silently() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        rule().losses((0.8, 0.9, 1.0, 0.1))

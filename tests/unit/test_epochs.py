@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.job import MeasurePlan
-from autotune.training.timing import Batches, EmptyEpochError
+from autotune.training.batches import Batches, EmptyEpochError
 from clockwork import Bench, Clock, Loader
 
 # Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.

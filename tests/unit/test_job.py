@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from autotune.config import TrainingConfig
 from autotune.job import (
     FindLimits,
+    Gate,
     Inspect,
     Job,
     Measure,
@@ -27,13 +28,16 @@ FULL = Job(
     model_path="/home/ü/model.py",
     config=TrainingConfig.of({"num_workers": 2, "amp_dtype": "bfloat16"}).as_dict(),
     seed=7,
+    lr_factor=2.0,
     memory_limit_bytes=1 << 40,
     deadline_seconds=12.5,
 )
 
 
 @pytest.mark.parametrize(
-    "task", [Inspect(), Measure(PLAN), Probe(500, (0, 1)), FindLimits(PLAN)], ids=lambda t: t.kind
+    "task",
+    [Inspect(), Measure(PLAN), Probe(500, (0, 1)), FindLimits(PLAN), Gate({"num_workers": 0})],
+    ids=lambda t: t.kind,
 )
 def test_a_job_with_any_task_comes_back_from_json_as_it_was(task: Task) -> None:
     job = Job(task, "cpu")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine import Host, probe_host
+from autotune.machine import Host, oom_kills, probe_host
 from factories import GIB, cpu_machine, cuda_machine, host
 
 
@@ -162,3 +162,29 @@ def test_the_fingerprint_is_twelve_hex_digits_and_the_same_for_equal_machines() 
 )
 def test_the_fingerprint_changes_with_the_machine(changed: object) -> None:
     assert changed.fingerprint != cpu_machine().fingerprint
+
+
+UNIFIED = {"proc/self/cgroup": "0::/app/job\n", "proc/vmstat": "oom_kill 7\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, 7),
+        ({"sys/fs/cgroup/app/job/memory.events": "oom 9\noom_kill 2\n"}, 2),
+        ({"sys/fs/cgroup/memory.events": "oom_kill 4\n"}, 4),  # sees its own as the root
+        ({"proc/vmstat": "nr_free_pages 1\n"}, 0),
+    ],
+)
+def test_kills_for_lack_of_memory_are_counted_as_near_as_can_be(
+    files: dict[str, str], kills: int, tmp_path: Path
+) -> None:
+    assert oom_kills(place(tmp_path, {**UNIFIED, **files})) == kills
+
+
+def test_version_1_counts_kills_in_another_file(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "4:memory:/docker/1\n",
+        "sys/fs/cgroup/memory/docker/1/memory.oom_control": "under_oom 0\noom_kill 3\n",
+    }
+    assert oom_kills(place(tmp_path, files)) == 3

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.best import PredictedRun
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
 from autotune.progress import PlainProgress, result
 from autotune.space import narrow
 from autotune.space_file import read_space
-from autotune.tuning.events import Answered, NothingFeasible, Planned, TrialEnded
+from autotune.tuning.events import (
+    Answered,
+    CandidateSetAside,
+    NothingFeasible,
+    Planned,
+    RoundEnded,
+    TrialEnded,
+)
 from autotune.tuning.scene import Scene, SearchOptions
 from autotune.tuning.study import FinishedTrial
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
@@ -81,6 +90,22 @@ def test_an_infeasible_trial_shows_its_reason_and_no_rate(
     assert "/s" not in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("details", "note"),
+    [
+        ({"flags": ["raced"]}, "given up, clearly slower"),
+        ({"disturbed_blocks": 3}, "ok, 3 blocks disturbed by other programs"),
+    ],
+)
+def test_a_number_that_is_not_what_it_seems_says_so(
+    details: dict[str, object], note: str, shown: tuple[PlainProgress, list[str]]
+) -> None:
+    progress, lines = shown
+    trial = replace(FASTER, details={**FASTER.details, **details})
+    progress.show(ended(trial, FASTER))
+    assert lines[0].endswith(note)
+
+
 def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(
     shown: tuple[PlainProgress, list[str]],
 ) -> None:
@@ -89,6 +114,33 @@ def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(
     text = "\n".join(lines)
     assert "1.50x faster than your settings (1.45 to 1.55, 6 rounds): batch_size=64" in text
     assert "best.yaml" in text
+
+
+def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5)))
+    assert lines == ["  round 2  1.500x  (so far 1.400 to 1.500)  batch_size=64"]
+
+
+def test_a_trial_that_makes_room_for_another_is_named_with_it(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(CandidateSetAside(TOO_LARGE, FASTER))
+    assert lines == ["  trial 2 is set aside for trial 1"]
+
+
+def test_the_time_of_a_run_is_told_where_it_was_asked_for(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    best = best_config(FASTER.config, BASELINE)
+    run = PredictedRun(samples=6000, baseline_seconds=90.0, best_seconds=59.0)
+    evidence = best.evidence.model_copy(update={"predicted_run": run})
+    progress.show(Answered(best.model_copy(update={"evidence": evidence}), Path("best.yaml")))
+    assert "  run         of 6000 samples, predicted: 1 min 30 s -> 59 s" in lines
 
 
 def test_the_baseline_as_answer_says_keep_your_settings(

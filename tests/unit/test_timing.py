@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from autotune.job import MeasurePlan
-from autotune.training.timing import steady_step_seconds
+from autotune.measurement import QUIET, Block, Noise
+from autotune.training.batches import Batches
+from autotune.training.timing import Timer
 from clockwork import Bench, Clock, Loader
 
 PLAN = MeasurePlan(
@@ -25,47 +28,58 @@ def endless() -> Callable[[list[float]], Bench]:
 
 
 def test_a_calm_warm_up_takes_as_many_steps_as_planned(endless: MakeBench) -> None:
-    assert endless([1.0]).timer().warm_up(PLAN, queued_batches=0) == (1.0, 1.0, 1.0)
-
-
-def test_the_warm_up_uses_up_what_the_loader_holds_ready(endless: MakeBench) -> None:
-    assert len(endless([1.0]).timer().warm_up(PLAN, queued_batches=4)) == 7
+    assert endless([1.0]).timer().warm_up(PLAN).step_seconds == (1.0, 1.0, 1.0)
 
 
 def test_a_stall_makes_the_count_of_calm_steps_begin_again(endless: MakeBench) -> None:
-    found = endless([1.0, 1.0, 30.0, 1.0]).timer().warm_up(PLAN, queued_batches=0)
+    found = endless([1.0, 1.0, 30.0, 1.0]).timer().warm_up(PLAN).step_seconds
     assert found == (1.0, 1.0, 30.0, 1.0, 1.0, 1.0)
 
 
 def test_a_step_that_is_only_slower_is_no_stall(endless: MakeBench) -> None:
-    found = endless([1.0, 1.0, 4.0, 1.0]).timer().warm_up(PLAN, queued_batches=0)
+    found = endless([1.0, 1.0, 4.0, 1.0]).timer().warm_up(PLAN).step_seconds
     assert found == (1.0, 1.0, 4.0)
 
 
 def test_a_warm_up_that_stalls_for_ever_ends_when_its_time_is_up(endless: MakeBench) -> None:
     plan = MeasurePlan(warmup_steps=3, max_seconds=100.0)
     stalling = [1.0] + [30.0] * 50
-    found = endless(stalling).timer().warm_up(plan, queued_batches=0)
-    assert found == (1.0, 30.0, 30.0, 30.0, 30.0)
+    found = endless(stalling).timer().warm_up(plan)
+    assert found.step_seconds == (1.0, 30.0, 30.0, 30.0, 30.0)
+    assert not found.steady
 
 
 def test_the_first_step_may_compile_for_longer_than_the_time_of_the_warm_up(
     endless: MakeBench,
 ) -> None:
     plan = MeasurePlan(warmup_steps=3, max_seconds=100.0)
-    found = endless([900.0, 1.0]).timer().warm_up(plan, queued_batches=0)
+    found = endless([900.0, 1.0]).timer().warm_up(plan).step_seconds
     assert len(found) >= 3
 
 
 def test_every_step_of_the_warm_up_is_waited_for(endless: MakeBench) -> None:
     bench = endless([1.0])
-    bench.timer().warm_up(PLAN, queued_batches=0)
+    bench.timer().warm_up(PLAN)
     assert set(bench.synchronised) == {0, 1, 2, 3}
+
+
+def test_waiting_for_data_is_no_stall_for_it_leaves_nothing_ready() -> None:
+    loader = Loader(Clock(), epoch=10**9, batch_seconds=50.0)
+    found = Bench(loader, [1.0]).timer().warm_up(PLAN)
+    assert found.step_seconds == (51.0, 51.0, 51.0)
+
+
+def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts(
+    endless: MakeBench,
+) -> None:
+    found = endless([1.0, 30.0, 2.0, 1.0, 3.0]).timer().warm_up(PLAN)
+    assert found.calm_seconds == 2.0
+    assert found.steady
 
 
 def test_blocks_hold_nothing_of_the_warm_up(endless: MakeBench) -> None:
     timer = endless([100.0, 1.0]).timer()
-    timer.warm_up(PLAN, queued_batches=0)
+    timer.warm_up(PLAN)
     blocks = timer.time_blocks(PLAN, step_seconds=1.0, batch_size=8)
     assert {block.seconds for block in blocks} == {10.0}
 
@@ -114,9 +128,157 @@ def test_waiting_for_data_is_noted_and_part_of_the_block() -> None:
     assert {(block.seconds, block.wait_seconds) for block in blocks} == {(10.0, 4.0)}
 
 
-def test_a_steady_step_is_the_median_of_the_later_half_of_the_warm_up() -> None:
-    assert steady_step_seconds((90.0, 50.0, 3.0, 1.0, 2.0)) == 2
+class Queue(Loader):
+    """A loader whose workers hold a number of batches ready, told batch by batch."""
+
+    num_workers = 1
+    prefetch_factor = 4
 
 
-def test_a_steady_step_is_never_nothing_because_steps_are_counted_by_it() -> None:
-    assert steady_step_seconds((0.0, 0.0)) > 0
+class Stocked(Batches):
+    """Batches with a stock that a test wrote down; the last entry goes on for ever."""
+
+    def __init__(self, loader: Loader, stock: list[int | None]) -> None:
+        super().__init__(loader, loader.clock, lambda: None)
+        self.stock = stock
+        self.taken = 0
+
+    def ready(self) -> int | None:
+        return self.stock[min(self.taken, len(self.stock) - 1)]
+
+    def next(self) -> object:
+        self.taken += 1
+        return super().next()
+
+
+def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Timer:
+    """A timer over steps of a second, with so many batches ready after each."""
+    loader = Queue(Clock(), epoch=10**9, batch_seconds=batch_seconds)
+    timer = Bench(loader, [1.0]).timer()
+    return replace(timer, batches=Stocked(loader, stock))
+
+
+def test_the_warm_up_goes_on_until_what_lay_ready_is_used_up() -> None:
+    assert len(stocked([4, 4, 4, 4, 3, 2, 1, 0]).warm_up(PLAN).step_seconds) == 6
+
+
+def test_a_stock_that_stays_ends_the_warm_up_when_it_was_gone_through() -> None:
+    assert len(stocked([4]).warm_up(PLAN).step_seconds) == 3 + 5
+
+
+def test_so_does_a_stock_that_nobody_can_count() -> None:
+    assert len(stocked([None]).warm_up(PLAN).step_seconds) == 3 + 5
+
+
+ONE_BLOCK = MeasurePlan(block_seconds=10.0, looks=(1,))
+
+
+def rate(stock: list[int | None], batch_seconds: float = 0.0) -> tuple[float, float]:
+    """Steps per second of the first block, as counted and as credited."""
+    step_seconds = 1.0 + batch_seconds
+    timer = stocked(stock, batch_seconds)
+    (block,) = timer.time_blocks(ONE_BLOCK, step_seconds, batch_size=1)
+    return block.samples / block.seconds, 1 / block.seconds_per_sample
+
+
+def test_batches_from_the_stock_are_not_credited_to_the_loader() -> None:
+    assert rate([8, *[8] * 9, 3]) == (1.0, 0.5)  # ten taken, five of them replaced
+
+
+def test_a_stock_that_only_trembles_changes_nothing_where_nobody_waits() -> None:
+    assert rate([4, *[4] * 9, 3]) == (1.0, 1.0)
+
+
+def test_where_training_waits_every_batch_of_the_stock_counts() -> None:
+    counted, credited = rate([1, *[0] * 4, 0], batch_seconds=1.0)
+    assert (counted, credited) == (0.5, 0.4)  # five taken in ten seconds, four of them loaded
+
+
+def test_near_the_end_of_an_epoch_the_stock_does_not_count() -> None:
+    assert rate([8, *[8] * 9, None]) == (1.0, 1.0)
+
+
+def test_a_first_block_that_is_too_short_is_replaced_by_a_longer_one() -> None:
+    loader = Loader(Clock(), epoch=10**9)
+    timer = Bench(loader, [1.0]).timer()
+    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # two steps would fill it
+    assert {block.seconds for block in blocks} == {10.0}
+
+
+def test_a_block_in_which_something_was_compiled_is_void(endless: MakeBench) -> None:
+    bench = endless([10.0, 10.0, 90.0, 10.0])
+    bench.compiling = {2}
+    timer = bench.timer()
+    blocks = timer.time_blocks(PLAN, 10.0, batch_size=8)
+    assert [block.seconds for block in blocks] == [10.0] * 6
+    assert timer.flags == {"recompiled"}
+
+
+def test_compiling_without_end_is_flagged(endless: MakeBench) -> None:
+    bench = endless([10.0])
+    bench.compiling = set(range(1000))
+    timer = bench.timer()
+    assert len(timer.time_blocks(PLAN, 10.0, batch_size=8)) == 6
+    assert timer.flags == {"recompiled", "unsteady"}
+
+
+BUSY = Noise(foreign=0.5)
+
+
+def is_disturbed(blocks: tuple[Block, ...]) -> list[bool]:
+    return [block.is_disturbed for block in blocks]
+
+
+def test_a_disturbed_block_is_marked_and_another_one_timed_in_its_place(
+    endless: MakeBench,
+) -> None:
+    bench = endless([10.0, 40.0, 10.0])
+    bench.noises = [QUIET, BUSY]
+    blocks = bench.timer().time_blocks(PLAN, 10.0, batch_size=8)
+    assert is_disturbed(blocks) == [False, True, *[False] * 5]
+
+
+def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) -> None:
+    bench = endless([10.0])
+    bench.noises = [BUSY] * 100
+    plan = replace(PLAN, most_disturbed=4)
+    assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 4 + 6
+
+
+def raced(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
+    """Blocks of a trial and its flags, against a best trial of so many seconds per block."""
+    plan = replace(PLAN, incumbent_seconds_per_sample=incumbent / 8)
+    timer = endless(seconds).timer()
+    return len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags
+
+
+def test_three_blocks_tell_that_a_trial_is_hopeless(endless: MakeBench) -> None:
+    assert raced([20.0], 10.0, endless) == (3, {"raced"})
+
+
+def test_one_block_that_is_as_fast_as_the_best_trial_keeps_a_trial_going(
+    endless: MakeBench,
+) -> None:
+    assert raced([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
+
+
+def test_a_trial_that_is_clearly_slower_ends_at_the_first_look(endless: MakeBench) -> None:
+    seconds = [11.0, 12.0] * 6  # would go on, its interval being wide
+    assert raced(seconds, 10.0, endless) == (6, {"raced"})
+
+
+def test_a_trial_that_may_be_the_best_is_timed_to_the_end(endless: MakeBench) -> None:
+    assert raced([10.2, 12.0] * 6, 10.0, endless) == (12, set())
+
+
+def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:
+    bench = endless([20.0])
+    bench.noises = [BUSY, QUIET]
+    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
+    assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 7
+
+
+def test_a_clock_that_stands_still_gives_no_block_of_no_seconds(endless: MakeBench) -> None:
+    bench = endless([10.0, 0.0, 10.0])
+    blocks = bench.timer().time_blocks(PLAN, 10.0, batch_size=8)
+    assert {block.seconds for block in blocks} == {10.0}

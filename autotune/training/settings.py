@@ -1,0 +1,93 @@
+"""What a configuration means to PyTorch, piece by piece: model, optimizer, loader, forward pass.
+
+This is the one place where settings take effect. Trials build a whole training loop of these pieces
+and production puts the same ones into its own loop, so that what was measured is what runs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autotune.config import TrainingConfig
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob
+
+# Entering a dozen empty contexts for each step would cost more than some steps do.
+_CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A configuration, ready to be put into force."""
+
+    config: TrainingConfig
+    _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def apply_to_process(self) -> None:
+        """Process-wide settings; must come before the first operation."""
+        for knob in ALL_KNOBS:
+            knob.on_process(self.config[knob.name])
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """The model to train, from a model that is on its device already."""
+        for knob in ALL_KNOBS:
+            model = knob.on_model(self.config[knob.name], model)
+        return model
+
+    def loader_kwargs(self) -> dict[str, Any]:
+        """Arguments for the DataLoader."""
+        return _merged(knob.loader_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+
+    def optimizer_kwargs(self) -> dict[str, Any]:
+        """Arguments for the optimizer, such as `fused=True`."""
+        return _merged(knob.optimizer_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+
+    def scaler(self, device: str | torch.device) -> torch.amp.GradScaler:
+        """A gradient scaler, disabled where nothing would underflow without one."""
+        scales = any(knob.scales_loss(self.config[knob.name]) for knob in ALL_KNOBS)
+        return torch.amp.GradScaler(torch.device(device).type, enabled=scales)
+
+    def autocast(self, device: str | torch.device) -> AbstractContextManager[None]:
+        """What the forward pass and the loss run under."""
+        stack = ExitStack()
+        for knob in _CONTEXT_KNOBS:
+            stack.enter_context(knob.forward_context(self.config[knob.name], str(device)))
+        return stack  # type: ignore[return-value]
+
+    def transfer(self, batch: Any, device: torch.device) -> Any:
+        """A batch on the device: tensors in tuples, lists, dicts, namedtuples, however nested."""
+        match batch:
+            case Tensor():
+                return batch.to(device, **self._kwargs_for(batch.dim()))
+            case _ if hasattr(batch, "to"):  # a PackedSequence, a tokenizer's batch
+                return batch.to(device)
+            case dict():
+                moved = copy.copy(batch)  # keeps the kind of dict, a defaultdict's factory too
+                moved.update((key, self.transfer(value, device)) for key, value in batch.items())
+                return moved
+            case tuple() if hasattr(batch, "_fields"):
+                return type(batch)(*(self.transfer(part, device) for part in batch))
+            case tuple() | list():
+                return type(batch)(self.transfer(part, device) for part in batch)
+            case _:
+                return batch
+
+    def _kwargs_for(self, dimensions: int) -> Mapping[str, Any]:
+        if dimensions not in self._transfer_kwargs:
+            self._transfer_kwargs[dimensions] = _merged(
+                knob.transfer_kwargs(self.config[knob.name], dimensions) for knob in ALL_KNOBS
+            )
+        return self._transfer_kwargs[dimensions]
+
+
+def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for mapping in mappings for name, value in mapping.items()}

@@ -1,0 +1,56 @@
+"""How fast the machine is now, compared with when the baseline was measured.
+
+Trials are minutes apart, and a laptop that grows warm or a neighbour who moves in would make late
+trials look bad. So the baseline is measured again every few trials, and a trial's value is what it
+would have been when the search began. The answer does not rest on it: confirmation is paired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from autotune.job import Measure, MeasurePlan
+from autotune.outcome import Measured
+from autotune.tuning.baseline import noted_runs
+from autotune.tuning.session import Session
+
+EVERY = 4
+"""Trials between two measurements of the baseline."""
+# Less than this is taken for noise and not corrected: correcting noise would only add to it.
+_LEAST = 0.03
+_NOTE = "anchors"
+_PLAN = MeasurePlan(looks=(6,))
+
+
+def drift_now(session: Session) -> float:
+    """Speed of the machine now over its speed at the start; 1 while it is about the same.
+
+    Measures the baseline where it is due, which takes one more process.
+    """
+    anchors = session.study.noted(_NOTE, [])
+    told = len(session.study.finished())
+    if told - (anchors[-1]["trials"] if anchors else 1) >= EVERY:
+        anchors = [*anchors, {"trials": told, "samples_per_second": _measure(session, told)}]
+        session.study.note(_NOTE, anchors)
+    runs = noted_runs(session)
+    if not anchors or not runs:
+        return 1.0
+    return drift([run.samples_per_second for run in runs], anchors[-1]["samples_per_second"])
+
+
+def drift(first: Sequence[float], now: float) -> float:
+    """The ratio of a rate to the first ones, where it exceeds their own spread."""
+    if not now:
+        return 1.0
+    ratio = now / median(first)
+    spread = math.log(max(first) / min(first))
+    return ratio if abs(math.log(ratio)) > max(_LEAST, spread) else 1.0
+
+
+def _measure(session: Session, told: int) -> float:
+    """Samples per second of the baseline; 0 where it cannot be told."""
+    job = session.scene.job(Measure(_PLAN), session.scene.baseline)
+    outcome = session.runner.run(job, session.folder("anchors", f"{told:04d}"))
+    return outcome.measurement.samples_per_second if isinstance(outcome, Measured) else 0.0

@@ -1,0 +1,156 @@
+"""Whether settings of another numeric kind compute what the baseline's do: gates, each run once.
+
+What a gate measures is in `autotune.training.gate`; what it is worth is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.config import TrainingConfig
+from autotune.job import Gate
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import spelled
+from autotune.outcome import (
+    Failure,
+    Gated,
+    NonFinite,
+    OutOfMemory,
+    TrialOutcome,
+    as_failure,
+    outcome_from_json,
+    outcome_to_json,
+)
+from autotune.tuning.runner import Runner
+from autotune.tuning.scene import Scene
+from autotune.tuning.study import TuningStudy
+
+PRECISION = ("amp_dtype", "float32_matmul_precision")
+"""Knobs of numerics that shorten numbers; the others reorder the same arithmetic."""
+NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
+_NOTE = "gates"
+# PyTorch's own criterion for compiled code, torch._dynamo.utils.same: at most so many times as far
+# from float64 as eager code of the same precision is, and this much more.
+_MULTIPLE = 3
+_SLACK = 1e-4
+# Without float64 to tell rounding from error, so much is taken for rounding.
+_SLACK_WITHOUT_DOUBLE = 1e-3
+# Shorter numbers change every gradient a little. Below this cosine the error is held against what
+# another batch changes: in bfloat16 a residual network of 33 convolutions with BatchNorm had a
+# cosine of 0.984, and its gradients differed six times as much from one batch of 32 to the next.
+_LEAST_COSINE = 0.99
+_MOST_OF_BATCH_SPREAD = 0.5
+# On a GPU a mask is drawn otherwise in another number format: then the error is a seed's own, which
+# varies a little.
+_SEED_MULTIPLE = 1.5
+# Two kernels for one update differ by less, beyond the rounding of the parameters themselves.
+_UPDATE_SLACK = 1e-3
+_LEAST_MARGIN = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class GateFault:
+    """Why a configuration does not compute what it should, and by how much."""
+
+    reason: str
+    margin: float
+
+
+@dataclass(frozen=True)
+class GateKeeper:
+    """Runs gates and remembers them in the study."""
+
+    scene: Scene
+    runner: Runner
+    study: TuningStudy
+
+    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
+        """What the gate measured for the numerics of `config`; None where none is needed."""
+        tested, reference = self._compared(config)
+        if tested == reference:
+            return None
+        key = ",".join(f"{name}={spelled(tested[name])}" for name in NUMERICS)
+        known: dict[str, str] = self.study.noted(_NOTE, {})
+        if key in known:
+            return _expected(outcome_from_json(known[key]))
+        outcome = self._run(tested, reference, self._folder(key))
+        if isinstance(outcome, Gated | NonFinite):
+            self.study.note(_NOTE, {**known, key: outcome_to_json(outcome)})
+        return _expected(outcome)
+
+    def needed(self, config: TrainingConfig) -> bool:
+        """Whether the numerics of `config` are others than those it would be compared with."""
+        tested, reference = self._compared(config)
+        return tested != reference
+
+    def fault(self, config: TrainingConfig) -> GateFault | Failure | None:
+        """Why `config` does not pass; None where it does, or differs in no numerics."""
+        found = self.gated(config)
+        match found:
+            case Gated():
+                tested, reference = self._compared(config)
+                shorter = any(tested[name] != reference[name] for name in PRECISION)
+                return gate_fault(found, shorter)
+            case NonFinite(detail):
+                return GateFault(f"accuracy: {detail}", margin=1.0)
+            case _:
+                return found
+
+    def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
+        """What is tested and against what: eager settings, in float32 or the baseline's precision.
+
+        Everything that is not numerics is the baseline's, so that nothing else can differ.
+        """
+        baseline = self.scene.baseline.replace(num_workers=0)
+        tested = baseline.replace(**{name: config[name] for name in NUMERICS})
+        if tested == baseline:
+            return baseline, baseline
+        plain = {name: KNOBS[name].default for name in NUMERICS}
+        if all(config[name] == baseline[name] for name in PRECISION):
+            plain |= {name: baseline[name] for name in PRECISION}
+        return tested, baseline.replace(**plain)
+
+    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
+        """In float64, too, where the memory is enough for that."""
+        for in_double in (True, False):
+            task = Gate(reference.as_dict(), in_double)
+            outcome = self.runner.run(self.scene.job(task, tested), folder)
+            if not isinstance(outcome, OutOfMemory):
+                break
+        return outcome
+
+    def _folder(self, key: str) -> Path:
+        name = key.replace(",", "-").replace("=", "_")
+        return self.scene.options.folder / "trials" / "gates" / name
+
+
+def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
+    """Why a gate is not passed, or None.
+
+    Where numbers have the same length, rounding differs by order alone. Where they are shorter,
+    gradients have to point where they should, or be off by less than they vary from batch to batch
+    anyway; what that costs is for the probe to say. What another seed changes is no error.
+    """
+    seed, exact = gated.seed_spread, "float64" if gated.in_double else "float32"
+    if gated.update_error > _UPDATE_SLACK:
+        return _fault("the optimizer's update differs from the unfused one", gated.update_error)
+    if shorter_numbers:
+        noise = max(_SEED_MULTIPLE * seed, _MOST_OF_BATCH_SPREAD * gated.batch_spread)
+        turned = gated.gradient_cosine < _LEAST_COSINE and gated.gradient_error > noise
+        return _fault(f"gradients differ from {exact}", gated.gradient_error) if turned else None
+    slack = seed + (_SLACK if gated.in_double else _SLACK_WITHOUT_DOUBLE)
+    if gated.gradient_error > _MULTIPLE * gated.reference_gradient_error + slack:
+        return _fault(f"gradients differ from {exact}", gated.gradient_error)
+    if gated.loss_error > _MULTIPLE * gated.reference_loss_error + slack:
+        return _fault(f"the loss differs from {exact}", gated.loss_error)
+    return None
+
+
+def _fault(what: str, error: float) -> GateFault:
+    margin = min(1.0, max(_LEAST_MARGIN, error))
+    return GateFault(f"accuracy: {what} by {100 * error:.3g} %", margin)
+
+
+def _expected(outcome: TrialOutcome) -> Gated | Failure:
+    return outcome if isinstance(outcome, Gated) else as_failure(outcome)

@@ -1,0 +1,118 @@
+"""Whether production reaches the speed-up that a search emitted.
+
+    python benchmarks/reproduction.py [NAME ...] [--rounds N] [--seconds S]
+
+For each example: a training loop as one would write it, which knows nothing of the search and has
+its settings from recorded_best.yaml through `autotune.load` alone, runs under the baseline and
+the answer in turn, each time in an interpreter of its own and for longer than any trial. The ratio
+of both should lie within 5 % of the emitted one. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from itertools import chain, repeat
+from pathlib import Path
+from statistics import median
+
+from autotune.intervals import median_interval
+
+STUDIES = Path(__file__).resolve().parent.parent / "studies"
+OFFLINE = ["digits_cnn", "photos_jpeg", "char_transformer"]
+WARM_UP_SHARE = 0.4
+
+
+def main() -> None:
+    """Run both kinds in turn for each example, and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=OFFLINE)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of training, each time")
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
+    print("| study | emitted | reproduced | 95 % interval | difference |")
+    print("|---|---|---|---|---|")
+    for name in arguments.names:
+        print(row(name, arguments.rounds, arguments.seconds), flush=True)
+
+
+def row(name: str, rounds: int, seconds: float) -> str:
+    """One example's line of the table."""
+    import autotune
+
+    file = STUDIES / name / "recorded_best.yaml"
+    emitted = autotune.load(file).answer.evidence.speedup.ratio
+    ratios = []
+    for number in range(rounds):
+        order = ("baseline", "best") if number % 2 == 0 else ("best", "baseline")
+        rates = {kind: run(file, kind, seconds) for kind in order}
+        ratios.append(rates["best"] / rates["baseline"])
+    (low, high), ratio = median_interval(ratios), median(ratios)
+    difference = f"{100 * (ratio / emitted - 1):+.1f} %"
+    return f"| {name} | {emitted:.2f}x | {ratio:.2f}x | {low:.2f} to {high:.2f} | {difference} |"
+
+
+def run(file: Path, kind: str, seconds: float) -> float:
+    """Samples per second of the training loop below, in an interpreter of its own."""
+    command = [sys.executable, __file__, "--train", str(file), kind, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def train(file: Path, kind: str, seconds: float) -> float:
+    """A training loop in production style; samples per second after some seconds of warm-up."""
+    import torch
+
+    import autotune
+    from autotune.production import Best
+
+    sys.path.insert(0, str(file.parent))
+    import model as mine
+
+    best = autotune.load(file)
+    if kind == "baseline":
+        answer = best.answer
+        best = Best(answer.model_copy(update={"config": answer.evidence.baseline.config}))
+    best.apply_to_process()
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    model = best.prepare(mine.build_model().to(device))
+    options = best.optimizer_kwargs()
+    build = getattr(mine, "build_optimizer", None)
+    optimizer = (
+        build(model.parameters(), **options)
+        if build
+        else torch.optim.AdamW(model.parameters(), lr=best.lr(1e-3), **options)
+    )
+    scaler = best.scaler(device)
+    loader = best.loader(mine.build_dataset(), shuffle=True)
+    start, since, samples = time.perf_counter(), 0.0, 0
+    for batch in chain.from_iterable(repeat(loader)):
+        optimizer.zero_grad(set_to_none=True)
+        with best.autocast(device):
+            loss = mine.compute_loss(model, best.transfer(batch, device))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        now = time.perf_counter()
+        if since:
+            samples += loader.batch_size or 1
+            if now - start > seconds:
+                break
+        elif now - start > WARM_UP_SHARE * seconds:
+            since = now
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    return samples / (time.perf_counter() - since)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--train"]:
+        print(json.dumps(train(Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))))
+        sys.stdout.flush()
+        os._exit(0)  # workers need not be waited for
+    main()

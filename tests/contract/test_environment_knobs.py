@@ -1,0 +1,53 @@
+"""Knobs that live in the environment: a process is started for each value, and reads it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob, Value
+from autotune.outcome import Measured, NotApplied
+from autotune.tuning.runner import SubprocessRunner
+from children import WORKLOADS, job_for
+from factories import cpu_machine
+
+PAIRS = [
+    pytest.param(knob, value, id=f"{knob.name}={value}")
+    for knob in ALL_KNOBS
+    if type(knob).environ is not Knob.environ
+    for value in knob.suggestions(cpu_machine())
+    if value is not None
+]
+
+
+@pytest.mark.parametrize(("knob", "value"), PAIRS)
+def test_a_process_is_started_with_the_value_and_reads_it_back(
+    knob: Knob, value: Value, tmp_path: Path
+) -> None:
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        job = job_for(WORKLOADS / "plain.py", {knob.name: value})
+        outcome = runner.run(job, tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    launch = (tmp_path / "trial" / "launch").read_text()
+    (name,) = knob.environ(value)
+    assert launch == f"fresh interpreter: {name} must be set when a process starts\n"
+
+
+def test_a_process_that_was_started_without_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
+    assert outcome == NotApplied("omp_wait_policy", "null", "active")
+
+
+def test_what_the_environment_sets_already_is_part_of_the_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knob = next(knob for knob in ALL_KNOBS if knob.name == "omp_wait_policy")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert knob.resolve(None, cpu_machine()) == "passive"
+    assert knob.resolve("active", cpu_machine()) == "active"

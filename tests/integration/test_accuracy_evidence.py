@@ -1,0 +1,182 @@
+"""What differs from the baseline decides the evidence: nothing, a gate, a probe, or both."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.errors import StudyMismatchError
+from autotune.job import Gate
+from autotune.outcome import NonFinite, OutOfMemory
+from autotune.tuning.events import TrialEnded
+from scripted_runner import (
+    BATCHES,
+    FACTS,
+    ScriptedRunner,
+    agreeing,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+)
+
+EXACT = "num_workers: [0, 2]\n"
+FUSED = "fused_optimizer: [false, true]\n"
+AMP = "amp_dtype: [null, bfloat16]\n"
+TWO_BATCHES = "batch_size: [8, 64]\n"
+
+
+def changed_is_faster(config, phase):
+    """Whatever differs from the baseline is twice as fast."""
+    baseline = TrainingConfig.of({"batch_size": 8, "num_threads": 2})
+    return at(100 * 2 ** len(config.differences(baseline)))
+
+
+def searched(folder, space, **script):
+    """The runner and the events of a search through a small space."""
+    runner = ScriptedRunner(changed_is_faster, **script)
+    events = events_of(options_in(folder, space=space, trials=4), runner)
+    return runner, events
+
+
+def asked_after_the_baseline(runner):
+    phases = [asked.phase for asked in runner.asked if asked.phase in ("gate", "accuracy")]
+    return phases[1:]
+
+
+@pytest.mark.parametrize(
+    ("space", "evidence", "asked"),
+    [
+        (EXACT, "exact", []),
+        (FUSED, "gate", ["gate"]),
+        (AMP, "gate and probe", ["gate", "accuracy", "accuracy", "accuracy"]),
+        (TWO_BATCHES, "probe", ["accuracy", "accuracy", "accuracy"]),
+    ],
+    ids=lambda value: str(value).strip(),
+)
+def test_the_kind_of_the_knob_decides_what_is_asked(space, evidence, asked, tmp_path):
+    runner, events = searched(tmp_path, space)
+    best = events[-1].best
+    assert not best.keeps_baseline
+    assert asked_after_the_baseline(runner) == asked
+    assert best.constraints.accuracy.evidence == evidence
+    assert (best.constraints.accuracy.gate is not None) == ("gate" in evidence)
+    assert best.constraints.accuracy.needs_full_run == (space == TWO_BATCHES)
+
+
+def test_kept_settings_need_no_evidence(tmp_path):
+    runner = ScriptedRunner(lambda config, phase: at(100 / batch_of(config)))
+    best = events_of(options_in(tmp_path, space=TWO_BATCHES), runner)[-1].best
+    assert best.keeps_baseline
+    assert best.constraints.accuracy.evidence == "exact"
+
+
+def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
+    probed = []
+
+    class Noting(ScriptedRunner):
+        def run(self, job, folder):
+            if job.task.kind == "probe":
+                probed.append((job.config["batch_size"], job.config["fused_optimizer"]))
+            return super().run(job, folder)
+
+    events_of(options_in(tmp_path, TWO_BATCHES + FUSED, trials=4), Noting(changed_is_faster))
+    assert set(probed) == {(8, False), (64, False)}
+
+
+def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path):
+    turned = agreeing(gradient_error=0.31, gradient_cosine=0.9, batch_spread=0.1)
+    runner, events = searched(tmp_path, AMP, gate=lambda config: turned)
+    (trial,) = [e.trial for e in events if isinstance(e, TrialEnded)][1:]
+    assert trial.verdict.reason == "accuracy: gradients differ from float64 by 31 %"
+    assert trial.verdict.margins["accuracy"] == pytest.approx(0.31)
+    assert trial.verdict.value, "the speed is kept"
+    assert asked_after_the_baseline(runner) == ["gate"]
+    assert events[-1].best.keeps_baseline
+
+
+def test_gradients_that_are_not_finite_are_infeasible(tmp_path):
+    _, events = searched(tmp_path, AMP, gate=lambda config: NonFinite("a gradient is not finite"))
+    (trial,) = [e.trial for e in events if isinstance(e, TrialEnded)][1:]
+    assert trial.verdict.reason == "accuracy: a gradient is not finite"
+    assert trial.verdict.margins["accuracy"] == 1
+
+
+def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path):
+    space = FUSED + "num_workers: [0, 1, 2]\n" + TWO_BATCHES
+    options = options_in(tmp_path, space=space, trials=12)
+    runner = ScriptedRunner(changed_is_faster)
+    events_of(replace(options, trials=4), runner)
+    again = ScriptedRunner(changed_is_faster)
+    events_of(options, again)
+    assert len(runner.batches("gate")) + len(again.batches("gate")) == 1
+
+
+def gates_of(folder, gate=None, facts=FACTS, space=AMP):
+    """The gate jobs of a search, each with the settings that it tests."""
+    gates = []
+
+    class Noting(ScriptedRunner):
+        def run(self, job, folder):
+            if isinstance(job.task, Gate):
+                gates.append((job.config, job.task))
+                if gate is not None:
+                    return gate(job.task)
+            return super().run(job, folder)
+
+    runner = Noting(changed_is_faster)
+    runner.inspected = replace(runner.inspected, workload=facts)
+    events_of(options_in(folder, space=space, trials=4), runner)
+    return gates
+
+
+def test_the_gate_compares_with_plain_float32_at_the_baselines_batch_size(tmp_path):
+    ((tested, task), *_) = gates_of(tmp_path, space=AMP + BATCHES)
+    assert tested["amp_dtype"] == "bfloat16"
+    assert task.reference["amp_dtype"] is None
+    assert tested["batch_size"] == task.reference["batch_size"] == 8
+    assert {n for n, v in tested.items() if v != task.reference[n]} == {"amp_dtype"}
+
+
+def test_a_baseline_in_bfloat16_is_its_own_reference(tmp_path):
+    facts = replace(FACTS, baseline={"batch_size": 8, "amp_dtype": "bfloat16"})
+    ((tested, task),) = gates_of(tmp_path, facts=facts, space=FUSED)
+    assert tested["amp_dtype"] == task.reference["amp_dtype"] == "bfloat16"
+
+
+def test_where_float64_does_not_fit_the_gate_goes_without(tmp_path):
+    def full(task):
+        return OutOfMemory("host", "full") if task.in_double else agreeing()
+
+    gates = gates_of(tmp_path, gate=full, space=FUSED)
+    assert [task.in_double for _, task in gates] == [True, False]
+
+
+def factors_of(folder, rule):
+    """Batch size and task to the learning rate's factor, and the answer."""
+    factors = {}
+
+    class Noting(ScriptedRunner):
+        def run(self, job, folder):
+            if job.config is not None:
+                factors[job.task.kind, job.config["batch_size"]] = job.lr_factor
+            return super().run(job, folder)
+
+    options = options_in(folder, space=TWO_BATCHES + AMP, trials=4, lr_scaling=rule)
+    return factors, events_of(options, Noting(changed_is_faster))[-1].best
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", 8**0.5)])
+def test_trials_probes_and_the_answer_use_one_learning_rate(rule, factor, tmp_path):
+    factors, best = factors_of(tmp_path, rule)
+    assert factors["measure", 64] == factors["probe", 64] == pytest.approx(factor)
+    assert factors["measure", 8] == factors["probe", 8] == factors["gate", 8] == 1
+    assert best.config["batch_size"] == 64
+    assert (best.lr_scaling.rule, best.lr_scaling.factor) == (rule, pytest.approx(factor))
+
+
+def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path):
+    options = options_in(tmp_path)
+    events_of(options, ScriptedRunner())
+    with pytest.raises(StudyMismatchError, match="lr_scaling"):
+        events_of(replace(options, lr_scaling="sqrt"), ScriptedRunner())

@@ -1,0 +1,89 @@
+"""`autotune compare` from the command line: what it says, and with which exit code."""
+
+import json
+
+import pytest
+
+from autotune.best import write_best
+from autotune.config import TrainingConfig
+from children import SETTINGS, WORKLOADS, autotune, nobody_is_left
+from factories import best_config, written
+
+USAGE, WORKLOAD, NOT_FASTER = 2, 4, 8
+OWN = TrainingConfig.of(SETTINGS)
+
+
+def answer(folder, name: str, **changes):
+    """A best.yaml with some changes over the workload's own settings."""
+    path = folder / name
+    write_best(best_config(OWN.replace(**changes), OWN), path)
+    return path
+
+
+def refused(folder, code: int, *arguments) -> str:
+    """The message of a comparison that ended as it should."""
+    done = autotune(folder, "compare", *arguments)
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_settings_are_compared_in_rounds_with_the_workloads_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    one_by_one = answer(tmp_path, "slow.yaml", batch_size=1)
+    flags = ["--rounds", "6", "--device", "cpu", "--json", "--require-faster"]
+    done = autotune(tmp_path, "compare", WORKLOADS / "plain.py", one_by_one, *flags)
+    assert done.returncode == NOT_FASTER, done.stderr
+    result = json.loads(done.stdout)
+    assert result["schema_version"] == 1
+    assert result["ci95"][1] < 1
+    assert len(result["ratios"]) == result["rounds"] == 6
+    lines = done.stderr.splitlines()
+    assert sum(line.startswith("  round ") for line in lines) == 6
+    low, high = result["ci95"]
+    assert lines[-1] == (
+        f"{one_by_one} is {result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, 6 rounds)"
+    )
+    assert not list(tmp_path.glob("autotune-*")), "the logs are gone where all went well"
+    assert nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["absent.yaml"], "absent.yaml: cannot be read"),
+        (["good.yaml", "absent.yaml"], "absent.yaml: cannot be read"),
+        (["newer.yaml"], "newer autotune"),
+        (["rubbish.yaml"], "rubbish.yaml:1:"),
+        (["good.yaml", "--rounds", "5"], "--rounds"),
+        ([], "Missing argument 'A'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path, flags, words):
+    text = answer(tmp_path, "good.yaml", batch_size=16).read_text()
+    written(tmp_path, text.replace("autotune: 1", "autotune: 2", 1), "newer.yaml")
+    written(tmp_path, "autotune: [", "rubbish.yaml")
+    assert words in refused(tmp_path, USAGE, WORKLOADS / "plain.py", *flags)
+
+
+def test_a_model_that_is_not_there_is_refused(tmp_path):
+    good = answer(tmp_path, "good.yaml", batch_size=16)
+    assert "absent.py does not exist" in refused(tmp_path, USAGE, "absent.py", good)
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("failing_import", ["No module named 'no_such_module'", "stderr.log"]),
+        ("wrong_shapes", ["mat1 and mat2 shapes", "stderr.log"]),
+    ],
+)
+def test_a_workload_that_fails_ends_the_comparison_with_its_log(
+    tmp_path, monkeypatch, workload, words
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    good = answer(tmp_path, "good.yaml", batch_size=16)
+    message = refused(tmp_path, WORKLOAD, WORKLOADS / f"{workload}.py", good, "--device", "cpu")
+    for word in words:
+        assert word in message

@@ -1,0 +1,114 @@
+"""The numeric gate, run by real children, and learning rates that reach them."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.job import Gate, Probe
+from autotune.outcome import Gated, NonFinite, Probed
+from autotune.tuning.gates import PRECISION, gate_fault
+from autotune.tuning.runner import SubprocessRunner
+from children import SETTINGS, WORKLOADS, job_for
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def outcome_of(runner, tmp_path):
+    """What the gate finds under these settings, held against the defaults."""
+
+    def run(workload, in_double=True, **settings):
+        task = Gate(TrainingConfig.of(SETTINGS).as_dict(), in_double)
+        job = job_for(WORKLOADS / f"{workload}.py", settings, task=task)
+        return runner.run(job, tmp_path / "trial")
+
+    return run
+
+
+def fault_of(gated, settings):
+    assert isinstance(gated, Gated)
+    return gate_fault(gated, shorter_numbers=any(name in settings for name in PRECISION))
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings"),
+    [
+        ("plain", {}),
+        ("plain", {"fused_optimizer": True}),
+        ("plain", {"amp_dtype": "bfloat16"}),
+        ("plain", {"amp_dtype": "float16"}),
+        ("nested_batches", {"amp_dtype": "bfloat16"}),
+        ("stream", {"fused_optimizer": True}),
+        ("tiny_conv", {"channels_last": True}),
+        ("draws", {"amp_dtype": "bfloat16"}),
+    ],
+    ids=str,
+)
+def test_what_only_rounds_passes(workload, settings, outcome_of):
+    found = outcome_of(workload, **settings)
+    assert fault_of(found, settings) is None
+    assert found.in_double
+    assert found.gradient_error < 0.01
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "what"),
+    [
+        ("cancels", {"amp_dtype": "bfloat16"}, "gradients differ from float64 by"),
+        ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
+        ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
+    ],
+)
+def test_what_computes_something_else_is_refused_with_the_reason(
+    workload, settings, what, outcome_of
+):
+    fault = fault_of(outcome_of(workload, **settings), settings)
+    assert what in fault.reason
+    assert fault.margin > 0
+
+
+def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_of):
+    found = outcome_of("draws", channels_last=False)
+    assert found.seed_spread > 0.1, "the function's dropout is still there"
+    assert found.gradient_error < 1e-5
+
+
+@pytest.mark.slow
+def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
+    found = outcome_of("draws", compile_mode="default")
+    assert found.seed_spread > 0.1
+    assert found.gradient_error < 1e-5
+
+
+def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):
+    found = outcome_of("single_only", fused_optimizer=True)
+    assert not found.in_double
+    assert found.reference_gradient_error == 0
+    assert fault_of(found, {}) is None
+
+
+def test_float64_is_left_out_where_it_is_not_asked_for(outcome_of):
+    assert not outcome_of("plain", in_double=False).in_double
+
+
+def test_another_batch_tells_how_much_gradients_vary(outcome_of):
+    assert outcome_of("plain").batch_spread > 0.01
+
+
+def test_a_loss_that_is_not_finite_is_told_as_such(outcome_of):
+    outcome = outcome_of("nan_loss", fused_optimizer=True)
+    assert isinstance(outcome, NonFinite)
+    assert "the loss of one batch" in outcome.detail
+
+
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_the_learning_rate_factor_of_a_job_reaches_the_optimizer(factor, runner, tmp_path):
+    job = job_for(WORKLOADS / "two_rates.py", task=Probe(samples=64, seeds=(0,)))
+    outcome = runner.run(replace(job, lr_factor=factor), tmp_path / "trial")
+    assert isinstance(outcome, Probed)
+    assert outcome.qualities == (0.375 * factor,)

@@ -1,0 +1,44 @@
+"""Workloads and machines that get in the way of a timing: survived, and said."""
+
+from statistics import median
+
+import pytest
+
+from autotune.job import Measure, MeasurePlan
+from autotune.outcome import Measured, NotApplied, UserError
+from autotune.tuning.runner import SubprocessRunner
+from children import WORKLOADS, job_for
+
+PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, looks=(6,), max_seconds=3.0))
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+def outcome_of(workload, runner, folder):
+    return runner.run(job_for(WORKLOADS / f"{workload}.py", task=PLAN), folder)
+
+
+def test_a_flag_that_is_changed_after_the_warm_up_is_noticed(runner, tmp_path):
+    outcome = outcome_of("changes_flags_late", runner, tmp_path)
+    assert outcome == NotApplied("cudnn_benchmark", "false", "true")
+
+
+def test_a_sample_that_cannot_be_read_late_in_the_dataset_is_the_users(runner, tmp_path):
+    outcome = outcome_of("late_damage", runner, tmp_path)
+    assert isinstance(outcome, UserError)
+    assert outcome.detail == "OSError: sample 1000 cannot be read"
+    assert outcome.where.startswith(str(WORKLOADS / "late_damage.py"))
+
+
+def test_a_trial_that_is_stopped_for_a_while_is_not_slower_for_it(runner, tmp_path):
+    outcome = outcome_of("stops_itself", runner, tmp_path)
+    assert isinstance(outcome, Measured)
+    run = outcome.measurement
+    stopped = [block for block in run.blocks if block.noise.stopped]
+    assert len(stopped) == 1
+    assert not any(block.noise.stopped for block in run.telling_blocks)
+    assert stopped[0].seconds > 3 * median(block.seconds for block in run.telling_blocks)

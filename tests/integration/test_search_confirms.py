@@ -1,0 +1,139 @@
+"""How a search that cannot tell its best trials apart confirms one, and what for."""
+
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from autotune.errors import StudyMismatchError, UsageError
+from autotune.measurement import Block
+from autotune.outcome import Crashed, Measured
+from autotune.tuning.events import Answered, CandidateRefused, CandidateSetAside
+from factories import measurement
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+
+COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"
+
+
+def scattered(samples_per_second: float) -> Measured:
+    """Measured with blocks that differ by a tenth to either side."""
+    factors = (0.9, 0.95, 1.0, 1.0, 1.05, 1.1)
+    blocks = tuple(Block(32 / (samples_per_second * f), 32, 0.0) for f in factors)
+    return Measured(replace(measurement(samples_per_second), blocks=blocks))
+
+
+def two_lead(config, phase):
+    """In the search, 64 and 128 cannot be told apart, and all others are slow."""
+    rates = {8: 100, 16: 101, 32: 102, 64: 150, 128: 153}
+    rate = rates[batch_of(config)]
+    return scattered(rate) if phase == "trial" else at(rate)
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_candidates_that_the_search_cannot_tell_apart_are_tested_side_by_side(tmp_path):
+    runner = ScriptedRunner(two_lead)
+    events = events_of(options_in(tmp_path), runner)
+    batches = runner.batches("confirmation")
+    assert sorted(batches[:3]) == [8, 64, 128]
+    assert events[-1].best.config["batch_size"] == 128
+    (aside,) = of_kind(events, CandidateSetAside)
+    assert (batch_of(aside.trial.config), batch_of(aside.other.config)) == (64, 128)
+    assert events[-1].best.evidence.speedup.rounds == 7
+    assert len(batches) == 3 * 3 + 4 * 2, "the slower one leaves after a block of rounds"
+
+
+def test_a_candidate_that_was_set_aside_is_tried_where_the_other_fails(tmp_path):
+    def fails_late(config, phase):
+        late = phase == "confirmation" and batch_of(config) == 128
+        if late and len(runner.batches("confirmation")) > 10:
+            return Crashed("killed by SIGSEGV")
+        return two_lead(config, phase)
+
+    runner = ScriptedRunner(fails_late)
+    events = events_of(options_in(tmp_path), runner)
+    (refused,) = of_kind(events, CandidateRefused)
+    assert "SIGSEGV" in refused.reason
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_short_of_time_only_the_fastest_is_tested(tmp_path):
+    options = options_in(tmp_path)
+    events_of(options, ScriptedRunner(two_lead))  # leaves five trials for a run in no time
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study.set_user_attr("answer", None)
+    runner = ScriptedRunner(two_lead)
+    events = events_of(replace(options, time_budget_seconds=1.0), runner)
+    assert set(runner.batches("confirmation")) == {8, 128}
+    assert isinstance(events[-1], Answered)
+
+
+def compiling(config, phase):
+    """Twice as fast when compiled, which takes 50 s in the first process alone."""
+    if config["compile_mode"] is None:
+        return at(100)
+    first = phase == "trial"
+    steps = (50.1 if first else 1.1, 0.1)
+    run = replace(measurement(200), warmup_step_seconds=steps, compile_seconds=steps[0] - 0.1)
+    return Measured(run)
+
+
+def compiled_answer(folder, **changes):
+    events = events_of(options_in(folder, COMPILING, **changes), ScriptedRunner(compiling))
+    return events[-1].best
+
+
+def test_what_compiling_costs_is_told_by_the_process_that_compiled(tmp_path):
+    evidence = compiled_answer(tmp_path).evidence
+    assert evidence.compile_seconds == 50
+    assert evidence.speedup.ratio == 2
+    # 50 s against 0.4 s until the first steady step, and 5 ms less for each sample after it.
+    assert evidence.break_even_samples == round((50 - 0.4) / (1 / 100 - 1 / 200))
+    assert evidence.predicted_run is None
+
+
+@pytest.mark.parametrize("run", [{"run_samples": 100_000}, {"run_epochs": 10}])
+def test_for_a_long_run_compiling_pays_and_the_speedup_is_that_of_the_run(tmp_path, run):
+    best = compiled_answer(tmp_path, **run)
+    assert best.config["compile_mode"] == "default"
+    evidence = best.evidence
+    assert evidence.objective == "run_time"
+    assert evidence.predicted_run.samples == 100_000
+    assert evidence.predicted_run.baseline_seconds == 2.9 + 1000
+    assert evidence.predicted_run.best_seconds == 52.5 + 500
+    assert evidence.speedup.ratio == round(1002.9 / 552.5, 4)
+
+
+def test_for_a_short_run_compiling_does_not_pay(tmp_path):
+    runner = ScriptedRunner(compiling)
+    events = events_of(options_in(tmp_path, COMPILING, run_samples=5_000), runner)
+    assert events[-1].best.keeps_baseline
+    assert runner.batches("confirmation") == []
+
+
+def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path):
+    compiled_answer(tmp_path, run_samples=100_000)
+    with pytest.raises(StudyMismatchError, match="objective"):
+        compiled_answer(tmp_path, run_samples=5_000)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"run_samples": 5, "run_epochs": 5}, "Give one of them"),
+        ({"objective": "run_time"}, "--run-samples"),
+    ],
+)
+def test_flags_for_a_run_that_contradict_each_other_are_refused(tmp_path, flags, words):
+    with pytest.raises(UsageError, match=words):
+        compiled_answer(tmp_path, **flags)
+
+
+def test_a_dataset_without_a_length_has_no_epochs_to_count(tmp_path):
+    runner = ScriptedRunner(compiling)
+    endless = replace(FACTS, dataset_samples=None)
+    runner.inspected = replace(runner.inspected, workload=endless)
+    with pytest.raises(UsageError, match="--run-samples"):
+        events_of(options_in(tmp_path, run_epochs=3), runner)

@@ -1,0 +1,127 @@
+"""How many seeds it takes to accept or refuse a configuration, and whose they are."""
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import AccuracyRule
+from autotune.outcome import TimedOut
+from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyProber
+from autotune.tuning.events import CandidateRefused
+from autotune.tuning.scene import survey
+from autotune.tuning.study import open_study
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
+
+
+def prober_of(folder, losses, baseline=(0.9,) * 6, **script):
+    """A prober for which seed n costs `losses[n]` of the baseline's quality."""
+
+    def quality(config, seed):
+        return baseline[seed] - (losses[seed] if batch_of(config) == 64 else 0.0)
+
+    runner = ScriptedRunner(quality=quality, **script)
+    options = options_in(folder)
+    scene = survey(options, runner)
+    study = open_study("s", options.storage, scene.space, scene.objective)
+    prober = AccuracyProber(scene, runner, study, samples=640)
+    rule = prober.rule()
+    assert isinstance(rule, AccuracyRule)
+    runner.asked.clear()
+    return prober, rule, runner
+
+
+def seeds_of(runner, batch_size):
+    return [seed for batch, seeds in runner.probes() if batch == batch_size for seed in seeds]
+
+
+@pytest.mark.parametrize(
+    ("losses", "decision", "seeds"),
+    [
+        ((0.0,) * 6, "accept", 2),  # exactly the same: no doubt is left
+        ((0.9,) * 6, "reject", 1),
+        ((0.02,) * 6, "reject", 2),
+        ((0.0, 0.001, 0.0, 0.0, 0.0, 0.0), "accept", 2),
+        ((0.0, 0.008, 0.004, 0.0, 0.0, 0.0), "undecided", 3),
+        ((0.0, 0.0, 0.3, 0.0, 0.0, 0.0), "accept", 2),
+        ((0.004, 0.0, 0.3, 0.0, 0.0, 0.0), "undecided", 3),
+    ],
+)
+def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
+    prober, rule, runner = prober_of(tmp_path, losses)
+    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
+    assert seeds_of(runner, 64) == list(range(seeds))
+    assert seeds_of(runner, 8) == [], "the baseline's three are known"
+    assert bool(verdict.reason) == (decision != "accept")
+
+
+@pytest.mark.parametrize(
+    ("losses", "decision", "seeds"),
+    [
+        ((0.0,) * 6, "accept", 3),  # never an answer on fewer than three
+        ((0.02,) * 6, "reject", 2),
+        ((0.0, 0.009, 0.004, 0.003, 0.003, 0.002), "accept", 4),
+        ((0.0, 0.018, 0.0, 0.018, 0.0, 0.018), "undecided", 6),
+    ],
+)
+def test_an_answer_takes_three_to_six_seeds(losses, decision, seeds, tmp_path):
+    prober, rule, runner = prober_of(tmp_path, losses)
+    verdict = prober.proof(rule, LARGE)
+    assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
+    assert seeds_of(runner, 8) == list(range(3, seeds)), "the baseline has the same seeds"
+
+
+def test_what_is_undecided_but_good_on_average_stays_in_the_search(tmp_path):
+    prober, rule, _ = prober_of(tmp_path, (0.0, 0.016, 0.0, 0.016, 0.0, 0.016))
+    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    assert verdict.decision == "undecided"
+    assert verdict.margin <= 0
+    assert verdict.reason == "accuracy: not proven to be within what is allowed over 3 seeds"
+
+
+def test_what_is_undecided_and_bad_on_average_is_held_back_mildly(tmp_path):
+    prober, rule, _ = prober_of(tmp_path, (0.0, 0.03, 0.0) * 2)
+    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    assert verdict.decision == "undecided"
+    assert 0 < verdict.margin < 0.01
+    assert "worse than allowed over 3 seeds" in verdict.reason
+
+
+def test_what_stays_undecided_over_six_seeds_is_not_the_answer(tmp_path):
+    def scattered(config, seed):
+        return 0.9 - (0.017 * (seed % 2) if batch_of(config) == 64 else 0.0)
+
+    runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)), scattered)
+    options = options_in(tmp_path, space="batch_size: [8, 32, 64]\n")
+    events = events_of(options, runner)
+    (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
+    assert batch_of(refused.trial.config) == 64
+    assert "not proven" in refused.reason
+    assert seeds_of(runner, 64) == list(range(6))
+    assert events[-1].best.config["batch_size"] == 32
+
+
+def test_seeds_are_paired_so_that_what_varies_with_both_does_not_count(tmp_path):
+    baseline = (0.5, 0.9, 0.7, 0.6, 0.8, 0.75)
+    prober, rule, _ = prober_of(tmp_path, (0.01, 0.012, 0.011) * 2, baseline)
+    assert prober.verdict(rule, LARGE, len(SEEDS)).decision == "accept"
+
+
+def test_the_spread_of_the_baseline_is_tolerated(tmp_path):
+    _, rule, _ = prober_of(tmp_path, (0.0,) * 6, (0.8, 0.9, 1.0, 0.9, 0.9, 0.9))
+    assert rule.tolerance == pytest.approx(0.1)
+
+
+def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):
+    prober, _, _ = prober_of(tmp_path, (0.0,) * 6)
+    floor = AccuracyRule("evaluate", True, (0.9, 0.9, 0.9), tolerance=0.01, minimum=0.95)
+    verdict = prober.verdict(floor, LARGE, MOST_SEEDS)
+    assert verdict.decision == "undecided"
+    assert verdict.margin > 0
+
+
+def test_a_probe_that_fails_is_the_failure_that_it_is(tmp_path):
+    prober, rule, runner = prober_of(tmp_path, (0.0,) * 6)
+    runner.run = lambda job, folder: TimedOut("probe", 60.0)
+    assert prober.verdict(rule, LARGE, len(SEEDS)) == TimedOut("probe", 60.0)

@@ -1,0 +1,103 @@
+"""Trials that are not run, given up early, or timed while the machine drifts."""
+
+from dataclasses import replace
+
+from autotune.outcome import Inspected, Measured, OutOfMemory
+from autotune.tuning.events import TrialEnded
+from factories import GIB, cpu_machine, measurement
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+
+MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
+
+
+def ended_in(events):
+    return [event.trial for event in events if isinstance(event, TrialEnded)]
+
+
+def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
+    def grows(config, phase):
+        peak = GIB + batch_of(config) * GIB // 64  # 512 would take nine of eight GiB
+        if peak > 7 * GIB:
+            return OutOfMemory("host", "killed", peak)
+        return Measured(replace(measurement(100), peak_memory_bytes=peak))
+
+    runner = ScriptedRunner(grows)
+    trials = ended_in(events_of(options_in(tmp_path, space=MANY, trials=8), runner))
+    verdicts = {batch_of(t.config): t.verdict for t in trials}
+    assert not verdicts[512].feasible
+    not_run = {batch for batch in verdicts if verdicts[batch].reason.startswith("not run: about")}
+    assert not_run, "no prediction was made"
+    assert not not_run & set(runner.batches("trial"))
+    assert all(verdicts[batch].margins["memory"] > 0 for batch in not_run)
+    assert all(GIB + batch * GIB // 64 > 7 * GIB for batch in not_run)
+
+
+def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("autotune.tuning.foresight.free_shared_bytes", lambda: 1 << 20)
+    facts = replace(FACTS, sample_bytes=1 << 12)
+    runner = ScriptedRunner(inspected=Inspected(cpu_machine(), facts))
+    space = "batch_size: [8, 64]\nnum_workers: [0, 2]\n"
+    trials = ended_in(events_of(options_in(tmp_path, space=space, trials=4), runner))
+    reasons = {
+        (batch_of(t.config), t.config["num_workers"]): t.verdict.reason
+        for t in trials
+        if not t.verdict.feasible
+    }
+    assert list(reasons) == [(64, 2)]
+    assert "take 1048576 bytes of /dev/shm, where 1048576 are free" in reasons[64, 2]
+
+
+def test_the_child_is_told_how_fast_the_best_trial_surely_is(tmp_path):
+    plans = []
+
+    class Remembering(ScriptedRunner):
+        def run(self, job, folder):
+            if "confirm" not in folder.parts:
+                plans.extend([getattr(job.task, "plan", None)])
+            return super().run(job, folder)
+
+    runner = Remembering(lambda config, phase: at(10 * batch_of(config)))
+    trials = ended_in(events_of(options_in(tmp_path), runner))
+    incumbents = [p.incumbent_seconds_per_sample for p in plans if p and p.looks[-1] == 25]
+    best = [max(t.verdict.value for t in trials[: n + 1]) for n in range(len(trials) - 1)]
+    assert incumbents == [None, None, None, *[1 / value for value in best]]
+
+
+def test_a_trial_that_was_given_up_is_never_a_candidate(tmp_path):
+    def given_up(config, phase):
+        outcome = at(10 * batch_of(config))
+        if batch_of(config) == 128 and phase == "trial":
+            return Measured(replace(outcome.measurement, flags=("raced",)))
+        return outcome
+
+    runner = ScriptedRunner(given_up)
+    events = events_of(options_in(tmp_path), runner)
+    assert events[-1].best.config["batch_size"] == 64
+    raced = [t for t in ended_in(events) if "raced" in t.details["flags"]]
+    assert [t.verdict.value for t in raced] == [1280], "the sampler still learns from it"
+
+
+def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):
+    def never_steady(config, phase):
+        outcome = at(10 * batch_of(config))
+        flags = ("recompiled", "unsteady") if batch_of(config) == 128 else ()
+        return Measured(replace(outcome.measurement, flags=flags))
+
+    events = events_of(options_in(tmp_path), ScriptedRunner(never_steady))
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
+    runner = ScriptedRunner()
+
+    def slowing(config, phase):
+        late = phase in ("trial", "anchor") and len(runner.batches("trial")) >= 4
+        return at(50 if late else 100)
+
+    runner.measure = slowing
+    trials = ended_in(events_of(options_in(tmp_path, space=MANY, trials=8), runner))
+    assert runner.batches("anchor") == [8]
+    late = [t for t in trials if t.details["machine_speed"] == 0.5]
+    assert late
+    assert {t.verdict.value for t in late} == {100}
+    assert {t.details["samples_per_second"] for t in late} == {50}, "the raw rate is kept"

@@ -1,0 +1,107 @@
+"""What is told of other users of the machine, from counters that a test wrote down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from autotune.measurement import Noise
+from autotune.training.disturbance import (
+    CpuTimes,
+    NoiseWatch,
+    read_cpu_times,
+    usable_cores,
+    watch,
+)
+
+CPU = torch.device("cpu")
+CORES = len(usable_cores())
+
+
+def noise_between(before: CpuTimes | None, after: CpuTimes | None) -> Noise:
+    readings = iter([before, after])
+    return NoiseWatch(CPU, time.perf_counter, lambda: next(readings))()
+
+
+def times(wall: float, busy: float = 0.0, stolen: float = 0.0, own: float = 0.0) -> CpuTimes:
+    return CpuTimes(wall, busy, stolen, own, pressure=0.25 * wall)
+
+
+START = times(0.0)
+
+
+def test_what_the_trial_used_itself_is_no_disturbance() -> None:
+    noise = noise_between(START, times(10.0, busy=10.0 * CORES, own=10.0 * CORES))
+    assert noise == Noise(pressure=0.25)
+    assert not noise.disturbs
+
+
+def test_what_others_used_is_a_share_of_the_cores() -> None:
+    noise = noise_between(START, times(10.0, busy=8.0 * CORES, own=5.0 * CORES))
+    assert noise.foreign == pytest.approx(0.3, abs=0.01)
+    assert noise.disturbs
+
+
+def test_so_is_what_the_host_withheld() -> None:
+    noise = noise_between(START, times(10.0, stolen=2.0 * CORES))
+    assert noise.stolen == pytest.approx(0.2)
+    assert noise.disturbs
+
+
+def test_a_little_of_others_is_always_there() -> None:
+    assert not noise_between(START, times(10.0, busy=0.5 * CORES)).disturbs
+
+
+def test_a_block_as_short_as_the_counters_are_coarse_is_not_called_disturbed() -> None:
+    assert not noise_between(START, times(0.01, busy=0.02)).disturbs
+
+
+@pytest.mark.parametrize("readings", [(None, None), (START, None), (START, START)])
+def test_where_nothing_can_be_read_nothing_is_claimed(
+    readings: tuple[CpuTimes | None, CpuTimes | None],
+) -> None:
+    assert noise_between(*readings) == Noise()
+
+
+def test_a_process_that_was_stopped_knows_it() -> None:
+    seen = watch(CPU, time.perf_counter)
+    os.kill(os.getpid(), signal.SIGCONT)
+    assert seen().stopped == 1
+    assert seen().stopped == 0
+
+
+def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself() -> None:
+    loop = "while True: pass"
+    seen = watch(CPU, time.perf_counter)
+    _spin(0.6)
+    alone = seen()
+    with subprocess.Popen([sys.executable, "-c", loop]) as neighbour:
+        detached = _others()
+        _spin(0.6)
+        beside = detached()
+        neighbour.kill()
+    assert beside.foreign > alone.foreign + 0.2 / CORES
+
+
+def _others() -> NoiseWatch:
+    """A watch to which the children of this process are strangers."""
+
+    def read() -> CpuTimes | None:
+        found = read_cpu_times(time.perf_counter)
+        assert found is not None
+        own = os.times()
+        return CpuTimes(found.wall, found.busy, found.stolen, own.user + own.system, found.pressure)
+
+    return NoiseWatch(CPU, time.perf_counter, read)
+
+
+def _spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass

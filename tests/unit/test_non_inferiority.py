@@ -1,0 +1,62 @@
+"""Accept, reject or undecided, from losses of quality over paired seeds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from autotune.non_inferiority import Decision, bounds, decide
+
+ALLOWED = 0.1
+
+
+@pytest.mark.parametrize(
+    ("losses", "decision"),
+    [
+        ((0.05,), "undecided"),  # one seed has no spread, however good it looks
+        ((0.5,), "undecided"),
+        ((0.51,), "reject"),  # five times what is allowed is no matter of seeds
+        ((0.0, 0.0), "accept"),
+        ((0.1, 0.1, 0.1), "accept"),  # exactly what is allowed, without any doubt
+        ((0.11, 0.11), "reject"),
+        ((0.02, 0.03), "accept"),
+        ((0.0, 0.1), "undecided"),  # within on average, but two seeds that far apart prove nothing
+        ((0.0, 0.02, 0.04), "accept"),
+        ((0.2, 0.22, 0.24), "reject"),
+        ((0.05, 0.1, 0.15), "undecided"),
+        ((-0.2, -0.1, -0.15), "accept"),  # better than the baseline
+        ((0.0, 0.0, 0.9), "undecided"),  # one outlier neither condemns nor passes
+        ((0.0, 0.0, 0.9, 0.0, 0.0, 0.0), "undecided"),
+        ((0.03, -0.02, 0.01, 0.0, 0.02, 0.15), "accept"),  # further seeds outweigh a bad one
+    ],
+    ids=str,
+)
+def test_a_sequence_of_losses_decides(losses: tuple[float, ...], decision: Decision) -> None:
+    assert decide(losses, ALLOWED) == decision
+
+
+def test_where_nothing_may_be_lost_equal_qualities_are_accepted_and_any_loss_is_not() -> None:
+    assert decide((0.0, 0.0, 0.0), 0.0) == "accept"
+    assert decide((0.001,), 0.0) == "reject"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4, 5, 6])
+def test_the_bounds_are_one_sided_at_95_percent(seeds: int) -> None:
+    losses = [0.1 * n for n in range(seeds)]
+    mean, error = stats.tmean(losses), stats.sem(losses)
+    quantile = stats.t.ppf(0.95, seeds - 1)
+    low, high = bounds(losses)
+    assert low == pytest.approx(mean - quantile * error, abs=1e-4)
+    assert high == pytest.approx(mean + quantile * error, abs=1e-4)
+
+
+def test_more_seeds_than_the_table_has_are_never_bounded_too_narrowly() -> None:
+    losses = [0.1 * n for n in range(9)]
+    _, high = bounds(losses)
+    assert high > stats.tmean(losses) + stats.t.ppf(0.95, 8) * stats.sem(losses)
+
+
+def test_one_seed_bounds_nothing() -> None:
+    assert bounds((0.3,)) == (-math.inf, math.inf)

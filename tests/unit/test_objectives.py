@@ -1,0 +1,91 @@
+"""What is maximised: throughput, or the time of a whole run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.measurement import Measurement
+from autotune.objectives import OBJECTIVES, fixed_seconds, run_time
+from autotune.tuning.costs import ColdCosts
+from autotune.tuning.study import FinishedTrial
+from factories import measurement
+
+EAGER = measurement(100.0)
+"""2 s to start, 0.5 s to build, 0.4 s more in the first step."""
+COMPILED = replace(measurement(200.0), warmup_step_seconds=(40.1, 0.1), compile_seconds=38.0)
+
+
+def test_what_is_paid_once_is_start_building_and_warming_up() -> None:
+    assert fixed_seconds(EAGER) == pytest.approx(2 + 0.5 + 0.4)
+    assert fixed_seconds(COMPILED) == pytest.approx(2 + 0.5 + 40)
+
+
+def test_the_cold_start_counts_where_the_process_found_a_warm_cache() -> None:
+    assert fixed_seconds(EAGER, cold_one_time_seconds=30) == pytest.approx(32.5)
+    assert fixed_seconds(COMPILED, cold_one_time_seconds=30) == pytest.approx(42.5)
+
+
+def test_the_time_of_a_run_is_told_as_its_throughput() -> None:
+    whole = run_time(1000).value(EAGER)
+    assert 1000 / whole == pytest.approx(2.9 + 1000 / 100)
+
+
+@pytest.mark.parametrize(("samples", "compiling_pays"), [(1_000, False), (100_000, True)])
+def test_compiling_pays_only_in_a_run_that_is_long_enough(
+    samples: int, compiling_pays: bool
+) -> None:
+    objective = run_time(samples)
+    assert (objective.value(COMPILED) > objective.value(EAGER)) is compiling_pays
+
+
+def test_a_run_without_end_is_judged_by_its_throughput() -> None:
+    throughput = OBJECTIVES["throughput"]
+    assert throughput.value(COMPILED) == pytest.approx(200)
+    assert run_time(10**12).value(COMPILED) == pytest.approx(200, rel=1e-6)
+
+
+def test_the_length_of_the_run_is_part_of_what_a_study_is_of() -> None:
+    identities = {OBJECTIVES["throughput"].identity, *(run_time(n).identity for n in (10, 20))}
+    assert len(identities) == 3
+
+
+def trial(number: int, run: Measurement, **settings: bool | int | str | None) -> FinishedTrial:
+    details = {
+        "compile_seconds": run.compile_seconds,
+        "one_time_seconds": run.one_time_seconds,
+        "fixed_seconds": fixed_seconds(run),
+    }
+    verdict = Verdict(run.samples_per_second, dict.fromkeys(CONSTRAINTS, -1.0))
+    return FinishedTrial(number, TrainingConfig.of(settings), verdict, details)
+
+
+def test_who_found_the_model_compiled_is_charged_what_the_first_one_paid() -> None:
+    warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
+    first = trial(1, COMPILED, batch_size=64, compile_mode="default")
+    second = trial(2, warm, batch_size=64, compile_mode="default", num_workers=2)
+    larger = trial(3, warm, batch_size=128, compile_mode="default")
+    costs = ColdCosts([trial(0, EAGER), first, second, larger], [EAGER])
+    assert costs.compile_seconds(second.config) == 38
+    assert costs.compile_seconds(larger.config) == 4, "another batch size is another graph"
+    assert costs.fixed_seconds_of(second) == pytest.approx(costs.fixed_seconds_of(first))
+    assert costs.fixed_seconds(second.config, warm) == pytest.approx(42.5)
+
+
+def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> None:
+    warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
+    own = trial(0, warm, compile_mode="default")
+    costs = ColdCosts([own], [COMPILED, warm, warm])
+    assert costs.compile_seconds(own.config) == 38
+    assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
+
+
+def test_what_does_not_compile_is_charged_what_its_own_process_paid() -> None:
+    slow_once = replace(EAGER, warmup_step_seconds=(3.1, 0.1))
+    own = trial(0, slow_once)
+    costs = ColdCosts([own], [slow_once, EAGER, EAGER])
+    assert costs.fixed_seconds(own.config, EAGER) == pytest.approx(2.9)
+    assert costs.compile_seconds(own.config) == 0

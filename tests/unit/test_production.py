@@ -1,0 +1,87 @@
+"""A best.yaml put into force in a training loop that is not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import autotune
+from autotune.best import BestConfig, LearningRate, write_best
+from autotune.config import TrainingConfig
+from autotune.production import Best
+from factories import best_config
+
+MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 2})
+FASTER = MINE.replace(
+    batch_size=16, amp_dtype="bfloat16", channels_last=True, fused_optimizer=True, num_threads=1
+)
+CPU = torch.device("cpu")
+ROWS = TensorDataset(torch.ones(40, 3, 4, 4))
+
+
+@pytest.fixture
+def best(tmp_path: Path) -> Best:
+    write_best(best_config(FASTER, MINE), tmp_path / "best.yaml")
+    return autotune.load(tmp_path / "best.yaml")
+
+
+def changed(best: Best, **changes: object) -> Best:
+    return Best(best.answer.model_copy(update=changes))
+
+
+def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None:
+    threads = torch.get_num_threads()
+    try:
+        best.apply_to_process()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    model = best.prepare(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(8, 1)))
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=best.lr(0.1), **best.optimizer_kwargs())
+    assert optimizer.defaults["fused"] is True
+    sizes = []
+    for batch in best.loader(ROWS, shuffle=True):
+        (images,) = best.transfer(batch, CPU)
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        with best.autocast(CPU):
+            outputs = model(images)
+        assert outputs.dtype == torch.bfloat16
+        scaler = best.scaler(CPU)
+        assert not scaler.is_enabled()
+        outputs.float().mean().backward()
+        optimizer.step()
+        sizes.append(len(images))
+    assert sizes == [16, 16], "full batches only, as it was measured"
+
+
+def test_what_is_given_to_the_loader_wins_over_the_file(best: Best) -> None:
+    assert [len(b[0]) for b in best.loader(ROWS, batch_size=10, drop_last=False)] == [10] * 4
+
+
+def test_float16_comes_with_a_scaler(tmp_path: Path) -> None:
+    half = Best(best_config(MINE.replace(amp_dtype="float16"), MINE))
+    assert half.scaler(CPU).is_enabled()
+
+
+def test_the_learning_rate_follows_the_rule_of_the_search(best: Best) -> None:
+    assert best.lr(0.1) == 0.1
+    scaled = changed(best, lr_scaling=LearningRate(rule="linear", factor=2.0))
+    assert scaled.lr(0.1) == 0.2
+
+
+def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
+    first, *_ = best.explain().splitlines()
+    assert "batch_size=16" in first
+    assert "num_threads=1" in first
+    assert "num_workers" not in first, "it is as it was"
+    assert first in repr(best)
+
+
+def test_settings_that_are_kept_are_said_to_be(best: Best) -> None:
+    kept: BestConfig = best_config(MINE, MINE)
+    assert Best(kept).explain().startswith("keep your settings")

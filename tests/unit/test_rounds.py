@@ -1,0 +1,127 @@
+"""Rounds: who goes when, and what a round says when somebody fails in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure
+from autotune.measurement import Measurement
+from autotune.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
+from autotune.tuning.rounds import (
+    TASK,
+    Contestant,
+    Course,
+    Duel,
+    orders,
+    play_round,
+    time_fresh,
+)
+from factories import measurement
+
+OWN = Contestant("baseline", TrainingConfig.of({"batch_size": 8}))
+FAST = Contestant("fast", TrainingConfig.of({"batch_size": 64}))
+LARGE = Contestant("large", TrainingConfig.of({"batch_size": 128}))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_everyone_stands_in_each_place_once_in_every_block_of_rounds(size: int) -> None:
+    rounds = list(islice(orders(size, seed=7), 5 * size))
+    for start in range(0, len(rounds), size):
+        block = rounds[start : start + size]
+        for place in range(size):
+            assert sorted(order[place] for order in block) == list(range(size))
+
+
+def test_two_take_turns_and_every_pair_of_rounds_is_a_turn_and_its_opposite() -> None:
+    rounds = list(islice(orders(2, seed=1), 20))
+    pairs = list(zip(rounds[::2], rounds[1::2], strict=True))
+    assert all(first == second[::-1] for first, second in pairs)
+    assert len(set(pairs)) == 2, "which of the two goes first is drawn anew"
+
+
+def test_blocks_are_shuffled_so_that_neighbours_change() -> None:
+    rounds = islice(orders(4, seed=3), 40)
+    neighbours = Counter(pair for order in rounds for pair in pairwise(order))
+    assert len(neighbours) == 12, "everyone follows everyone else at some time"
+
+
+def test_the_same_seed_gives_the_same_schedule_and_another_another() -> None:
+    assert list(islice(orders(3, 5), 9)) == list(islice(orders(3, 5), 9))
+    assert list(islice(orders(3, 5), 9)) != list(islice(orders(3, 6), 9))
+
+
+def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
+    """Rounds in which each batch size has one result; they note the folders asked for."""
+
+    def time(config: TrainingConfig, folder: Path) -> Measurement | Failure:
+        asked.append(folder.name)
+        return timed[int(config["batch_size"] or 0)]
+
+    return Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
+
+
+def test_a_round_asks_for_everyone_in_the_order_that_it_is_given() -> None:
+    asked: list[str] = []
+    timed: dict[int, Measurement | Failure] = {8: measurement(100), 64: measurement(150)}
+    results = play_round(course(timed, asked), [FAST, OWN], 4)
+    assert asked == ["4-fast", "4-baseline"]
+    assert results == {"fast": timed[64], "baseline": timed[8]}
+
+
+def test_one_candidates_failure_does_not_end_the_round_of_the_others() -> None:
+    asked: list[str] = []
+    timed = {8: measurement(100), 64: Crashed("killed by SIGSEGV"), 128: measurement(150)}
+    play_round(course(timed, asked), [FAST, OWN, LARGE], 0)
+    assert asked == ["0-fast", "0-baseline", "0-large"]
+
+
+@pytest.mark.parametrize(
+    ("order", "asked_for"),
+    [([OWN, FAST, LARGE], ["0-baseline"]), ([FAST, LARGE, OWN], ["0-fast", "0-large"])],
+)
+def test_a_round_ends_where_nothing_is_left_to_compare(
+    order: list[Contestant], asked_for: list[str]
+) -> None:
+    asked: list[str] = []
+    play_round(course(dict.fromkeys((8, 64, 128), Crashed("killed")), asked), order, 0)
+    assert asked == asked_for
+
+
+class Recording:
+    """A runner with prepared outcomes that keeps the jobs."""
+
+    def __init__(self, *outcomes: TrialOutcome) -> None:
+        self.outcomes, self.jobs = list(outcomes), list[Job]()
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        self.jobs.append(job)
+        return self.outcomes.pop(0)
+
+
+def test_a_timing_starts_an_interpreter_of_its_own_and_is_repeated_once_where_it_was_lost() -> None:
+    runner = Recording(Lost("disk full"), Measured(measurement(100)))
+    job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
+    assert time_fresh(runner, job, Path("folder")) == measurement(100)
+    assert [job.fresh_interpreter for job in runner.jobs] == [True, True]
+    assert all(isinstance(job.task, Measure) for job in runner.jobs)
+
+
+def test_what_is_lost_twice_is_a_failure() -> None:
+    runner = Recording(Lost("disk full"), Lost("disk still full"))
+    job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
+    assert time_fresh(runner, job, Path("folder")) == Lost("disk still full")
+
+
+def test_a_duels_interval_is_that_of_the_logarithms_of_its_ratios() -> None:
+    duel = Duel()
+    for ratio in (2.0, 0.5, 1.0, 4.0, 0.25, 1.0):
+        duel = duel.after(measurement(100), measurement(100 * ratio), ratio)
+    assert duel.ratio == pytest.approx(1.0)
+    assert duel.interval == pytest.approx((0.25, 4.0))
+    assert not duel.is_faster
+    assert duel.losses == 4
