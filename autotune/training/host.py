@@ -24,6 +24,9 @@ from autotune.trial_folder import TrialFolder
 
 # What every training imports sooner or later: torch.optim takes a second to import torch._dynamo.
 _ALWAYS = ("torch._dynamo", "autotune.training.tasks")
+# Stays in the parent when a fork is made, and is begun anew in the child: jemalloc, which comes with
+# pyarrow, sees to that itself.
+_FORK_AWARE = ("jemalloc_bg_thd",)
 # Open in a process that has initialised a driver, whoever did it.
 _ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
@@ -78,18 +81,23 @@ def fork_obstacle() -> str | None:
     used = sorted(name for name in _open_files() if name.startswith(_ACCELERATORS))
     if used:
         return f"an import opened {used[0]}"
-    if _threads() > 1:
+    if other_threads():
         child = os.fork()
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)
-    if _threads() > 1:
-        return f"the imports left {_threads() - 1} threads running"
-    return None
+    left = other_threads()
+    return f"an import left a thread running: {', '.join(left)}" if left else None
 
 
-def _threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def other_threads() -> list[str]:
+    """Names of the threads beside this one that do not know of forks."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it ended meanwhile
+            names.append((task / "comm").read_text(encoding="utf-8").strip())
+    names.remove(Path("/proc/self/comm").read_text(encoding="utf-8").strip())
+    return sorted(name for name in names if name not in _FORK_AWARE)
 
 
 def _open_files() -> list[str]:

@@ -89,9 +89,8 @@ def test_a_library_that_leaves_threads_running_prevents_forks(runner, tmp_path, 
     source = "import starts_thread\n" + PLAIN.read_text()
     outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
     assert isinstance(outcome, Measured)
-    assert (
-        launch_of(tmp_path / "trial") == "fresh interpreter: the imports left 1 threads running\n"
-    )
+    reason = "fresh interpreter: an import left a thread running: "
+    assert launch_of(tmp_path / "trial").startswith(reason)
 
 
 def test_a_job_that_asks_for_it_gets_a_fresh_interpreter(warm, tmp_path):
