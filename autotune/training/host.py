@@ -24,8 +24,8 @@ from autotune.trial_folder import TrialFolder
 
 # What every training imports sooner or later: torch.optim takes a second to import torch._dynamo.
 _ALWAYS = ("torch._dynamo", "autotune.training.tasks")
-# Stays in the parent when a fork is made, and is begun anew in the child: jemalloc, which comes with
-# pyarrow, sees to that itself.
+# Stays in the parent when a fork is made, and is begun anew in the child: jemalloc, which comes
+# with pyarrow, sees to that itself.
 _FORK_AWARE = ("jemalloc_bg_thd",)
 # Open in a process that has initialised a driver, whoever did it.
 _ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
