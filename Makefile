@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-studies clean
+.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,9 @@ bench-overhead: $(INSTALLED)
 
 bench-same: $(INSTALLED)
 	$(BIN)/python benchmarks/same_settings.py
+
+bench-reproduction: $(INSTALLED)
+	$(BIN)/python benchmarks/reproduction.py
 
 bench-studies: $(INSTALLED)
 	$(BIN)/python benchmarks/example_studies.py

@@ -144,7 +144,7 @@ def _judge_measured(
         reasons.append(f"accuracy: {_excess(accuracy)} worse than allowed")
     unsteady = "unsteady" in measurement.flags
     if unsteady:
-        reasons.append("never steady: torch.compile goes on compiling")
+        reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")
     ran = _FAILED if unsteady else -1.0
     margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
     return Verdict(objective.value(measurement), margins, "; ".join(reasons))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from autotune.intervals import Interval, log_median, median_interval
 
 # Share of the usable cores that others may take, or the host may withhold, unnoticed. A quiet
 # machine stays below a third of it; one busy process on two cores takes half.
 DISTURBING = 0.1
-# The mean exceeds the median by more than this where pauses come now and then.
-_BURSTY = 1.03
+# Flags of a timing that did not run its course.
+CANNOT_WIN = frozenset({"raced", "unsteady"})
 # An interval needs as many blocks; with fewer undisturbed ones, the disturbed ones count as well.
 _ENOUGH_BLOCKS = 6
 
@@ -88,11 +88,13 @@ class Measurement:
     """Reserved by the device allocator; on CPU, held by the process and its workers."""
     allocator_retries: int = 0
     """Times the device allocator had to give memory back and try again: the edge of OOM."""
+    steady_step_seconds: float | None = None
+    """What a step of the warm-up took after its last stall, on average; None: the fastest one."""
     machine_speed: float = 1.0
     """How fast the machine was, relative to the search's beginning; see `autotune.tuning.drift`."""
     flags: tuple[str, ...] = ()
-    """short_warm_up (time was up), recompiled (after the warm-up), unsteady (again and again),
-    raced (given up early, because clearly slower than the best trial)."""
+    """short_warm_up (time was up), clock (jumped), recompiled (after the warm-up), unsteady (again
+    and again), raced (given up early, because clearly slower than the best trial)."""
 
     @property
     def telling_blocks(self) -> tuple[Block, ...]:
@@ -108,13 +110,7 @@ class Measurement:
     @property
     def can_win(self) -> bool:
         """Whether the timing ran its course, so that the configuration may be emitted."""
-        return not {"raced", "unsteady"} & set(self.flags)
-
-    @property
-    def is_bursty(self) -> bool:
-        """Whether pauses come now and then: collected garbage, retries, checkpoints."""
-        seconds = self._per_sample()
-        return fmean(seconds) > _BURSTY * median(seconds)
+        return not CANNOT_WIN & set(self.flags)
 
     @property
     def seconds_per_sample(self) -> float:
@@ -149,8 +145,8 @@ class Measurement:
         """What the first steps cost beyond the steady state: compilation, searches, allocation."""
         if not self.warmup_step_seconds:
             return self.compile_seconds
-        steady = min(self.warmup_step_seconds)
-        return sum(seconds - steady for seconds in self.warmup_step_seconds)
+        steady = self.steady_step_seconds or min(self.warmup_step_seconds)
+        return max(0.0, sum(self.warmup_step_seconds) - steady * len(self.warmup_step_seconds))
 
     def _per_sample(self) -> list[float]:
         return [block.seconds_per_sample for block in self.telling_blocks]

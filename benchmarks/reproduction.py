@@ -20,6 +20,8 @@ from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 
+from autotune.best import read_best
+from autotune.config import TrainingConfig, environ_of
 from autotune.intervals import median_interval
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
@@ -60,7 +62,10 @@ def row(name: str, rounds: int, seconds: float) -> str:
 def run(file: Path, kind: str, seconds: float) -> float:
     """Samples per second of the training loop below, in an interpreter of its own."""
     command = [sys.executable, __file__, "--train", str(file), kind, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer = read_best(file)
+    settings = answer.config if kind == "best" else answer.evidence.baseline.config
+    environ = {**os.environ, **environ_of(TrainingConfig.of(settings))}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 

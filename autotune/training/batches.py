@@ -62,6 +62,12 @@ class Batches:
         except (AttributeError, NotImplementedError, OSError):
             return None
 
+    def close(self) -> None:
+        """End the workers; there are no further batches."""
+        self._iterator = iter(())
+        if getattr(self._loader, "_iterator", None) is not None:
+            self._loader._iterator = None  # type: ignore[attr-defined]  # the persistent ones
+
     def next(self) -> Any:
         """The next batch.
 

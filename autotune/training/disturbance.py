@@ -11,12 +11,14 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 
+from autotune.machine import probe_host
 from autotune.measurement import Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -61,7 +63,7 @@ class NoiseWatch:
         if last is None or now is None or now.wall <= last.wall:
             return Noise(stopped=stopped, gpu=self._gpu())
         wall = now.wall - last.wall
-        capacity = wall * len(usable_cores())
+        capacity = wall * len(own_cores())
         foreign = (now.busy - last.busy) - (now.own - last.own) - _COARSE / _TICKS
         return Noise(
             foreign=round(min(1.0, max(0.0, foreign / capacity)), 3),
@@ -81,7 +83,13 @@ def watch(device: torch.device, clock: Callable[[], float]) -> NoiseWatch:
 
 
 def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
-    """The counters as they are now; None where the system has none (not Linux)."""
+    """The counters as they are now; None where nothing can be told from them.
+
+    That is so off Linux, and under a CPU quota: a cgroup with a share of many cores is not
+    disturbed by who uses the others.
+    """
+    if _has_quota():
+        return None
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
         rows = _core_rows(stat)
@@ -93,13 +101,18 @@ def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
     return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure())
 
 
-def usable_cores() -> set[int]:
-    """The cores that this process may use."""
+@cache
+def _has_quota() -> bool:
+    return probe_host().quota_cores is not None
+
+
+def own_cores() -> set[int]:
+    """The cores that this process may be scheduled on."""
     return os.sched_getaffinity(0)
 
 
 def _core_rows(stat: str) -> list[list[int]]:
-    names = {f"cpu{core}" for core in usable_cores()}
+    names = {f"cpu{core}" for core in own_cores()}
     fields = (line.split() for line in stat.splitlines())
     return [list(map(int, row)) for name, *row in fields if name in names]
 

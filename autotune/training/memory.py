@@ -17,11 +17,17 @@ _host_file_bytes = 0
 
 def file_bytes() -> int:
     """Resident pages of this process that are files: the libraries it has touched; 0 off Linux."""
+    return _status("RssFile") or 0
+
+
+def _status(name: str) -> int | None:
+    """A size that Linux tells of this process, in bytes."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile:"))
+        return None
+    sizes = [int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")]
+    return sizes[0] if sizes else None
 
 
 def count_host(host_file_bytes: int) -> None:
@@ -47,7 +53,8 @@ def peak_memory_bytes(device: torch.device) -> int:
     resident size of this process (the runner adds the workers).
     """
     if device.type == "cpu":
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        # getrusage would count what the parent held when it started this process.
+        own = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         return own + max(0, _host_file_bytes - file_bytes())
     return torch.accelerator.max_memory_reserved(device)
 

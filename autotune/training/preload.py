@@ -44,12 +44,21 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 continue
+            case ast.If(test) if _is_never_true(test):
+                pending += node.orelse
             case ast.Import(names):
                 yield from ((alias.name, []) for alias in names)
             case ast.ImportFrom(str(name), names, 0):
                 yield name, [alias.name for alias in names if alias.name != "*"]
             case _:
                 pending += ast.iter_child_nodes(node)
+
+
+def _is_never_true(test: ast.expr) -> bool:
+    """`__name__ == "__main__"` and `TYPE_CHECKING`, which a trial does not enter."""
+    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
+    attributes = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)}
+    return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
 
 
 def _sets_environment(tree: ast.Module) -> bool:

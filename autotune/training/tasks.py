@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,7 @@ from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimit
 from autotune.training import disturbance, inspection, memory, quality
 from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
 from autotune.training.batches import Batches
+from autotune.training.boundary import probe_boundary
 from autotune.training.timing import Timer
 from autotune.training.workload import Workload, load_workload
 from autotune.trial_folder import TrialFolder
@@ -93,20 +94,33 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for knob, got in missed:
         return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
+    peak = memory.peak_memory_bytes(setup.device)
+    epoch_samples = _epoch_samples(setup, timer.batches)
     return Measured(
         Measurement(
             blocks=blocks,
-            boundary_seconds=tuple(timer.batches.boundary_seconds),
-            epoch_samples=_epoch_samples(setup, timer.batches),
+            boundary_seconds=_boundaries(setup, timer, blocks),
+            epoch_samples=epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
+            steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=compiler.seconds,
             start_seconds=bench.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=memory.peak_memory_bytes(setup.device),
+            peak_memory_bytes=peak,
             allocator_retries=memory.allocator_retries(setup.device),
             flags=tuple(sorted(timer.flags)),
         )
     )
+
+
+def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
+    """What was seen between epochs, or what is where no epoch ended."""
+    seen = tuple(timer.batches.boundary_seconds)
+    if seen:
+        return seen
+    timer.batches.close()
+    rate = median(block.seconds_per_sample for block in blocks)
+    return probe_boundary(setup, rate, timer.clock, timer.synchronize)
 
 
 def probe(bench: Bench, samples: int, seeds: tuple[int, ...]) -> TrialOutcome:

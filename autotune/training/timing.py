@@ -23,6 +23,8 @@ Step = Callable[[Any], object]
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
 _MOST_WARMUP_STEPS = 500
+# Steps of less are told apart by chance alone.
+_SHORTEST_STEP = 2e-4
 # With fewer steps than this per worker, a block that starts between two bursts of batches differs
 # much from one that starts before them.
 _STEPS_PER_WORKER = 4
@@ -79,7 +81,8 @@ class Timer:
             block = self._time(1)
             seconds.append(block.seconds)
             busy = block.seconds - block.wait_seconds
-            fastest = min(fastest, busy)
+            if busy > 0:  # else the clock jumped
+                fastest = min(fastest, max(busy, _SHORTEST_STEP))
             calm = 0 if busy > _STALL * fastest else calm + 1
             if len(seconds) == 1:
                 start = self.clock()
@@ -154,6 +157,8 @@ class Timer:
         """Whether the optimistic end of the interval is clearly slower than the best trial."""
         if plan.incumbent_seconds_per_sample is None:
             return False
+        if sum(not block.is_disturbed for block in blocks) < plan.looks[0]:
+            return False
         optimistic, _ = median_interval(_telling(blocks))
         beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
         if beaten:
@@ -166,16 +171,17 @@ class Timer:
             compilations, ready = self.compilations(), self.batches.ready()
             block = self._time(steps)
             left, noise = self.batches.ready(), self.noise()
-            if self.compilations() == compilations and block.seconds > 0:
+            compiled = self.compilations() != compilations
+            if not compiled and block.seconds > 0:
                 break
-            self.flags.add("recompiled")
+            self.flags.add("recompiled" if compiled else "clock")
         else:
-            self.flags.add("unsteady")  # compiling goes on and on
+            self.flags.add("unsteady")  # again and again
         return replace(
             block,
             seconds=max(block.seconds, 1e-9),
             samples=steps * batch_size,
-            stock_samples=_from_stock(block, ready, left) * batch_size,
+            stock_samples=_from_stock(block, ready, left, self.batches.workers) * batch_size,
             noise=noise,
         )
 
@@ -193,15 +199,18 @@ class Timer:
         return Block(seconds, steps, waited, has_boundary=bool(passed))
 
 
-def _from_stock(block: Block, ready: int | None, left: int | None) -> int:
-    """Batches that training took and that nobody loaded meanwhile; fewer than none if more.
+def _from_stock(block: Block, ready: int | None, left: int | None, workers: int) -> int:
+    """Batches that training took and that nobody loaded meanwhile.
 
-    Known only where loading went on all the time.
+    Known only where loading went on all the time. Where training waits, workers deliver in bursts,
+    and a block that ends before one has loaded more than it took: fewer than none came from stock.
     """
     if ready is None or left is None or block.has_boundary:
         return 0
     drop = ready - left
     waited = block.wait_seconds > _WAITS * block.seconds
+    if drop < -workers:
+        return 0  # the queue fills again, which is no loading that training could have used
     return min(drop, block.samples - 1) if waited or drop > _STOCK_NOISE else 0
 
 

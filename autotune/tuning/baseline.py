@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from pydantic import TypeAdapter
 
@@ -49,7 +49,7 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
             raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
         if not isinstance(outcome, Measured):
             raise WorkloadError(_own_settings_fail(session, outcome, folder))
-        runs.append(outcome.measurement)
+        runs.append(session.comparable(outcome.measurement))
     session.study.note("baseline_runs", [asdict(run) for run in runs])
     return tuple(runs)
 
@@ -83,7 +83,7 @@ def tell_baseline(
     margin = rule.margin(rule.baseline)
     verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
     details = details_of(Measured(run), sum(map(process_seconds, runs)))
-    details["quality"] = rule.baseline[0]
+    details["quality"] = fmean(rule.baseline)
     return session.study.add(scene.baseline, verdict, details)
 
 

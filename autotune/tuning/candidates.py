@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.measurement import CANNOT_WIN
 from autotune.tuning.costs import ColdCosts
 from autotune.tuning.session import Session
 from autotune.tuning.study import FinishedTrial
@@ -28,7 +29,7 @@ def candidates(session: Session, costs: ColdCosts) -> list[Candidate]:
     feasible = [
         _candidate(session, costs, trial)
         for trial in session.study.finished()[1:]
-        if trial.verdict.feasible and "raced" not in trial.details.get("flags", ())
+        if trial.verdict.feasible and not CANNOT_WIN & set(trial.details.get("flags", ()))
     ]
     faster = [one for one in feasible if one.value > least]
     return sorted(faster, key=lambda one: -one.value)[:_MOST]

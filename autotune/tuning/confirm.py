@@ -131,6 +131,10 @@ def _fault(
         return describe(timed)
     if timed is not None and limit is not None and timed.peak_memory_bytes > limit:
         return f"{timed.peak_memory_bytes} bytes of memory in a fresh process, over the limit"
+    if timed is not None and timed.allocator_retries:
+        return "the allocator had to give memory back in a fresh process: the edge of the limit"
+    if timed is not None and not timed.can_win:
+        return "never steady in a fresh process"
     if reference is not None and not isinstance(reference, Measurement):
         return f"your settings failed beside it: {describe(reference)}"
     return ""

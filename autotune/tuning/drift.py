@@ -24,15 +24,18 @@ _NOTE = "anchors"
 _PLAN = MeasurePlan(looks=(6,))
 
 
-def drift_now(session: Session) -> float:
+def drift_now(session: Session, resumed: bool = False) -> float:
     """Speed of the machine now over its speed at the start; 1 while it is about the same.
 
-    Measures the baseline where it is due, which takes one more process.
+    Measures the baseline where it is due, and when a search is `resumed`, which takes one more
+    process. What is known stays known where that fails.
     """
     anchors = session.study.noted(_NOTE, [])
     told = len(session.study.finished())
-    if told - (anchors[-1]["trials"] if anchors else 1) >= EVERY:
-        anchors = [*anchors, {"trials": told, "samples_per_second": _measure(session, told)}]
+    if resumed or told - (anchors[-1]["trials"] if anchors else 1) >= EVERY:
+        last = anchors[-1]["samples_per_second"] if anchors else 0.0
+        rate = _measure(session, told) or last
+        anchors = [*anchors, {"trials": told, "samples_per_second": rate}]
         session.study.note(_NOTE, anchors)
     runs = noted_runs(session)
     if not anchors or not runs:

@@ -15,6 +15,7 @@ from autotune.knobs.base import spelled
 from autotune.outcome import (
     Failure,
     Gated,
+    Lost,
     NonFinite,
     OutOfMemory,
     TrialOutcome,
@@ -75,7 +76,7 @@ class GateKeeper:
         if key in known:
             return _expected(outcome_from_json(known[key]))
         outcome = self._run(tested, reference, self._folder(key))
-        if isinstance(outcome, Gated | NonFinite):
+        if not isinstance(outcome, Lost):
             self.study.note(_NOTE, {**known, key: outcome_to_json(outcome)})
         return _expected(outcome)
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from select import select
 from typing import Any, Protocol
 
+import psutil
+
 from autotune.channel import channel, receive, send
 from autotune.job import Job
 from autotune.trial_folder import TrialFolder
@@ -49,7 +51,8 @@ class FreshInterpreter:
     def __init__(self, files: TrialFolder, environ: Mapping[str, str], lifeline: int) -> None:
         module = ("-m", "autotune.training.worker", str(files.path), str(lifeline))
         with files.stdout.open("wb") as stdout, files.stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(
+            # psutil's waits for the end asleep, where subprocess' looks again and again.
+            self._process = psutil.Popen(
                 [sys.executable, *module, repr(time.monotonic())],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -62,18 +65,19 @@ class FreshInterpreter:
     @property
     def pid(self) -> int:
         """Its number."""
-        return self._process.pid
+        return int(self._process.pid)
 
     @property
     def exit_code(self) -> int | None:
         """Negative for a signal; None while it runs."""
-        return self._process.returncode
+        code = self._process.returncode
+        return None if code is None else int(code)
 
     def ended_within(self, seconds: float | None) -> bool:
         """Sleep until it ends, at most so long; whether it did."""
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        return self._process.returncode is not None
+        return self.exit_code is not None
 
 
 class Forked:

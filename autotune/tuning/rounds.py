@@ -20,7 +20,7 @@ from autotune.measurement import Measurement
 from autotune.outcome import Failure, Lost, Measured, as_failure
 from autotune.tuning.runner import Runner
 
-TASK = Measure(MeasurePlan(looks=(5,)))
+TASK = Measure(MeasurePlan(looks=(6,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class SubprocessRunner:
                 child.end()
         if outcome is None:
             outcome = _without_outcome(child)
-        if isinstance(outcome, Crashed) and oom_kills() > kills:
+        if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         outcome = _with_tree_memory(outcome, job, child.peak_bytes)
         write_atomically(files.outcome, outcome_to_json(outcome))
@@ -209,6 +209,11 @@ def _without_outcome(child: _Child) -> TrialOutcome:
             return OutOfMemory("shared", "bus error: /dev/shm is full", child.peak_bytes or None)
         return Crashed(f"killed by {name}")
     return Crashed(f"exited with code {code} without a result")
+
+
+def _was_killed(outcome: Crashed) -> bool:
+    """By SIGKILL, itself or one of its workers; other signals are not for lack of memory."""
+    return "SIGKILL" in outcome.detail or "DataLoader worker" in outcome.detail
 
 
 def _with_tree_memory(outcome: TrialOutcome, job: Job, peak_bytes: int) -> TrialOutcome:

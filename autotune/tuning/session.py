@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -65,8 +65,7 @@ class Session:
         """An estimate: two fresh interpreters a round, and the accuracy probes."""
         if not self.study.finished():
             return 0.0
-        forked = float(self.baseline.details["process_seconds"])
-        one_process = self.scene.start_seconds + forked
+        one_process = float(self.baseline.details["process_seconds"])
         return 2 * LOOKS[0] * one_process + len(SEEDS) * PROBE_SECONDS
 
     def eta_seconds(self) -> float:
@@ -76,6 +75,11 @@ class Session:
         a_trial = fmean(seconds) if seconds else self.baseline.details["process_seconds"]
         left = min(max(0, trials) * a_trial, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()
+
+    def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
+        """A run as trials are compared: none gains by having been forked, or by when it ran."""
+        start = self.scene.start_seconds or run.start_seconds
+        return replace(run, start_seconds=start, machine_speed=round(machine_speed, 4))
 
     def trial_ended(self, trial: FinishedTrial) -> TrialEnded:
         """The event for a trial that was just told."""

@@ -37,6 +37,8 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
     """
     seed = session.scene.options.seed + _SEED_STRIDE * len(session.study.finished())
     session.study.use_sampler(default_sampler(seed), seed)
+    if len(session.study.finished()) > 1:
+        drift_now(session, resumed=True)
     lost: list[str] = []
     while session.budget_left():
         trial = _run_trial(session, accuracy)
@@ -77,7 +79,7 @@ def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutc
     outcome = session.runner.run(job, session.folder(f"{number:04d}"))
     if not isinstance(outcome, Measured):
         return outcome
-    return Measured(replace(outcome.measurement, machine_speed=round(speed, 4)))
+    return Measured(session.comparable(outcome.measurement, speed))
 
 
 def _to_beat(session: Session, machine_speed: float) -> float | None:

@@ -20,7 +20,7 @@ shared   workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
 shared   config space_file space objectives constraints job trial_folder best lifeline channel
 child    training training.workload training.settings training.apply training.batches
-child    training.disturbance
+child    training.boundary training.disturbance
 child    training.timing training.memory
 child    training.quality training.failures training.inspection training.tasks training.gate
 child    training.worker

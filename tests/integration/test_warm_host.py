@@ -120,9 +120,9 @@ def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
     assert outcome.measurement.compile_seconds > 0
 
 
-def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(warm, tmp_path):
+def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path):
     jobs = [job_for(PLAIN, fresh_interpreter=fresh) for fresh in (False, True)]
-    outcomes = [warm.run(job, tmp_path / "trial") for job in jobs]
+    outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
 

@@ -15,13 +15,13 @@ from autotune.measurement import Noise
 from autotune.training.disturbance import (
     CpuTimes,
     NoiseWatch,
+    own_cores,
     read_cpu_times,
-    usable_cores,
     watch,
 )
 
 CPU = torch.device("cpu")
-CORES = len(usable_cores())
+CORES = len(own_cores())
 
 
 def noise_between(before: CpuTimes | None, after: CpuTimes | None) -> Noise:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.measurement import Block, Measurement
+from autotune.measurement import Block, Measurement, Noise
 from factories import measurement
 
 
@@ -54,9 +54,31 @@ def test_wait_share_is_the_waiting_of_all_blocks_over_their_seconds() -> None:
     assert run.wait_share == 0.25
 
 
-def test_one_time_seconds_are_what_the_warm_up_cost_beyond_its_fastest_step() -> None:
-    run = replace(measurement(), warmup_step_seconds=(5.0, 1.5, 1.0, 1.0))
-    assert run.one_time_seconds == pytest.approx(4.5)
+def test_one_time_seconds_are_what_the_warm_up_cost_beyond_steady_steps() -> None:
+    steps = (5.0, 1.0, 2.0, 1.0, 2.0)  # a stall, and batches that come in bursts
+    run = replace(measurement(), warmup_step_seconds=steps, steady_step_seconds=1.5)
+    assert run.one_time_seconds == pytest.approx(3.5)
+
+
+def disturbed(*seconds: float) -> tuple[Block, ...]:
+    return tuple(replace(block, noise=Noise(foreign=0.5)) for block in blocks(*seconds))
+
+
+def test_disturbed_blocks_do_not_count_where_there_are_enough_others() -> None:
+    run = replace(measurement(), blocks=(*blocks(*[1.0] * 6), *disturbed(9.0, 9.0)))
+    assert run.samples_per_second == 100
+    assert run.disturbed_blocks == 0
+
+
+def test_they_count_where_there_are_too_few_others_and_it_is_said_how_many() -> None:
+    run = replace(measurement(), blocks=(*blocks(*[1.0] * 5), *disturbed(*[2.0] * 8)))
+    assert run.samples_per_second == 50
+    assert run.disturbed_blocks == 8
+
+
+@pytest.mark.parametrize(("flags", "wins"), [((), True), (("raced",), False), (("clock",), True)])
+def test_who_did_not_run_the_course_cannot_win(flags: tuple[str, ...], wins: bool) -> None:
+    assert replace(measurement(), flags=flags).can_win is wins
 
 
 def test_one_time_seconds_are_those_of_the_compiler_where_nothing_was_warmed_up() -> None:

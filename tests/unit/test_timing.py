@@ -194,6 +194,11 @@ def test_where_training_waits_every_batch_of_the_stock_counts() -> None:
     assert (counted, credited) == (0.5, 0.4)  # five taken in ten seconds, four of them loaded
 
 
+def test_a_queue_that_fills_again_is_no_throughput() -> None:
+    counted, credited = rate([0, *[4] * 9, 8], batch_seconds=0.25)
+    assert counted == credited
+
+
 def test_near_the_end_of_an_epoch_the_stock_does_not_count() -> None:
     assert rate([8, *[8] * 9, None]) == (1.0, 1.0)
 
@@ -278,7 +283,27 @@ def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench)
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 7
 
 
-def test_a_clock_that_stands_still_gives_no_block_of_no_seconds(endless: MakeBench) -> None:
-    bench = endless([10.0, 0.0, 10.0])
-    blocks = bench.timer().time_blocks(PLAN, 10.0, batch_size=8)
+@pytest.mark.parametrize("jump", [0.0, -30.0])
+def test_a_block_in_which_the_clock_jumped_back_is_void(jump: float, endless: MakeBench) -> None:
+    timer = endless([10.0, jump, 10.0]).timer()
+    blocks = timer.time_blocks(PLAN, 10.0, batch_size=8)
     assert {block.seconds for block in blocks} == {10.0}
+    assert timer.flags == {"clock"}
+
+
+def test_a_clock_that_jumps_ahead_is_one_slow_block(endless: MakeBench) -> None:
+    blocks = endless([10.0, 9000.0, 10.0]).timer().time_blocks(PLAN, 10.0, batch_size=8)
+    assert sorted(block.seconds for block in blocks)[-2:] == [10.0, 9000.0]
+
+
+def test_a_warm_up_survives_a_clock_that_jumps_back(endless: MakeBench) -> None:
+    assert len(endless([1.0, -30.0, 1.0]).timer().warm_up(PLAN).step_seconds) < 20
+
+
+def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless: MakeBench) -> None:
+    bench = endless([12.0])
+    bench.noises = [BUSY] * 100
+    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
+    timer = bench.timer()
+    timer.time_blocks(plan, 10.0, batch_size=8)
+    assert timer.flags == set()

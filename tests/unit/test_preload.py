@@ -1,0 +1,51 @@
+"""Which imports of a file are made before it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.training.preload import preload, shadowed
+
+# Modules of the standard library that nothing here imports otherwise.
+SOURCE = """
+import this_does_not_exist
+import cgitb_is_gone, wave
+from xml.sax import saxutils
+if __name__ == "__main__":
+    import mailbox
+else:
+    import netrc
+def later():
+    import nntplib_or_so, plistlib
+try:
+    import sndhdr_is_gone
+except ImportError:
+    import quopri
+"""
+NAMES = ["wave", "xml.sax.saxutils", "mailbox", "netrc", "plistlib", "quopri"]
+
+
+def test_what_a_file_imports_when_it_is_loaded_is_imported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "model.py").write_text(SOURCE)
+    preload(tmp_path / "model.py")
+    found = [name for name in NAMES if name in sys.modules]
+    assert found == ["wave", "xml.sax.saxutils", "netrc", "quopri"]
+
+
+@pytest.mark.parametrize("source", ["def broken(:\n", "\0", "import sys; sys.exit(3)\n"])
+def test_a_file_that_cannot_be_read_is_left_to_the_trial(source: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(source)
+    preload(tmp_path / "model.py")
+
+
+def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:
+    for name in ("model.py", "json.py", "mine.py"):
+        (tmp_path / name).write_text("")
+    assert shadowed(tmp_path / "model.py") == ["json"]
