@@ -13,13 +13,13 @@ from autotune.training.batches import Batches, Clock, Synchronize
 
 # In a longer epoch no boundary weighs anything.
 _LONG_SECONDS = 100.0
-_EPOCHS = 3
+_EPOCHS = 2
 
 
 def probe_boundary(
     setup: TrainingSetup, seconds_per_sample: float, clock: Clock, synchronize: Synchronize
 ) -> tuple[float, ...]:
-    """Seconds from the end of one epoch to the first batch of the next, several times over.
+    """Seconds from the end of one epoch to the first batch of the next, as a tuple of one.
 
     None where training itself loads: it then waits for a first batch as for any other.
     """
