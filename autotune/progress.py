@@ -107,8 +107,8 @@ def plan_lines(scene: Scene) -> list[str]:
     """What will be searched, where, and within which limits."""
     options, space = scene.options, scene.space
     budget = f"{scene.trials} trials"
-    if options.time_budget_seconds is not None:
-        budget += f" or {span(options.time_budget_seconds)}"
+    if scene.time_budget_seconds is not None:
+        budget += f" or {span(scene.time_budget_seconds)}"
     return [
         f"study {options.study} in {options.folder}",
         f"device {scene.machine.device} ({scene.machine.device_name}), "

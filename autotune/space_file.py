@@ -17,6 +17,7 @@ _WORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "about": (lambda value: isinstance(value, str), "a sentence"),
     "portable": (lambda value: isinstance(value, bool), "true or false"),
     "trials": (lambda value: type(value) is int and value > 0, "a whole number above 0"),
+    "seconds": (lambda value: type(value) is int and value > 0, "a whole number above 0"),
 }
 _DEFAULT_TRIALS = 40
 _RANGE_KEYS = {"low", "high", "step", "log2"}
@@ -33,6 +34,8 @@ class SpaceFile:
     """Values that a machine cannot run are dropped with a note instead of refused."""
     trials: int
     """How many trials the space is worth where nobody says otherwise."""
+    seconds: int | None
+    """How long a search is worth where nobody says otherwise; None: until its trials are done."""
     offers: Mapping[str, tuple[Value, ...]]
     document: Document
 
@@ -91,6 +94,7 @@ def read_space(path: Path) -> SpaceFile:
         about=written.get("about", ""),
         portable=written.get("portable", False),
         trials=written.get("trials", _DEFAULT_TRIALS),
+        seconds=written.get("seconds"),
         offers=offers,
         document=document,
     )

@@ -28,6 +28,9 @@ from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 
 _NOTE = "answer"
+# What a second candidate adds to a contest; no more than three are in one.
+_PROCESSES_MORE = 5
+_MOST_AT_ONCE = 3
 
 Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
 """Number of a trial that is accurate enough to the trial and its qualities, one per seed."""
@@ -81,8 +84,7 @@ def _find(
     pool = candidates(session, costs)
     tested: set[int] = set()
     while pool:
-        # Short of time, one is tested: each further one costs some processes more.
-        group = contenders(pool) if session.seconds_left() > 0 else pool[:1]
+        group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()
         aside: Container[int] = ()
@@ -94,6 +96,13 @@ def _find(
         if session.over_budget():
             break
     return None
+
+
+def _affordable(session: Session) -> int:
+    """How many candidates there is time to test together: each further one costs processes."""
+    a_process = float(session.baseline.details["process_seconds"])
+    spare = session.seconds_left() / (_PROCESSES_MORE * a_process)
+    return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE))
 
 
 def _hold_accuracy(

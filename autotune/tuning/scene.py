@@ -20,7 +20,7 @@ from autotune.machine import Machine
 from autotune.objectives import OBJECTIVES, Objective, run_time
 from autotune.outcome import Inspected, Rejected, as_failure, describe
 from autotune.space import SearchSpace, narrow
-from autotune.space_file import find_space, read_space
+from autotune.space_file import SpaceFile, find_space, read_space
 from autotune.tuning.runner import Runner
 from autotune.workload_facts import WorkloadFacts
 
@@ -70,6 +70,8 @@ class Scene:
     trials: int
     """In total, the baseline included."""
     memory_limit_bytes: int
+    time_budget_seconds: float | None = None
+    """For one run of the search, the confirmation included; None: until the trials are done."""
     start_seconds: float = 0.0
     """What a fresh interpreter takes to be ready, workload built: the inspection's own time."""
 
@@ -148,8 +150,16 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         space=narrow(file, inspected.machine, facts, baseline),
         trials=options.trials or file.trials,
         memory_limit_bytes=min(options.memory_limit_bytes or allowed, allowed),
+        time_budget_seconds=_time_budget(options, file),
         start_seconds=start_seconds,
     )
+
+
+def _time_budget(options: SearchOptions, file: SpaceFile) -> float | None:
+    """What was asked for; the space's own where neither time nor trials were."""
+    if options.time_budget_seconds is None and options.trials is None:
+        return file.seconds
+    return options.time_budget_seconds
 
 
 def _run_samples(options: SearchOptions, facts: WorkloadFacts) -> int | None:

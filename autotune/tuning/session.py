@@ -51,14 +51,14 @@ class Session:
 
     def seconds_left(self) -> float:
         """Of the time budget, less what the conclusion will take; infinite without a budget."""
-        budget = self.scene.options.time_budget_seconds
+        budget = self.scene.time_budget_seconds
         if budget is None:
             return float("inf")
         return budget - self.elapsed_seconds - self.conclusion_seconds()
 
     def over_budget(self) -> bool:
         """Whether the time budget is spent, conclusion or not."""
-        budget = self.scene.options.time_budget_seconds
+        budget = self.scene.time_budget_seconds
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:

@@ -43,8 +43,7 @@ def build_dataset() -> Dataset:
 
 def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Cross entropy of a batch: images (batch, 3, 64, 64) and labels (batch,)."""
-    images, labels = batch
-    return functional.cross_entropy(model(images), labels)
+    return functional.cross_entropy(model(batch[0]), batch[1])
 
 
 class JpegCrops(Dataset):

@@ -8,7 +8,7 @@ from autotune.constraints import Tolerance
 from autotune.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
 from autotune.outcome import Lost, Measured, OutOfMemory
 from autotune.tuning.events import NothingFeasible
-from autotune.tuning.scene import SearchOptions
+from autotune.tuning.scene import SearchOptions, survey
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 
@@ -100,3 +100,13 @@ def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
     baseline = events[-1].best.evidence.baseline
     assert isinstance(at(80), Measured)
     assert baseline.ci95 == (80.0, 80.0)
+
+
+def test_the_time_of_a_space_counts_where_neither_time_nor_trials_were_asked_for(tmp_path):
+    def budget(**asked):
+        options = options_in(tmp_path, space="seconds: 200\nbatch_size: [8, 16]\n", **asked)
+        return survey(options, ScriptedRunner()).time_budget_seconds
+
+    assert budget(trials=None) == 200
+    assert budget(trials=5) is None
+    assert budget(trials=None, time_budget_seconds=60.0) == 60

@@ -187,3 +187,9 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_a_name_that_is_not_shipped_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"'quik' is neither a file .* Did you mean 'quick'\?"):
         find_space("quik")
+
+
+def test_a_space_may_say_how_much_a_search_of_it_is_worth(tmp_path: Path) -> None:
+    space = read_space(written(tmp_path, "trials: 8\nseconds: 200\nbatch_size: [8, 16]\n"))
+    assert (space.trials, space.seconds) == (8, 200)
+    assert read_space(written(tmp_path, "batch_size: [8, 16]\n")).seconds is None
