@@ -42,6 +42,8 @@ _SLACK_WITHOUT_DOUBLE = 1e-3
 # cosine of 0.984, and its gradients differed six times as much from one batch of 32 to the next.
 _LEAST_COSINE = 0.99
 _MOST_OF_BATCH_SPREAD = 0.5
+# Of what another batch changes: channels_last convolutions differ by 0.5 to 2.5 % of it.
+_UNNOTICED = 0.05
 # On a GPU a mask is drawn otherwise in another number format: then the error is a seed's own, which
 # varies a little.
 _SEED_MULTIPLE = 1.5
@@ -129,7 +131,8 @@ class GateKeeper:
 def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
     """Why a gate is not passed, or None.
 
-    Where numbers have the same length, rounding differs by order alone. Where they are shorter,
+    Where numbers have the same length, rounding differs by order alone, or by a convolution's
+    algorithm, which is no error either while it drowns in what another batch changes. Where they are shorter,
     gradients have to point where they should, or be off by less than they vary from batch to batch
     anyway; what that costs is for the probe to say. What another seed changes is no error.
     """
@@ -141,7 +144,8 @@ def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
         turned = gated.gradient_cosine < _LEAST_COSINE and gated.gradient_error > noise
         return _fault(f"gradients differ from {exact}", gated.gradient_error) if turned else None
     slack = seed + (_SLACK if gated.in_double else _SLACK_WITHOUT_DOUBLE)
-    if gated.gradient_error > _MULTIPLE * gated.reference_gradient_error + slack:
+    usual = _MULTIPLE * gated.reference_gradient_error + slack
+    if gated.gradient_error > max(usual, _UNNOTICED * gated.batch_spread):
         return _fault(f"gradients differ from {exact}", gated.gradient_error)
     if gated.loss_error > _MULTIPLE * gated.reference_loss_error + slack:
         return _fault(f"the loss differs from {exact}", gated.loss_error)
