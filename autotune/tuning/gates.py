@@ -134,7 +134,8 @@ def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
     Where numbers have the same length, rounding differs by order alone, or by a convolution's
     algorithm, which is no error either while it drowns in what another batch changes. Where they
     are shorter, gradients have to point where they should, or be off by less than they vary from
-    batch to batch anyway; what that costs is for the probe to say. What another seed changes is no error.
+    batch to batch anyway; what that costs is for the probe to say. What another seed changes is
+    no error.
     """
     seed, exact = gated.seed_spread, "float64" if gated.in_double else "float32"
     if gated.update_error > _UPDATE_SLACK:
