@@ -101,6 +101,9 @@ class GateEvidence(_Part):
     loss_error: float
     gradient_error: float
     gradient_cosine: float
+    trajectory_error: float | None = None
+    """How far the losses of the first steps are from the reference's, in units of what another
+    seed changes; None in files from before this was measured."""
 
 
 class AccuracyEvidence(_Part):

@@ -93,8 +93,8 @@ class Job:
     memory_limit_bytes: int | None = None
     """Enforced by the device allocator inside the child, by the runner on CPU."""
     deadline_seconds: float = 300.0
-    fresh_interpreter: bool = False
-    """Not forked from a warm host: started as production will be."""
+    host: str | None = "search"
+    """Jobs of one name after another are forked from one warm host; None: a fresh interpreter."""
 
 
 @cache

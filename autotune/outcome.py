@@ -65,6 +65,9 @@ class Gated:
     gradient_cosine: float
     update_error: float
     """Of the optimizer's first update from equal gradients, against the reference's optimizer."""
+    trajectory_error: float
+    """Of the losses of the first steps, against the reference's, in units of what another seed
+    changes in those."""
     reference_loss_error: float
     """What rounding alone does: the reference's own errors; 0 where it is the best known."""
     reference_gradient_error: float

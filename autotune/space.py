@@ -51,6 +51,11 @@ class SearchSpace:
         """A configuration drawn uniformly, knob by knob."""
         return TrainingConfig.of({name: random.choice(v) for name, v in self.domains.items()})
 
+    def within(self, config: TrainingConfig) -> TrainingConfig:
+        """`config` with every frozen knob at the one value that it has here."""
+        frozen = {name: values[0] for name, values in self.domains.items() if len(values) == 1}
+        return TrainingConfig.of({**config.as_dict(), **frozen})
+
     def neighbours(self, config: TrainingConfig) -> Iterator[TrainingConfig]:
         """Every configuration that differs from `config` in one knob's setting."""
         for name, values in self.varied().items():

@@ -39,7 +39,7 @@ def compute_loss(model, batch):
     return (model(x) - y).square().mean()
 """
 PLAN = MeasurePlan(looks=(6,), block_seconds=0.1)
-WAYS = {"forked": False, "fresh interpreter": True}
+WAYS = {"forked": "search", "fresh interpreter": None}
 
 
 def main() -> None:
@@ -73,8 +73,8 @@ def measure(folder: Path, model: Path, trials: int) -> dict[str, list[float]]:
     with SubprocessRunner(folder / "inductor") as runner:
         runner.run(job, folder / "first")  # starts the host, which is paid once a search
         for _ in range(trials):
-            for way, fresh in WAYS.items():
-                task = replace(job, fresh_interpreter=fresh)
+            for way, host in WAYS.items():
+                task = replace(job, host=host)
                 seconds[way].append(overhead(runner, task, folder / "trial"))
     return seconds
 

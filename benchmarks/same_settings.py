@@ -1,12 +1,11 @@
 """Whether a comparison of a configuration with itself finds no difference.
 
-    python benchmarks/same_settings.py [TIMES] [--busy] [--forked] [--rounds N] [--model FILE]
+    python benchmarks/same_settings.py [TIMES] [--busy] [--rounds N] [--model FILE]
 
 Compares the workload's own settings with themselves, as `autotune compare` does, again and again.
 A 95 % interval should hold 1 in 18 of 20 comparisons or more. `--busy` keeps one core busy for a
-random half of the time, as another person's program would. `--forked` takes children of a warm
-host, which start sooner, instead of the fresh interpreters that `autotune compare` starts. Run it
-on a machine that does nothing else.
+random half of the time, as another person's program would. Run it on a
+machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -19,14 +18,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from statistics import median
 
-from autotune.job import Job
-from autotune.outcome import TrialOutcome
-from autotune.tuning.compare import FEWEST_ROUNDS, ComparisonOptions, Side, compare
+from autotune.tuning.compare import ComparisonOptions, Side, compare
 from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import SubprocessRunner
 
@@ -47,10 +43,9 @@ def main() -> None:
     """Compare as often as asked, and print a table and what it comes to."""
     parser = argparse.ArgumentParser()
     parser.add_argument("times", nargs="?", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--model", type=Path, default=DIGITS)
     parser.add_argument("--busy", action="store_true")
-    parser.add_argument("--forked", action="store_true")
     arguments = parser.parse_args()
     load = os.getloadavg()
     print(f"{os.cpu_count()} cores, load before: {load[0]:.2f} {load[1]:.2f} {load[2]:.2f}")
@@ -66,17 +61,6 @@ def main() -> None:
     print(f"median distance of the ratio from 1: {100 * distance:.2f} %")
 
 
-@dataclass(frozen=True)
-class Forking:
-    """A runner that asks for no fresh interpreter, whatever the job says."""
-
-    runner: SubprocessRunner
-
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
-        """The outcome, from a fork where that is safe."""
-        return self.runner.run(replace(job, fresh_interpreter=False), folder)
-
-
 def row(number: int, arguments: argparse.Namespace) -> Duel:
     """One comparison, printed as a line of the table."""
     own = Side("your settings", None)
@@ -84,8 +68,8 @@ def row(number: int, arguments: argparse.Namespace) -> Duel:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with SubprocessRunner(folder / "inductor", warm=arguments.forked) as runner:
-            *_, duel = compare(options, Forking(runner) if arguments.forked else runner, folder)
+        with SubprocessRunner(folder / "inductor") as runner:
+            *_, duel = compare(options, runner, folder)
     seconds, (low, high) = time.perf_counter() - start, duel.interval
     verdict = "yes" if holds_one(duel) else "no"
     interval = f"{low:.3f} to {high:.3f}"

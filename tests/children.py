@@ -28,7 +28,7 @@ def job_for(
     task: Task | None = None,
     deadline_seconds: float = 120.0,
     memory_limit_bytes: int | None = None,
-    fresh_interpreter: bool = False,
+    host: str | None = "search",
 ) -> Job:
     """A short job on the CPU; settings over one thread and batches of eight."""
     return Job(
@@ -38,7 +38,7 @@ def job_for(
         config=TrainingConfig.of({**SETTINGS, **(settings or {})}).as_dict(),
         deadline_seconds=deadline_seconds,
         memory_limit_bytes=memory_limit_bytes,
-        fresh_interpreter=fresh_interpreter,
+        host=host,
     )
 
 

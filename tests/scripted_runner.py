@@ -45,7 +45,7 @@ def at(samples_per_second: float) -> Measured:
 
 def agreeing(**changes: float) -> Gated:
     """A gate that found nothing but rounding, less what a test changes."""
-    return replace(Gated(0.0, 1e-6, 1.0, 0.0, 0.0, 1e-6, 0.0, 0.5, in_double=True), **changes)
+    return replace(Gated(0.0, 1e-6, 1.0, 0.0, 1e-4, 0.0, 1e-6, 0.0, 0.5, in_double=True), **changes)
 
 
 @dataclass(frozen=True)

@@ -72,11 +72,6 @@ class TrainingSetup:
         return [(knob, value) for knob, value in read if value != self.config[knob.name]]
 
 
-def apply_to_process(config: TrainingConfig) -> None:
-    """Process-wide settings; must come before the first operation."""
-    Settings(config).apply_to_process()
-
-
 def apply(
     config: TrainingConfig,
     workload: Workload,

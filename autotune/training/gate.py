@@ -2,14 +2,17 @@
 
 One batch, one set of weights, three computations of loss and gradients: in float64, which stands
 for what is right; under the reference settings, which shows what rounding alone does; and under the
-job's settings. The model stays in training mode, since BatchNorm computes something else in eval
-mode. Dropout is off, because equal seeds give equal masks only where the number formats are equal.
-What else the model draws comes from the same seed each time.
+job's settings. Then one update of the optimizer from equal gradients, and the losses of a few whole
+steps on the same batches, for what goes wrong later only. The model stays in training mode, since
+BatchNorm computes something else in eval mode. Dropout is off, because equal seeds give equal masks
+only where the number formats are equal. What else the model draws comes from the same seed each
+time.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,21 +22,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
+from torch.utils.data import Dataset
 
 from autotune.config import TrainingConfig
 from autotune.job import Gate
 from autotune.outcome import Gated, TrialOutcome
+from autotune.training import trajectory
 from autotune.training.apply import (
     TrainingSetup,
-    apply,
     build_dataset,
+    build_loader,
     build_model,
     seed_everything,
 )
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.settings import Settings
 from autotune.training.tasks import Bench
+from autotune.training.trajectory import Trajectory
 
+State = Mapping[str, Any]
 Tensors = Mapping[str, Tensor]
 
 # A fresh GradScaler starts at the first; training settles at what does not overflow.
@@ -42,6 +49,8 @@ _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
 _NONDETERMINISM = 1e-3
 # Two kernels may round an update differently by so many units in a parameter's last place.
 _ROUNDING_UNITS = 4
+# TF32 and float16 tell numbers apart by so much, and float32 adds up to a little less than that.
+_LEAST_ROUNDING = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,7 @@ class _Computed:
 class _Reference:
     """What the job's settings are compared with."""
 
-    batch: Any
-    state: Mapping[str, Any]
+    state: State
     """The model's, to load into another."""
     before: Tensors
     """The parameters before the update."""
@@ -75,50 +83,88 @@ class _Reference:
     """The parameters after one update from the standard's gradients."""
 
 
+@dataclass(frozen=True)
+class _Stand:
+    """Builds one training loop as often as needed: a used optimizer remembers what it did."""
+
+    bench: Bench
+    dataset: Dataset[Any]
+
+    def setup(self, state: State | None = None) -> TrainingSetup:
+        setup = self.bench.setup(self.dataset, self.bench.job.seed)
+        _without_dropout(setup.model.train())
+        if state is not None:
+            setup.model.load_state_dict(state)
+        return setup
+
+    def batches(self) -> Iterator[Any]:
+        """The same ones each time, without end."""
+        bench = self.bench
+        seed_everything(bench.job.seed)
+        loader = build_loader(bench.config, bench.workload, self.dataset, bench.job.seed)
+        return trajectory.without_end(loader)
+
+
 def compare(bench: Bench, task: Gate) -> TrialOutcome:
-    """Distances of loss, gradients and update under the job's settings.
+    """Distances of loss, gradients, update and first steps under the job's settings.
 
     Raises:
         NonFiniteLossError: loss or gradients are not finite under one of the two settings.
     """
     bench.folder.enter_phase("gate: reference")
-    reference = _refer(bench, TrainingConfig.of(task.reference), task.in_double)
+    stand = _Stand(bench, build_dataset(bench.workload))
+    plain = replace(stand, bench=replace(bench, config=TrainingConfig.of(task.reference)))
+    Settings(plain.bench.config).apply_to_process()
+    batches = plain.batches()
+    pair = next(batches), next(batches)
+    reference = _refer(plain, pair, task.in_double)
+    steps, other_steps = _train_twice(plain, itertools.chain(pair, batches), reference.state)
     bench.folder.enter_phase("gate")
     Settings(bench.config).apply_to_process()
-    setup = _setup(bench, bench.config)
-    setup.model.load_state_dict(reference.state)
     if _distance(reference.other_seed, reference.standard) > _NONDETERMINISM:
         _draw_as_eager_does(bench.config)
-    computed = _compute(setup, setup.transfer(reference.batch), bench.job.seed)
-    updated = _update(setup, reference.standard.gradients)
-    return _gated(reference, computed, _update_error(reference, updated))
+    updated = _update(stand.setup(reference.state), reference.standard.gradients)
+    setup, seed = stand.setup(reference.state), bench.job.seed
+    computed = _compute(setup, setup.transfer(pair[0]), seed)
+    setup.model.load_state_dict(reference.state)
+    losses = trajectory.train(setup, steps.batches, seed).losses
+    return _gated(
+        reference,
+        computed,
+        update_error=_update_error(reference, updated),
+        trajectory_error=trajectory.deviation(
+            losses, steps.losses, other_steps.losses, _rounding(bench.config)
+        ),
+    )
 
 
-def _refer(bench: Bench, config: TrainingConfig, in_double: bool) -> _Reference:
-    Settings(config).apply_to_process()
-    setup, seed = _setup(bench, config), bench.job.seed
+def _refer(stand: _Stand, pair: tuple[Any, Any], in_double: bool) -> _Reference:
+    setup, seed = stand.setup(), stand.bench.job.seed
     state = copy.deepcopy(setup.model.state_dict())
-    batches = iter(setup.loader)
-    batch = next(batches)
-    moved, other = setup.transfer(batch), setup.transfer(next(batches, batch))
-    standard = _compute(setup, moved, seed)
+    batch, other = map(setup.transfer, pair)
+    standard = _compute(setup, batch, seed)
     return _Reference(
-        batch=batch,
         state=state,
         before=_parameters(setup),
         standard=standard,
-        other_seed=_compute(setup, moved, seed + 1),
+        other_seed=_compute(setup, batch, seed + 1),
         other_batch=_compute(setup, other, seed),
-        in_double=_compute_in_double(setup, moved, state, seed) if in_double else None,
+        in_double=_compute_in_double(setup, batch, state, seed) if in_double else None,
         updated=_update(setup, standard.gradients),
     )
 
 
-def _setup(bench: Bench, config: TrainingConfig) -> TrainingSetup:
-    dataset, job = build_dataset(bench.workload), bench.job
-    setup = apply(config, bench.workload, job.device, job.seed, dataset, job.lr_factor)
-    _without_dropout(setup.model.train())
-    return setup
+def _train_twice(
+    stand: _Stand, batches: Iterator[Any], state: State
+) -> tuple[Trajectory, Trajectory]:
+    """From the same weights, the second time with the batches and numbers of another seed.
+
+    Those are the batches that follow, because the order of a stream knows no seed.
+    """
+    seed = stand.bench.job.seed
+    first = trajectory.train(stand.setup(state), batches, seed, trajectory.ENOUGH_SECONDS)
+    following = itertools.islice(batches, len(first.losses))
+    return first, trajectory.train(stand.setup(state), following, seed + 1)
 
 
 def _without_dropout(model: nn.Module) -> None:
@@ -166,7 +212,7 @@ def _backward(setup: TrainingSetup, batch: Any, seed: int, scale: float = 1.0) -
 
 
 def _compute_in_double(
-    setup: TrainingSetup, batch: Any, state: Mapping[str, Any], seed: int
+    setup: TrainingSetup, batch: Any, state: State, seed: int
 ) -> _Computed | None:
     """The same in float64, without autocast; None where the model does not run in it."""
     settings = Settings(setup.config.replace(amp_dtype=None))
@@ -220,7 +266,16 @@ def _update_error(reference: _Reference, updated: Tensors) -> float:
     return _share(max(0.0, distance), _norm(_difference(reference.updated, before)))
 
 
-def _gated(reference: _Reference, computed: _Computed, update_error: float) -> Gated:
+def _rounding(config: TrainingConfig) -> float:
+    """Of a loss: by how much the forward pass tells numbers apart."""
+    amp_dtype = config["amp_dtype"]
+    own = torch.finfo(getattr(torch, str(amp_dtype))).eps if amp_dtype else 0.0
+    return max(_LEAST_ROUNDING, own)
+
+
+def _gated(
+    reference: _Reference, computed: _Computed, update_error: float, trajectory_error: float
+) -> Gated:
     standard, seed_spread = reference.standard, _distance(reference.other_seed, reference.standard)
     in_double = reference.in_double
     if in_double is not None and _drew_otherwise(_distance(standard, in_double), seed_spread):
@@ -231,6 +286,7 @@ def _gated(reference: _Reference, computed: _Computed, update_error: float) -> G
         gradient_error=_distance(computed, best_known),
         gradient_cosine=_cosine(computed.gradients, best_known.gradients),
         update_error=update_error,
+        trajectory_error=trajectory_error,
         reference_loss_error=_loss_distance(standard, best_known),
         reference_gradient_error=_distance(standard, best_known),
         seed_spread=seed_spread,

@@ -21,9 +21,10 @@ from autotune.knobs.base import spelled
 from autotune.measurement import Block, Measurement
 from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimits, TrialOutcome
 from autotune.training import disturbance, inspection, memory, quality
-from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.training.apply import TrainingSetup, apply, build_dataset
 from autotune.training.batches import Batches
 from autotune.training.boundary import probe_boundary
+from autotune.training.settings import Settings
 from autotune.training.timing import Timer
 from autotune.training.workload import Workload, load_workload
 from autotune.trial_folder import TrialFolder
@@ -53,7 +54,7 @@ def prepare(job: Job, folder: TrialFolder, process_start: float) -> Bench:
     config = TrainingConfig.of(job.config)
     workload = load_workload(Path(job.model_path))
     # After the import: what the file sets for the process is part of the baseline, see `inspect`.
-    apply_to_process(config)
+    Settings(config).apply_to_process()
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
     return Bench(job, folder, workload, config, time.monotonic() - process_start)
 

@@ -36,7 +36,7 @@ SEEDS = (0, 1, 2)
 """Of the baseline, and at most of a trial during the search."""
 MOST_SEEDS = 6
 """Of a configuration that is about to be the answer."""
-PROBE_SECONDS = 4.0
+PROBE_SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
 _FEWEST_BASELINE_STEPS = 30

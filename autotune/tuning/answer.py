@@ -202,6 +202,7 @@ def _gate(gated: Gated | None) -> GateEvidence | None:
         loss_error=float(f"{gated.loss_error:.3g}"),
         gradient_error=float(f"{gated.gradient_error:.3g}"),
         gradient_cosine=round(gated.gradient_cosine, 6),
+        trajectory_error=float(f"{gated.trajectory_error:.3g}"),
     )
 
 

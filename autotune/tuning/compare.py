@@ -19,7 +19,7 @@ from autotune.tuning.rounds import (
     Duel,
     orders,
     play_round,
-    time_fresh,
+    time_in_round,
 )
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import inspect, inspection
@@ -96,7 +96,7 @@ def _prepare(
         for name, side in (("a", options.a), ("b", options.b))
     )
 
-    def time(config: TrainingConfig, place: Path) -> Measurement | Failure:
+    def time(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
         job = Job(
             task=TASK,
             device=machine.device,
@@ -104,8 +104,9 @@ def _prepare(
             config=config.as_dict(),
             seed=options.seed,
             deadline_seconds=_DEADLINE_SECONDS,
+            host=host,
         )
-        return time_fresh(runner, job, place)
+        return time_in_round(runner, job, place)
 
     return a, b, Course(time, lambda _, run: run.samples_per_second, b, folder, options.seed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.best import BestConfig, write_best
@@ -23,7 +24,7 @@ from autotune.tuning.events import (
     Event,
     RoundEnded,
 )
-from autotune.tuning.rounds import TASK, Contestant, Course, time_fresh
+from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 
@@ -100,8 +101,7 @@ def _find(
 
 def _affordable(session: Session) -> int:
     """How many candidates there is time to test together: each further one costs processes."""
-    a_process = float(session.baseline.details["process_seconds"])
-    spare = session.seconds_left() / (_PROCESSES_MORE * a_process)
+    spare = session.seconds_left() / (_PROCESSES_MORE * max(session.fork_seconds(), 0.1))
     return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE))
 
 
@@ -148,11 +148,13 @@ def _told(standing: Standing, trials: Mapping[Contestant, FinishedTrial]) -> Ite
 
 
 def _course(session: Session, costs: ColdCosts, numbers: Sequence[int]) -> Course:
-    """Fresh processes, judged by the search's own objective and limits."""
+    """Processes of their own, judged by the search's own objective and limits."""
     scene = session.scene
 
-    def time(config: TrainingConfig, folder: Path) -> Measurement | Failure:
-        return time_fresh(session.runner, scene.job(TASK, config), folder)
+    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement | Failure:
+        job = replace(scene.job(TASK, config), host=host)
+        run = time_in_round(session.runner, job, folder)
+        return session.comparable(run) if isinstance(run, Measurement) else run
 
     def worth(config: TrainingConfig, run: Measurement) -> float:
         fixed = costs.fixed_seconds(config, run)

@@ -8,12 +8,12 @@ often, so that a drift of the machine falls on all alike. Only ratios within a r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from autotune.config import TrainingConfig
+from autotune.config import TrainingConfig, environ_of
 from autotune.intervals import CONFIDENCE, Interval, log_median, median_interval
 from autotune.job import Job, Measure, MeasurePlan
 from autotune.measurement import Measurement
@@ -21,6 +21,8 @@ from autotune.outcome import Failure, Lost, Measured, as_failure
 from autotune.tuning.runner import Runner
 
 TASK = Measure(MeasurePlan(looks=(6,)))
+ROUNDS_PER_HOST = 2
+"""Two rounds of two contestants are a whole block in balanced order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class Duel:
 class Course:
     """Where rounds take place: how a contestant is timed and what a timing is worth."""
 
-    time: Callable[[TrainingConfig, Path], Measurement | Failure]
+    time: Callable[[TrainingConfig, Path, str | None], Measurement | Failure]
+    """One timing, with its files in that folder, by a fork of the host of that name."""
     worth: Callable[[TrainingConfig, Measurement], float]
     baseline: Contestant
     """The reference of every ratio."""
@@ -118,9 +121,10 @@ def play_round(
 ) -> dict[str, Measurement | Failure]:
     """Time each contestant once, in this order; ends early where nothing is left to compare."""
     results: dict[str, Measurement | Failure] = {}
+    host = _host([course.baseline, *order], number)
     for contestant in order:
         folder = course.folder / f"{number}-{contestant.name}"
-        results[contestant.name] = course.time(contestant.config, folder)
+        results[contestant.name] = course.time(contestant.config, folder, host)
         failed = [name for name, result in results.items() if not isinstance(result, Measurement)]
         others = {one.name for one in order} - {course.baseline.name}
         if course.baseline.name in failed or others <= set(failed):
@@ -128,9 +132,19 @@ def play_round(
     return results
 
 
-def time_fresh(runner: Runner, job: Job, folder: Path) -> Measurement | Failure:
-    """One timing in an interpreter of its own, as production will start; a lost one is repeated."""
-    job = replace(job, task=TASK, fresh_interpreter=True)
+def _host(contestants: Iterable[Contestant], number: int) -> str | None:
+    """Whom all of a round are forked from, None for nobody: a new interpreter every two rounds.
+
+    What an interpreter's start decides, where its libraries lie, may favour one contestant. Where
+    one of them cannot be forked, none is.
+    """
+    if any(environ_of(one.config) for one in contestants):
+        return None
+    return f"rounds {number // ROUNDS_PER_HOST}"
+
+
+def time_in_round(runner: Runner, job: Job, folder: Path) -> Measurement | Failure:
+    """One timing of a round; a lost one is repeated."""
     outcome = runner.run(job, folder)
     if isinstance(outcome, Lost):  # says nothing about the configuration
         outcome = runner.run(job, folder)

@@ -51,8 +51,8 @@ class Runner(Protocol):
 class SubprocessRunner:
     """Each job in a process of its own, in a session that dies as a whole.
 
-    Forked from a warm host where that is safe and the job does not ask for a fresh interpreter.
-    To be closed, or used in a `with` statement, so that the host ends.
+    Forked from the warm host that the job names, where that is safe. There is one at a time: naming
+    another one ends it. To be closed, or used in a `with` statement, so that the host ends.
     """
 
     def __init__(self, compile_cache: Path, warm: bool = True) -> None:
@@ -62,6 +62,7 @@ class SubprocessRunner:
         """
         self._environ = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
         self._host: WarmHost | None = None
+        self._host_name: str | None = None
         self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
 
     def __enter__(self) -> Self:
@@ -101,12 +102,11 @@ class SubprocessRunner:
     def _launch(self, job: Job, files: TrialFolder, lifeline: int) -> Launched:
         """The child for a job, by the cheapest way that is safe."""
         asked = environ_of(TrainingConfig.of(job.config or {}))
-        why_fresh = "asked for" if job.fresh_interpreter else self._why_fresh
+        why_fresh = "asked for" if job.host is None else self._why_fresh
         if asked:
             why_fresh = f"{', '.join(asked)} must be set when a process starts"
         if not why_fresh:
-            self._host = self._host or WarmHost(self._environ)
-            forked = self._host.fork(job, files, lifeline)
+            forked = self._host_named(job.host).fork(job, files, lifeline)
             if isinstance(forked, Forked):
                 files.launch.write_text("forked\n", encoding="utf-8")
                 return forked
@@ -114,6 +114,13 @@ class SubprocessRunner:
             self._why_fresh = why_fresh = forked
         files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
         return FreshInterpreter(files, {**self._environ, **asked}, lifeline)
+
+    def _host_named(self, name: str | None) -> WarmHost:
+        """The host of that name; another one ends first."""
+        if name != self._host_name:
+            self.close()
+        self._host, self._host_name = self._host or WarmHost(self._environ), name
+        return self._host
 
 
 @contextmanager

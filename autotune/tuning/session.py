@@ -15,6 +15,7 @@ from autotune.outcome import Measured, TrialOutcome
 from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.events import TrialEnded
+from autotune.tuning.rounds import ROUNDS_PER_HOST
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
@@ -62,11 +63,16 @@ class Session:
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate: two fresh interpreters a round, and the accuracy probes."""
+        """An estimate: every round that a duel may need, and the accuracy probes."""
         if not self.study.finished():
             return 0.0
-        one_process = float(self.baseline.details["process_seconds"])
-        return 2 * LOOKS[0] * one_process + len(SEEDS) * PROBE_SECONDS
+        hosts = LOOKS[-1] / ROUNDS_PER_HOST * self.scene.start_seconds
+        return 2 * LOOKS[-1] * self.fork_seconds() + hosts + len(SEEDS) * PROBE_SECONDS
+
+    def fork_seconds(self) -> float:
+        """What the baseline takes in a process that need not import anything any more."""
+        whole = float(self.baseline.details["process_seconds"])
+        return max(0.0, whole - self.scene.start_seconds)
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer, from the trials so far."""

@@ -70,7 +70,7 @@ class TuningStudy:
 
     def use_sampler(self, sampler: BaseSampler, seed: int) -> None:
         """Propose with `sampler`, but never a configuration that was already measured."""
-        self._study.sampler = NoRepeatSampler(sampler, self._space, self._is_known, seed)
+        self._study.sampler = NoRepeatSampler(sampler, self._space, self.is_known, seed)
 
     def add(
         self, config: TrainingConfig, verdict: Verdict, details: Mapping[str, Any]
@@ -89,8 +89,10 @@ class TuningStudy:
         self._finished.append(FinishedTrial(number, config, verdict, details))
         return self._finished[-1]
 
-    def ask(self) -> tuple[int, TrainingConfig]:
-        """The number of a new trial and the configuration to measure for it."""
+    def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
+        """The number of a new trial and its configuration: what is wanted, else the sampler's."""
+        if wanted is not None:
+            self._study.enqueue_trial(self._params(wanted))
         trial = self._study.ask(self._distributions)
         config = config_of(trial.params, self._space)
         trial.set_user_attr("config", config.as_dict())
@@ -124,7 +126,7 @@ class TuningStudy:
         """Whether no configuration is left that is worth measuring."""
         if self._space.size > _MOST_ENUMERATED:
             return len(self._finished) >= self._space.size
-        return all(map(self._is_known, self._space.configurations()))
+        return all(map(self.is_known, self._space.configurations()))
 
     def reap(self) -> int:
         """Fail the trials that an earlier, dead process left running; how many there were."""
@@ -163,7 +165,7 @@ class TuningStudy:
                 + "\nGive this search a name of its own with --study NAME."
             )
 
-    def _is_known(self, config: TrainingConfig) -> bool:
+    def is_known(self, config: TrainingConfig) -> bool:
         """Measured already, running, or larger than what ran out of memory."""
         if any(config == running for _, running in self._running.values()):
             return True

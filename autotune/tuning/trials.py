@@ -18,6 +18,7 @@ from autotune.tuning.events import TrialEnded
 from autotune.tuning.foresight import foresee
 from autotune.tuning.samplers import default_sampler
 from autotune.tuning.session import Accuracy, Session, details_of
+from autotune.tuning.steps import SAMPLER_EVERY, steps
 from autotune.tuning.study import FinishedTrial, best_feasible
 
 _MOST_LOST_IN_A_ROW = 3
@@ -56,7 +57,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
 
 def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
     """Measure one configuration and tell the study; a text says how it was lost instead."""
-    number, config = session.study.ask()
+    number, config = session.study.ask(_next_step(session))
     start = time.monotonic()
     try:
         outcome = foresee(session, config) or _measure(session, config, number)
@@ -69,6 +70,16 @@ def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
         raise
     details = {**details_of(outcome, time.monotonic() - start), "quality": quality}
     return session.study.tell(number, verdict, details)
+
+
+def _next_step(session: Session) -> TrainingConfig | None:
+    """The first step uphill that was not taken yet; None where it is the sampler's turn."""
+    finished = session.study.finished()
+    best = best_feasible(finished)
+    if best is None or len(finished) % SAMPLER_EVERY == 0:
+        return None
+    ahead = steps(session.scene.space, best.config)
+    return next((one for one in ahead if not session.study.is_known(one)), None)
 
 
 def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:

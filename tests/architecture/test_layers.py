@@ -22,10 +22,11 @@ shared   config space_file space objectives constraints job trial_folder best li
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
-child    training.quality training.failures training.inspection training.tasks training.gate
+child    training.quality training.failures training.inspection training.tasks
+child    training.trajectory training.gate
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.runner tuning.samplers tuning.study tuning.scene
+parent   tuning tuning.launch tuning.runner tuning.samplers tuning.steps tuning.study tuning.scene
 parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, default_collate
 from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.training.apply import TrainingSetup, apply, apply_to_process, build_dataset
+from autotune.training.apply import TrainingSetup, apply, build_dataset
+from autotune.training.settings import Settings
 from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
 
@@ -59,7 +60,7 @@ def every_value() -> list[Any]:
 
 def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
     config = TrainingConfig.of(settings)
-    apply_to_process(config)
+    Settings(config).apply_to_process()
     return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
 
 

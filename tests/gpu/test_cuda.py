@@ -13,8 +13,9 @@ from autotune.job import FindLimits, Inspect, Job, Measure, MeasurePlan, Probe
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.outcome import Inspected, Measured, OutOfMemory, Probed, SpeedLimits
-from autotune.training.apply import apply, apply_to_process, build_dataset
+from autotune.training.apply import apply, build_dataset
 from autotune.training.inspection import describe_machine
+from autotune.training.settings import Settings
 from autotune.training.workload import load_workload
 from autotune.tuning.runner import SubprocessRunner
 from factories import TINY_CONV
@@ -61,7 +62,7 @@ def test_every_value_that_the_gpu_allows_takes_effect(knob: Knob, value: Value) 
     needed = {knob.needs: 1} if knob.needs else {}
     settings = {"batch_size": 8, "num_threads": 1, knob.name: value, **needed}
     config = TrainingConfig.of(settings)
-    apply_to_process(config)
+    Settings(config).apply_to_process()
     workload = load_workload(TINY_CONV)
     setup = apply(config, workload, DEVICE, 0, build_dataset(workload))
     for batch in setup.loader:

@@ -3,11 +3,16 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from autotune.config import TrainingConfig
 from autotune.job import Gate, Probe
+from autotune.knobs import KNOBS
 from autotune.outcome import Gated, NonFinite, Probed
-from autotune.tuning.gates import PRECISION, gate_fault
+from autotune.training import trajectory
+from autotune.training.apply import apply, build_dataset
+from autotune.training.workload import load_workload
+from autotune.tuning.gates import NUMERICS, PRECISION, gate_fault
 from autotune.tuning.runner import SubprocessRunner
 from children import SETTINGS, WORKLOADS, job_for
 
@@ -20,10 +25,12 @@ def runner(tmp_path_factory):
 
 @pytest.fixture
 def outcome_of(runner, tmp_path):
-    """What the gate finds under these settings, held against the defaults."""
+    """What the gate finds under these settings, held against default numerics."""
 
     def run(workload, in_double=True, **settings):
-        task = Gate(TrainingConfig.of(SETTINGS).as_dict(), in_double)
+        numerics = {name: value for name, value in settings.items() if name in NUMERICS}
+        reference = {**SETTINGS, **settings} | {name: KNOBS[name].default for name in numerics}
+        task = Gate(TrainingConfig.of(reference).as_dict(), in_double)
         job = job_for(WORKLOADS / f"{workload}.py", settings, task=task)
         return runner.run(job, tmp_path / "trial")
 
@@ -46,6 +53,8 @@ def fault_of(gated, settings):
         ("stream", {"fused_optimizer": True}),
         ("tiny_conv", {"channels_last": True}),
         ("draws", {"amp_dtype": "bfloat16"}),
+        # One batch is an epoch: another seed changes nothing but the order in it.
+        ("plain", {"amp_dtype": "bfloat16", "batch_size": 256}),
     ],
     ids=str,
 )
@@ -54,6 +63,7 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
     assert fault_of(found, settings) is None
     assert found.in_double
     assert found.gradient_error < 0.01
+    assert found.trajectory_error < 0.5
 
 
 @pytest.mark.parametrize(
@@ -62,6 +72,7 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
         ("cancels", {"amp_dtype": "bfloat16"}, "gradients differ from float64 by"),
         ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
         ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
+        ("wrong_later_when_fused", {"fused_optimizer": True}, "losses of the first steps differ"),
     ],
 )
 def test_what_computes_something_else_is_refused_with_the_reason(
@@ -78,11 +89,42 @@ def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_
     assert found.gradient_error < 1e-5
 
 
+def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_losses(outcome_of):
+    found = outcome_of("wrong_later_when_fused", fused_optimizer=True)
+    assert found.trajectory_error > 1
+    assert fault_of(replace(found, trajectory_error=0.0), {}) is None
+
+
+def test_a_step_that_the_scaler_skips_is_taken_again():
+    workload = load_workload(WORKLOADS / "plain.py")
+    settings = TrainingConfig.of({**SETTINGS, "amp_dtype": "float16"})
+
+    def losses(first_scale):
+        setup = apply(settings, workload, "cpu", 0, build_dataset(workload))
+        scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
+        found = trajectory.train(replace(setup, scaler=scaler), setup.loader, 0).losses
+        return found, scaler.get_scale() < first_scale
+
+    settled, skipped = losses(64.0)
+    assert not skipped
+    found, skipped = losses(2.0**20)
+    assert skipped
+    assert found == pytest.approx(settled, rel=1e-2, abs=1e-3)
+
+
+def test_slow_steps_are_few():
+    workload = load_workload(WORKLOADS / "plain.py")
+    setup = apply(TrainingConfig.of(SETTINGS), workload, "cpu", 0, build_dataset(workload))
+    assert len(trajectory.train(setup, setup.loader, 0, seconds=0.0).losses) == 3
+    assert len(trajectory.train(setup, setup.loader, 0).losses) == 10
+
+
 @pytest.mark.slow
 def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
     found = outcome_of("draws", compile_mode="default")
     assert found.seed_spread > 0.1
     assert found.gradient_error < 1e-5
+    assert found.trajectory_error < 1e-3
 
 
 def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):

@@ -32,9 +32,9 @@ def launch_of(folder):
     return (folder / "launch").read_text()
 
 
-def says(source, folder, runner):
+def says(source, folder, runner, host="search"):
     """What a workload raises, and how its process was launched."""
-    job = job_for(written(folder, source, "model.py"))
+    job = job_for(written(folder, source, "model.py"), host=host)
     outcome = runner.run(job, folder / "trial")
     assert isinstance(outcome, UserError), outcome
     return outcome.detail, launch_of(folder / "trial")
@@ -94,15 +94,22 @@ def test_a_library_that_leaves_threads_running_prevents_forks(runner, tmp_path, 
 
 
 def test_a_job_that_asks_for_it_gets_a_fresh_interpreter(warm, tmp_path):
-    job = job_for(PLAIN, fresh_interpreter=True)
+    job = job_for(PLAIN, host=None)
     assert isinstance(warm.run(job, tmp_path / "trial"), Measured)
     assert launch_of(tmp_path / "trial") == "fresh interpreter: asked for\n"
 
 
-def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path):
-    source = (
-        "import random\nimport numpy\nraise ValueError(random.random() + numpy.random.rand())\n"
-    )
+def test_jobs_that_name_another_host_get_a_new_one(runner, tmp_path):
+    source = "import os\nraise ValueError(os.getppid())\n"
+    before = len(psutil.Process().children())
+    hosts = [says(source, tmp_path, runner, host)[0] for host in ("a", "a", "b", "a")]
+    assert [hosts.index(host) for host in hosts] == [0, 0, 2, 3]
+    assert len(psutil.Process().children()) == before + 1
+
+
+@pytest.mark.parametrize("number", ["random.random()", "numpy.random.rand()"])
+def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path, number):
+    source = f"import random\nimport numpy\nraise ValueError({number})\n"
     first, _ = says(source, tmp_path, warm)
     second, _ = says(source, tmp_path, warm)
     assert first != second
@@ -121,7 +128,7 @@ def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
 
 
 def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path):
-    jobs = [job_for(PLAIN, fresh_interpreter=fresh) for fresh in (False, True)]
+    jobs = [job_for(PLAIN, host=host) for host in ("search", None)]
     outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)

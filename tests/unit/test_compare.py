@@ -63,10 +63,10 @@ def test_without_b_the_workloads_own_settings_are_the_other_side(tmp_path: Path)
     assert [job.config for job in runner.jobs].count(own.as_dict()) == 6
 
 
-def test_both_take_turns_in_fresh_interpreters_for_all_the_rounds(tmp_path: Path) -> None:
+def test_both_take_turns_for_all_the_rounds(tmp_path: Path) -> None:
     runner = Timing()
     compared(runner, options(rounds=8), tmp_path)
-    assert all(job.fresh_interpreter for job in runner.jobs)
+    assert [job.host for job in runner.jobs] == [f"rounds {n}" for n in range(4) for _ in range(4)]
     firsts = [name.partition("-")[2] for name in runner.names[::2]]
     assert sorted(firsts) == ["a"] * 4 + ["b"] * 4
     assert len(runner.jobs) == 16, "nothing is decided before the last round"

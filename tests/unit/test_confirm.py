@@ -63,7 +63,9 @@ class Stage:
     def processes(self) -> dict[str, int]:
         return Counter(name for name, _ in self.asked)
 
-    def _time(self, config: TrainingConfig, folder: Path) -> Measurement | Failure:
+    def _time(
+        self, config: TrainingConfig, folder: Path, host: str | None
+    ) -> Measurement | Failure:
         number, _, name = folder.name.partition("-")
         self.asked.append((name, int(number)))
         return self.script(name, int(number))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from autotune.outcome import Gated
-from autotune.tuning.gates import gate_fault
-from scripted_runner import agreeing
+from autotune.training.trajectory import deviation
+from autotune.tuning.gates import GateKeeper, gate_fault
+from autotune.tuning.scene import survey
+from autotune.tuning.study import TuningStudy
+from scripted_runner import ScriptedRunner, agreeing, options_in
 
 
 @pytest.mark.parametrize(
@@ -20,6 +26,9 @@ from scripted_runner import agreeing
         agreeing(gradient_error=9e-4, in_double=False),
         agreeing(gradient_error=0.9, loss_error=0.5, seed_spread=0.95),
         agreeing(update_error=9e-4),
+        agreeing(trajectory_error=1.0),
+        # Other numbers drawn: another seed's way.
+        agreeing(trajectory_error=2.5, seed_spread=0.5),
         # Another algorithm for a convolution: far less than what another batch changes.
         agreeing(gradient_error=0.033, reference_gradient_error=0.008, batch_spread=1.4),
     ],
@@ -46,6 +55,14 @@ def test_rounding_passes(found: Gated) -> None:
             agreeing(update_error=0.5),
             "accuracy: the optimizer's update differs from the unfused one by 50 %",
         ),
+        (
+            agreeing(trajectory_error=1.25),
+            "accuracy: losses of the first steps differ by 1.25 times what another seed changes",
+        ),
+        (
+            agreeing(trajectory_error=3.5, seed_spread=0.5),
+            "accuracy: losses of the first steps differ by 3.5 times what another seed changes",
+        ),
     ],
     ids=str,
 )
@@ -60,13 +77,17 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
     ("found", "passes"),
     [
         (agreeing(gradient_error=0.1, gradient_cosine=0.995), True),
-        (agreeing(gradient_error=0.3, gradient_cosine=0.95), False),
+        (agreeing(gradient_error=0.4, gradient_cosine=0.95), False),
         # Off by less than half of what the next batch would change: the probe has the last word.
         (agreeing(gradient_error=0.3, gradient_cosine=0.95, batch_spread=1.2), True),
-        (agreeing(gradient_error=0.9, gradient_cosine=0.55, batch_spread=1.4), False),
+        (agreeing(gradient_error=1.0, gradient_cosine=0.46, batch_spread=1.44), True),
+        (agreeing(gradient_error=1.4, gradient_cosine=0.0, batch_spread=1.41), False),
         (agreeing(gradient_error=0.9, gradient_cosine=0.55, seed_spread=1.0), True),
         (agreeing(loss_error=0.05, gradient_cosine=0.999), True),
         (agreeing(update_error=0.5), False),
+        (agreeing(trajectory_error=0.9), True),
+        (agreeing(trajectory_error=1.1), False),
+        (agreeing(trajectory_error=1.1, seed_spread=1.0), True),
     ],
     ids=str,
 )
@@ -83,3 +104,40 @@ def test_the_margin_is_graded_and_bounded() -> None:
         assert fault is not None
         margins.append(fault.margin)
     assert margins == [0.01, 0.2, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("losses", "other_seed", "expected"),
+    [
+        ((4.0, 2.0, 1.0), (5.0, 1.0, 2.0), 0.0),
+        # Off by 0.5, 0 and 1, where another seed is off by 1 each time.
+        ((4.5, 2.0, 2.0), (5.0, 1.0, 2.0), 0.5),
+        # Differences of either sign add up; they do not cancel.
+        ((6.0, 0.0, 3.0), (5.0, 1.0, 0.0), 2.0),
+        # Another seed changes nothing: a tenth of the mean loss, 7 / 3, is left for rounding.
+        ((4.7, 2.0, 1.0), (4.0, 2.0, 1.0), 1.0),
+    ],
+)
+def test_losses_are_held_against_what_another_seed_changes(
+    losses: tuple[float, ...], other_seed: tuple[float, ...], expected: float
+) -> None:
+    assert deviation(losses, (4.0, 2.0, 1.0), other_seed, rounding=0.1) == pytest.approx(expected)
+
+
+def test_losses_of_nothing_at_all_agree() -> None:
+    nothing = (0.0, 0.0, 0.0)
+    assert deviation(nothing, nothing, nothing, rounding=0.1) == 0
+    assert deviation((0.0, 0.0, 1.0), nothing, nothing, rounding=0.1) == 1
+
+
+def test_a_note_that_lacks_a_number_is_measured_anew(study: TuningStudy, tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    scene = survey(options_in(tmp_path), runner)
+    keeper = GateKeeper(scene, runner, study)
+    fused = scene.baseline.replace(fused_optimizer=True)
+    found = keeper.gated(fused)
+    notes = {key: json.loads(note) for key, note in study.noted("gates").items()}
+    older = [{n: v for n, v in note.items() if n != "trajectory_error"} for note in notes.values()]
+    study.note("gates", dict(zip(notes, map(json.dumps, older), strict=True)))
+    assert keeper.gated(fused) == keeper.gated(fused) == found
+    assert len(runner.batches("gate")) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.config import TrainingConfig
-from autotune.job import Job, Measure
+from autotune.job import Job
 from autotune.measurement import Measurement
 from autotune.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.rounds import (
@@ -19,7 +19,7 @@ from autotune.tuning.rounds import (
     Duel,
     orders,
     play_round,
-    time_fresh,
+    time_in_round,
 )
 from factories import measurement
 
@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_schedule_and_another_another() -> None:
 def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
     """Rounds in which each batch size has one result; they note the folders asked for."""
 
-    def time(config: TrainingConfig, folder: Path) -> Measurement | Failure:
+    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement | Failure:
         asked.append(folder.name)
         return timed[int(config["batch_size"] or 0)]
 
@@ -92,6 +92,32 @@ def test_a_round_ends_where_nothing_is_left_to_compare(
     assert asked == asked_for
 
 
+def hosts(*contestants: Contestant) -> list[str | None]:
+    """Whom the processes of four rounds are forked from."""
+    found: list[str | None] = []
+
+    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement:
+        found.append(host)
+        return measurement(100)
+
+    stage = Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
+    for number in range(4):
+        play_round(stage, contestants, number)
+    return found
+
+
+def test_all_of_a_round_are_forked_from_one_interpreter_and_each_two_rounds_from_another() -> None:
+    first, second = hosts(OWN, FAST)[::4]
+    assert first != second
+    assert hosts(OWN, FAST) == [first] * 4 + [second] * 4
+
+
+def test_nobody_is_forked_where_one_of_them_cannot_be() -> None:
+    waiting = Contestant("waits", OWN.config.replace(omp_wait_policy="active"))
+    assert hosts(OWN, waiting) == [None] * 8
+    assert hosts(FAST, OWN, waiting) == [None] * 12
+
+
 class Recording:
     """A runner with prepared outcomes that keeps the jobs."""
 
@@ -103,18 +129,17 @@ class Recording:
         return self.outcomes.pop(0)
 
 
-def test_a_timing_starts_an_interpreter_of_its_own_and_is_repeated_once_where_it_was_lost() -> None:
+def test_a_timing_is_repeated_once_where_it_was_lost() -> None:
     runner = Recording(Lost("disk full"), Measured(measurement(100)))
     job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
-    assert time_fresh(runner, job, Path("folder")) == measurement(100)
-    assert [job.fresh_interpreter for job in runner.jobs] == [True, True]
-    assert all(isinstance(job.task, Measure) for job in runner.jobs)
+    assert time_in_round(runner, job, Path("folder")) == measurement(100)
+    assert runner.jobs == [job, job]
 
 
 def test_what_is_lost_twice_is_a_failure() -> None:
     runner = Recording(Lost("disk full"), Lost("disk still full"))
     job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
-    assert time_fresh(runner, job, Path("folder")) == Lost("disk still full")
+    assert time_in_round(runner, job, Path("folder")) == Lost("disk still full")
 
 
 def test_a_duels_interval_is_that_of_the_logarithms_of_its_ratios() -> None:
