@@ -78,7 +78,7 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
     [
         (agreeing(gradient_error=0.1, gradient_cosine=0.995), True),
         (agreeing(gradient_error=0.4, gradient_cosine=0.95), False),
-        # Off by less than half of what the next batch would change: the probe has the last word.
+        # Off by less than three quarters of what the next batch would change: the probe has the last word.
         (agreeing(gradient_error=0.3, gradient_cosine=0.95, batch_spread=1.2), True),
         (agreeing(gradient_error=1.0, gradient_cosine=0.46, batch_spread=1.44), True),
         (agreeing(gradient_error=1.4, gradient_cosine=0.0, batch_spread=1.41), False),
