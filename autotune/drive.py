@@ -91,7 +91,7 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
         AutotuneError: see `autotune.tuning.compare.compare`.
     """
     duel = Duel()
-    with _scratch_folder() as folder, _one_run(folder) as runner:
+    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
         for duel in compare(options, runner, folder):
             to_stderr(round_line(duel.ratios, duel.interval))
     to_stderr(comparison_line(options, duel))

@@ -52,9 +52,10 @@ class SearchSpace:
         return TrainingConfig.of({name: random.choice(v) for name, v in self.domains.items()})
 
     def within(self, config: TrainingConfig) -> TrainingConfig:
-        """`config` with every frozen knob at the one value that it has here."""
-        frozen = {name: values[0] for name, values in self.domains.items() if len(values) == 1}
-        return TrainingConfig.of({**config.as_dict(), **frozen})
+        """`config` with the first value of the domain for each knob that lies outside of its own."""
+        return TrainingConfig.of(
+            {n: config[n] if config[n] in v else v[0] for n, v in self.domains.items()}
+        )
 
     def neighbours(self, config: TrainingConfig) -> Iterator[TrainingConfig]:
         """Every configuration that differs from `config` in one knob's setting."""

@@ -101,7 +101,7 @@ def _find(
 
 def _affordable(session: Session) -> int:
     """How many candidates there is time to test together: each further one costs processes."""
-    spare = session.seconds_left() / (_PROCESSES_MORE * max(session.fork_seconds(), 0.1))
+    spare = session.seconds_left() / (_PROCESSES_MORE * max(session.run_seconds(), 0.1))
     return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE))
 
 

@@ -107,25 +107,31 @@ class WarmHost:
         self._end.settimeout(_HOST_PATIENCE_SECONDS)
         lifeline, self._lifeline_end = os.pipe()
         ends = (other_end.fileno(), lifeline)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "autotune.training.host", *map(str, ends)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **environ},
-            start_new_session=True,
-            pass_fds=ends,
-        )
-        other_end.close()
-        os.close(lifeline)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autotune.training.host", *map(str, ends)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **environ},
+                start_new_session=True,
+                pass_fds=ends,
+            )
+        except OSError:
+            self._end.close()
+            os.close(self._lifeline_end)
+            raise
+        finally:
+            other_end.close()
+            os.close(lifeline)
 
     @property
     def pid(self) -> int:
         """Its number."""
         return self._process.pid
 
-    def fork(self, job: Job, files: TrialFolder, lifeline: int) -> Forked | str:
-        """A child for the job, or why there is none."""
+    def fork(self, job: Job, files: TrialFolder, lifeline: int) -> Forked | str | None:
+        """A child for the job, or why this host refuses; None where the host is gone."""
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
@@ -134,11 +140,11 @@ class WarmHost:
         try:
             send(self._end, request, [lifeline])
             answer = self.answer()
-        except OSError as error:
-            return f"the warm host does not answer ({error})"
+        except OSError:
+            return None
         if isinstance(answer.get("pid"), int):
             return Forked(answer["pid"], self)
-        return str(answer.get("refused", "the warm host has ended"))
+        return str(answer["refused"]) if "refused" in answer else None
 
     def answers_within(self, seconds: float | None) -> bool:
         """Sleep until there is an answer to read, at most so long; whether there is."""

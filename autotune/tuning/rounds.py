@@ -21,8 +21,6 @@ from autotune.outcome import Failure, Lost, Measured, as_failure
 from autotune.tuning.runner import Runner
 
 TASK = Measure(MeasurePlan(looks=(6,)))
-ROUNDS_PER_HOST = 2
-"""Two rounds of two contestants are a whole block in balanced order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +131,14 @@ def play_round(
 
 
 def _host(contestants: Iterable[Contestant], number: int) -> str | None:
-    """Whom all of a round are forked from, None for nobody: a new interpreter every two rounds.
+    """Whom all of a round are forked from, None for nobody: a new interpreter for each round.
 
-    What an interpreter's start decides, where its libraries lie, may favour one contestant. Where
-    one of them cannot be forked, none is.
+    What an interpreter's start decides, where its libraries lie, may favour one contestant, and
+    rounds have to be independent of each other. Where one cannot be forked, none is.
     """
     if any(environ_of(one.config) for one in contestants):
         return None
-    return f"rounds {number // ROUNDS_PER_HOST}"
+    return f"round {number}"
 
 
 def time_in_round(runner: Runner, job: Job, folder: Path) -> Measurement | Failure:

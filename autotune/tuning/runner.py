@@ -6,6 +6,7 @@ user's code, and sleeps while a child is timed.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -39,6 +40,8 @@ _SAMPLE_SECONDS = 1.0
 # What shared pages really take is dear to read (it grows with the memory): only at new heights.
 _NEW_HEIGHT = 1.05
 _GRACE_SECONDS = 3.0
+# Processes, memory or descriptors.
+_NOTHING_LEFT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Runner(Protocol):
@@ -84,20 +87,29 @@ class SubprocessRunner:
         files.path.mkdir(parents=True, exist_ok=True)
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
+        try:
+            with _lifeline() as lifeline:
+                outcome = self._watched(job, files, lifeline)
+        except OSError as error:
+            if error.errno not in _NOTHING_LEFT:
+                raise
+            outcome = Lost(f"no process could be started: {error.strerror}")
+        write_atomically(files.outcome, outcome_to_json(outcome))
+        return outcome
+
+    def _watched(self, job: Job, files: TrialFolder, lifeline: int) -> TrialOutcome:
+        """What becomes of a child for the job, of which nothing is left then."""
         kills = oom_kills()
-        with _lifeline() as lifeline:
-            child = _Child(self._launch(job, files, lifeline), files)
-            try:
-                outcome = child.watch(job)
-            finally:
-                child.end()
+        child = _Child(self._launch(job, files, lifeline), files)
+        try:
+            outcome = child.watch(job)
+        finally:
+            child.end()
         if outcome is None:
             outcome = _without_outcome(child)
         if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
-        outcome = _with_tree_memory(outcome, job, child.peak_bytes)
-        write_atomically(files.outcome, outcome_to_json(outcome))
-        return outcome
+        return _with_tree_memory(outcome, job, child.peak_bytes)
 
     def _launch(self, job: Job, files: TrialFolder, lifeline: int) -> Launched:
         """The child for a job, by the cheapest way that is safe."""
@@ -106,21 +118,28 @@ class SubprocessRunner:
         if asked:
             why_fresh = f"{', '.join(asked)} must be set when a process starts"
         if not why_fresh:
-            forked = self._host_named(job.host).fork(job, files, lifeline)
+            forked = self._fork(job, files, lifeline)
             if isinstance(forked, Forked):
                 files.launch.write_text("forked\n", encoding="utf-8")
                 return forked
-            self.close()
             self._why_fresh = why_fresh = forked
         files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
         return FreshInterpreter(files, {**self._environ, **asked}, lifeline)
 
-    def _host_named(self, name: str | None) -> WarmHost:
-        """The host of that name; another one ends first."""
-        if name != self._host_name:
+    def _fork(self, job: Job, files: TrialFolder, lifeline: int) -> Forked | str:
+        """A fork of the job's host, or why there is none. A host that was killed is replaced."""
+        if job.host != self._host_name:
             self.close()
-        self._host, self._host_name = self._host or WarmHost(self._environ), name
-        return self._host
+        self._host_name = job.host
+        for _ in range(2):
+            self._host = self._host or WarmHost(self._environ)
+            forked = self._host.fork(job, files, lifeline)
+            if isinstance(forked, Forked):
+                return forked
+            self.close()
+            if forked is not None:
+                return forked
+        return "warm hosts do not answer"
 
 
 @contextmanager

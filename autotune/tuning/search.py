@@ -7,6 +7,7 @@ by then is there the next time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
 from autotune.tuning.conclusion import conclude, emit, known_answer
@@ -38,7 +39,10 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     study = open_study(options.study, options.storage, scene.space, scene.objective)
     study.check_identity(scene.identity)
     study.reap()
-    session = Session(scene, runner, study)
+    # What trials are charged for starting stays the same, however warm this machine's caches are.
+    start_seconds = study.noted("start_seconds", scene.start_seconds)
+    study.note("start_seconds", start_seconds)
+    session = Session(replace(scene, start_seconds=start_seconds), runner, study)
     yield Planned(scene, len(study.finished()))
     known = known_answer(session)
     if known is not None:

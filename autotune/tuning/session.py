@@ -15,10 +15,14 @@ from autotune.outcome import Measured, TrialOutcome
 from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.rounds import ROUNDS_PER_HOST
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
+
+RUN_SECONDS = "baseline_run_seconds"
+"""Of the study's notes."""
+# Of timing the loader and the computation of the answer alone.
+_LIMITS_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -63,16 +67,15 @@ class Session:
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate: every round that a duel may need, and the accuracy probes."""
+        """An estimate: every round that a duel may need, accuracy probes, the limits of stages."""
         if not self.study.finished():
             return 0.0
-        hosts = LOOKS[-1] / ROUNDS_PER_HOST * self.scene.start_seconds
-        return 2 * LOOKS[-1] * self.fork_seconds() + hosts + len(SEEDS) * PROBE_SECONDS
+        a_round = self.scene.start_seconds + 2 * self.run_seconds()
+        return LOOKS[-1] * a_round + len(SEEDS) * PROBE_SECONDS + _LIMITS_SECONDS
 
-    def fork_seconds(self) -> float:
-        """What the baseline takes in a process that need not import anything any more."""
-        whole = float(self.baseline.details["process_seconds"])
-        return max(0.0, whole - self.scene.start_seconds)
+    def run_seconds(self) -> float:
+        """What the baseline takes from when it is asked for until its outcome is there."""
+        return float(self.study.noted(RUN_SECONDS, self.baseline.details["process_seconds"]))
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer, from the trials so far."""

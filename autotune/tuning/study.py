@@ -61,6 +61,7 @@ class TuningStudy:
         self._space = space
         self._objective = objective
         self._running: dict[int, tuple[optuna.Trial, TrainingConfig]] = {}
+        self._lost: set[TrainingConfig] = set()
         self._distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(values) for name, values in space.varied().items()
         }
@@ -113,8 +114,9 @@ class TuningStudy:
         return self._finished[-1]
 
     def lose(self, number: int, reason: str) -> None:
-        """Give a trial up because of the infrastructure; its configuration may come again."""
-        trial, _ = self._running.pop(number)
+        """Give a trial up because of the infrastructure; the sampler may propose the same again."""
+        trial, config = self._running.pop(number)
+        self._lost.add(config)
         trial.set_user_attr("reason", reason)
         self._study.tell(trial, state=TrialState.FAIL)
 
@@ -129,7 +131,9 @@ class TuningStudy:
         return all(map(self.is_known, self._space.configurations()))
 
     def reap(self) -> int:
-        """Fail the trials that an earlier, dead process left running; how many there were."""
+        """Fail the trials that an earlier, dead process left behind; how many there were."""
+        for _ in self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self._study.ask()  # else it would come in place of the next one that is wanted
         stale = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for trial in stale:
             self._study.tell(trial.number, state=TrialState.FAIL)
@@ -164,6 +168,10 @@ class TuningStudy:
                 + "\n".join(changed)
                 + "\nGive this search a name of its own with --study NAME."
             )
+
+    def is_worth_a_try(self, config: TrainingConfig) -> bool:
+        """Whether nothing is known of `config`, and it was not lost since this process began."""
+        return config not in self._lost and not self.is_known(config)
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Measured already, running, or larger than what ran out of memory."""

@@ -79,7 +79,7 @@ def _next_step(session: Session) -> TrainingConfig | None:
     if best is None or len(finished) % SAMPLER_EVERY == 0:
         return None
     ahead = steps(session.scene.space, best.config)
-    return next((one for one in ahead if not session.study.is_known(one)), None)
+    return next(filter(session.study.is_worth_a_try, ahead), None)
 
 
 def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:

@@ -1,15 +1,17 @@
 """Children are watched, limited and killed as a whole, however they and their parent behave."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from autotune.job import job_from_json, job_to_json
-from autotune.outcome import Measured, OutOfMemory, TimedOut, UserError, outcome_from_json
+from autotune.outcome import Lost, Measured, OutOfMemory, TimedOut, UserError, outcome_from_json
 from children import WORKLOADS, children_of, job_for, nobody_is_left, run_child, wait_until
 from factories import written
 
@@ -50,6 +52,19 @@ def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
     assert job_from_json((trial / "job.json").read_text()) == job
     assert {"stdout.log", "stderr.log"} <= {file.name for file in trial.iterdir()}
     assert not list(trial.glob(".*")), "a half-written file was left"
+
+
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.EMFILE])
+def test_a_machine_that_can_start_no_process_loses_the_job(monkeypatch, tmp_path, launch, error):
+    def refuse(*arguments, **options):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(psutil, "Popen", refuse)
+    open_before = psutil.Process().num_fds()
+    outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py"), warm=launch == "forked")
+    assert outcome == Lost(f"no process could be started: {os.strerror(error)}")
+    assert psutil.Process().num_fds() == open_before
 
 
 def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):

@@ -87,3 +87,4 @@ def test_a_workload_that_fails_ends_the_comparison_with_its_log(
     message = refused(tmp_path, WORKLOAD, WORKLOADS / f"{workload}.py", good, "--device", "cpu")
     for word in words:
         assert word in message
+    assert {file.read_text() for file in tmp_path.rglob("launch")} == {"forked\n"}

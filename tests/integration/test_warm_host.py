@@ -143,6 +143,7 @@ def test_a_killed_host_loses_its_child_and_is_replaced(runner, tmp_path):
     outcome = runner.run(killer, tmp_path / "second")
     assert isinstance(outcome, Lost)
     assert isinstance(runner.run(job_for(PLAIN), tmp_path / "third"), Measured)
+    assert launch_of(tmp_path / "third") == "forked\n"
 
 
 def test_a_fork_that_is_killed_has_crashed(warm, tmp_path):

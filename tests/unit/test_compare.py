@@ -66,7 +66,7 @@ def test_without_b_the_workloads_own_settings_are_the_other_side(tmp_path: Path)
 def test_both_take_turns_for_all_the_rounds(tmp_path: Path) -> None:
     runner = Timing()
     compared(runner, options(rounds=8), tmp_path)
-    assert [job.host for job in runner.jobs] == [f"rounds {n}" for n in range(4) for _ in range(4)]
+    assert [job.host for job in runner.jobs] == [f"round {n}" for n in range(8) for _ in range(2)]
     firsts = [name.partition("-")[2] for name in runner.names[::2]]
     assert sorted(firsts) == ["a"] * 4 + ["b"] * 4
     assert len(runner.jobs) == 16, "nothing is decided before the last round"

@@ -10,6 +10,7 @@ from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
 from autotune.tuning.samplers import default_sampler
+from autotune.tuning.steps import steps
 from autotune.tuning.study import TuningStudy, best_feasible
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
@@ -32,6 +33,30 @@ def test_no_configuration_is_proposed_twice_before_all_of_them_were(
 def test_an_exhausted_space_still_gives_a_configuration(study: TuningStudy) -> None:
     proposed = [tell(study, 1.0, HOLDS) for _ in range(10)]
     assert proposed[9] in proposed[:9]
+
+
+def test_what_is_wanted_comes_and_nothing_else(study: TuningStudy) -> None:
+    wanted = BASELINE.replace(batch_size=64, num_workers=2, prefetch_factor=4)
+    assert study.ask(wanted)[1] == wanted
+    assert study.ask()[1] != wanted
+
+
+def test_every_step_is_what_comes_when_it_is_wanted() -> None:
+    offered = {"num_workers": (0, 2), "prefetch_factor": (4, 8), "batch_size": (8, 16)}
+    own = BASELINE.replace(batch_size=8, num_workers=0)
+    space = SearchSpace({n: offered.get(n, (value,)) for n, value in own.as_dict().items()})
+    study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
+    for config in space.configurations():
+        for step in steps(space, config):
+            assert study.ask(step)[1] == step
+
+
+def test_what_was_lost_is_not_wanted_again_by_this_process(study: TuningStudy) -> None:
+    number, config = study.ask()
+    study.lose(number, "disk full")
+    assert not study.is_worth_a_try(config)
+    assert not study.is_known(config)
+    assert study.is_worth_a_try(BASELINE)
 
 
 def test_a_configuration_that_is_still_running_is_not_proposed_again(study: TuningStudy) -> None:

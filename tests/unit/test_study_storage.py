@@ -53,6 +53,18 @@ def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
     assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
+def test_what_a_dead_process_wanted_does_not_come_in_place_of_what_is_wanted_next(
+    nine: SearchSpace, url: str
+) -> None:
+    open_study("s", url, nine, THROUGHPUT)
+    wanted, unwanted = list(nine.configurations())[:2]
+    params = {name: unwanted[name] for name in nine.varied()}
+    optuna.load_study(study_name="s", storage=url).enqueue_trial(params)
+    study = open_study("s", url, nine, THROUGHPUT)
+    assert study.reap() == 1
+    assert study.ask(wanted)[1] == wanted
+
+
 def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str) -> None:
     identity = {"machine": "abc", "space": {"amp_dtype": [None, "bfloat16"]}}
     for _ in range(3):
