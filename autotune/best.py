@@ -69,7 +69,8 @@ class Blocks(_Part):
     """Timed blocks that the rates rest on, and those of them that other programs disturbed."""
 
     timed: int
-    disturbed: int
+    disturbed: int | None
+    """None where nobody could tell in some process, as under a CPU quota."""
 
 
 class Evidence(_Part):
@@ -104,6 +105,11 @@ class GateEvidence(_Part):
     trajectory_error: float | None = None
     """How far the losses of the first steps are from the reference's, in units of what another
     seed changes; None in files from before this was measured."""
+    path_error: float | None = None
+    """How far the weights after those steps are from the reference's, relative to how far those
+    went; None in files from before this was measured."""
+    reach_error: float | None = None
+    """By how much more or less far the weights went, whichever way."""
 
 
 class AccuracyEvidence(_Part):

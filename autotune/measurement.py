@@ -30,6 +30,8 @@ class Noise:
     """Times that the process was stopped and continued."""
     gpu: str = ""
     """Why the GPU's clock was lowered, or who else used it."""
+    watched: bool = True
+    """Whether the shares were looked at; else, as under a CPU quota, nobody knows them."""
 
     @property
     def disturbs(self) -> bool:
@@ -94,7 +96,18 @@ class Measurement:
     """How fast the machine was, relative to the search's beginning; see `autotune.tuning.drift`."""
     flags: tuple[str, ...] = ()
     """short_warm_up (time was up), clock (jumped), recompiled (after the warm-up), unsteady (again
-    and again), raced (given up early, because clearly slower than the best trial)."""
+    and again), raced (given up early, because clearly slower than the best trial). From the fields
+    above follow no_boundary (what lies between epochs is not charged, because a stream does not
+    tell how long one is) and unwatched (nobody could tell whether others used the cores)."""
+
+    def __post_init__(self) -> None:
+        """Flag what the numbers leave out, so that it stands wherever flags do."""
+        facts = {
+            "no_boundary": bool(self.boundary_seconds) and self.epoch_samples is None,
+            "unwatched": not all(block.noise.watched for block in self.blocks),
+        }
+        found = {flag for flag, holds in facts.items() if holds}
+        object.__setattr__(self, "flags", tuple(sorted(found.union(self.flags))))
 
     @property
     def telling_blocks(self) -> tuple[Block, ...]:
@@ -103,8 +116,10 @@ class Measurement:
         return calm if len(calm) >= min(_ENOUGH_BLOCKS, len(self.blocks)) else self.blocks
 
     @property
-    def disturbed_blocks(self) -> int:
-        """How many of the blocks that the numbers rest on were disturbed."""
+    def disturbed_blocks(self) -> int | None:
+        """How many of the blocks that the numbers rest on were disturbed; None: nobody looked."""
+        if "unwatched" in self.flags:
+            return None
         return sum(block.is_disturbed for block in self.telling_blocks)
 
     @property

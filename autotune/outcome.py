@@ -68,9 +68,17 @@ class Gated:
     trajectory_error: float
     """Of the losses of the first steps, against the reference's, in units of what another seed
     changes in those."""
+    path_error: float
+    """Of the weights after the first steps, against the reference's, relative to how far those
+    went."""
+    reach_error: float
+    """Of how far the weights went in the first steps, whichever way."""
     reference_loss_error: float
     """What rounding alone does: the reference's own errors; 0 where it is the best known."""
     reference_gradient_error: float
+    reference_path_error: float
+    """What rounding the first weights, and drawing other numbers, changes in the reference's own
+    last ones."""
     seed_spread: float
     """What another seed changes in the reference's gradients: 0 unless the model draws numbers."""
     batch_spread: float

@@ -52,7 +52,7 @@ class SearchSpace:
         return TrainingConfig.of({name: random.choice(v) for name, v in self.domains.items()})
 
     def within(self, config: TrainingConfig) -> TrainingConfig:
-        """`config` with the first value of the domain for each knob that lies outside of its own."""
+        """`config` with each knob that lies outside of its domain at that domain's first value."""
         return TrainingConfig.of(
             {n: config[n] if config[n] in v else v[0] for n, v in self.domains.items()}
         )

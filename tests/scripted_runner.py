@@ -45,7 +45,22 @@ def at(samples_per_second: float) -> Measured:
 
 def agreeing(**changes: float) -> Gated:
     """A gate that found nothing but rounding, less what a test changes."""
-    return replace(Gated(0.0, 1e-6, 1.0, 0.0, 1e-4, 0.0, 1e-6, 0.0, 0.5, in_double=True), **changes)
+    nothing = Gated(
+        loss_error=0.0,
+        gradient_error=1e-6,
+        gradient_cosine=1.0,
+        update_error=0.0,
+        trajectory_error=1e-4,
+        path_error=1e-4,
+        reach_error=1e-5,
+        reference_loss_error=0.0,
+        reference_gradient_error=1e-6,
+        reference_path_error=1e-4,
+        seed_spread=0.0,
+        batch_spread=0.5,
+        in_double=True,
+    )
+    return replace(nothing, **changes)
 
 
 @dataclass(frozen=True)

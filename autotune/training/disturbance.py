@@ -61,7 +61,7 @@ class NoiseWatch:
         stopped, self._stops = self._stops, 0
         now = self._last
         if last is None or now is None or now.wall <= last.wall:
-            return Noise(stopped=stopped, gpu=self._gpu())
+            return Noise(stopped=stopped, gpu=self._gpu(), watched=False)
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
         foreign = (now.busy - last.busy) - (now.own - last.own) - _COARSE / _TICKS
@@ -86,7 +86,8 @@ def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
     """The counters as they are now; None where nothing can be told from them.
 
     That is so off Linux, and under a CPU quota: a cgroup with a share of many cores is not
-    disturbed by who uses the others.
+    disturbed by who uses the others. Nor would its throttled time tell: a trial with more threads
+    than its quota has cores is throttled by itself.
     """
     if _has_quota():
         return None

@@ -2,11 +2,11 @@
 
 One batch, one set of weights, three computations of loss and gradients: in float64, which stands
 for what is right; under the reference settings, which shows what rounding alone does; and under the
-job's settings. Then one update of the optimizer from equal gradients, and the losses of a few whole
-steps on the same batches, for what goes wrong later only. The model stays in training mode, since
-BatchNorm computes something else in eval mode. Dropout is off, because equal seeds give equal masks
-only where the number formats are equal. What else the model draws comes from the same seed each
-time.
+job's settings. Then one update of the optimizer from equal gradients, and a few whole steps on the
+same batches, for what goes wrong later only: their losses, and the weights afterwards. The model
+stays in training mode, since BatchNorm computes something else in eval mode. Dropout is off,
+because equal seeds give equal masks only where the number formats are equal. What else the model
+draws comes from the same seed each time.
 """
 
 from __future__ import annotations
@@ -38,10 +38,17 @@ from autotune.training.apply import (
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.settings import Settings
 from autotune.training.tasks import Bench
-from autotune.training.trajectory import Trajectory
+from autotune.training.trajectory import (
+    LEAST_ROUNDING,
+    Tensors,
+    difference,
+    kept,
+    norm,
+    parameters,
+    share,
+)
 
 State = Mapping[str, Any]
-Tensors = Mapping[str, Tensor]
 
 # A fresh GradScaler starts at the first; training settles at what does not overflow.
 _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
@@ -49,8 +56,6 @@ _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
 _NONDETERMINISM = 1e-3
 # Two kernels may round an update differently by so many units in a parameter's last place.
 _ROUNDING_UNITS = 4
-# TF32 and float16 tell numbers apart by so much, and float32 adds up to a little less than that.
-_LEAST_ROUNDING = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,12 @@ def compare(bench: Bench, task: Gate) -> TrialOutcome:
     batches = plain.batches()
     pair = next(batches), next(batches)
     reference = _refer(plain, pair, task.in_double)
-    steps, other_steps = _train_twice(plain, itertools.chain(pair, batches), reference.state)
+    way = trajectory.find_way(
+        lambda: plain.setup(reference.state),
+        reference.before,
+        itertools.chain(pair, batches),
+        bench.job.seed,
+    )
     bench.folder.enter_phase("gate")
     Settings(bench.config).apply_to_process()
     if _distance(reference.other_seed, reference.standard) > _NONDETERMINISM:
@@ -127,14 +137,16 @@ def compare(bench: Bench, task: Gate) -> TrialOutcome:
     setup, seed = stand.setup(reference.state), bench.job.seed
     computed = _compute(setup, setup.transfer(pair[0]), seed)
     setup.model.load_state_dict(reference.state)
-    losses = trajectory.train(setup, steps.batches, seed).losses
-    return _gated(
-        reference,
-        computed,
-        update_error=_update_error(reference, updated),
+    losses = trajectory.train(setup, way.batches, seed)
+    apart = trajectory.apart(reference.before, way.end, trajectory.ended(setup))
+    return replace(
+        _gated(reference, computed, _update_error(reference, updated)),
         trajectory_error=trajectory.deviation(
-            losses, steps.losses, other_steps.losses, _rounding(bench.config)
+            losses, way.losses, way.other_losses, _rounding(bench.config)
         ),
+        path_error=apart.path,
+        reach_error=apart.reach,
+        reference_path_error=way.noise,
     )
 
 
@@ -145,26 +157,13 @@ def _refer(stand: _Stand, pair: tuple[Any, Any], in_double: bool) -> _Reference:
     standard = _compute(setup, batch, seed)
     return _Reference(
         state=state,
-        before=_parameters(setup),
+        before=parameters(setup),
         standard=standard,
         other_seed=_compute(setup, batch, seed + 1),
         other_batch=_compute(setup, other, seed),
         in_double=_compute_in_double(setup, batch, state, seed) if in_double else None,
         updated=_update(setup, standard.gradients),
     )
-
-
-def _train_twice(
-    stand: _Stand, batches: Iterator[Any], state: State
-) -> tuple[Trajectory, Trajectory]:
-    """From the same weights, the second time with the batches and numbers of another seed.
-
-    Those are the batches that follow, because the order of a stream knows no seed.
-    """
-    seed = stand.bench.job.seed
-    first = trajectory.train(stand.setup(state), batches, seed, trajectory.ENOUGH_SECONDS)
-    following = itertools.islice(batches, len(first.losses))
-    return first, trajectory.train(stand.setup(state), following, seed + 1)
 
 
 def _without_dropout(model: nn.Module) -> None:
@@ -204,7 +203,7 @@ def _backward(setup: TrainingSetup, batch: Any, seed: int, scale: float = 1.0) -
         loss = setup.workload.compute_loss(setup.model, batch)
     (loss * scale).backward()  # type: ignore[no-untyped-call]
     gradients = {
-        name: _kept(parameter.grad) / scale
+        name: kept(parameter.grad) / scale
         for name, parameter in setup.model.named_parameters()
         if parameter.grad is not None
     }
@@ -251,31 +250,26 @@ def _update(setup: TrainingSetup, gradients: Tensors) -> Tensors:
             None if gradient is None else torch.empty_like(parameter).copy_(gradient).detach()
         )
     setup.optimizer.step()
-    return _parameters(setup)
-
-
-def _parameters(setup: TrainingSetup) -> Tensors:
-    return {name: _kept(parameter) for name, parameter in setup.model.named_parameters()}
+    return parameters(setup)
 
 
 def _update_error(reference: _Reference, updated: Tensors) -> float:
     """Distance of two updates beyond what rounding the parameters explains, relative to one."""
     before = reference.before
-    rounding = math.hypot(*(torch.finfo(p.dtype).eps * _norm({"": p}) for p in before.values()))
-    distance = _norm(_difference(updated, reference.updated)) - _ROUNDING_UNITS * rounding
-    return _share(max(0.0, distance), _norm(_difference(reference.updated, before)))
+    rounding = math.hypot(*(torch.finfo(p.dtype).eps * norm({"": p}) for p in before.values()))
+    distance = norm(difference(updated, reference.updated)) - _ROUNDING_UNITS * rounding
+    return share(max(0.0, distance), norm(difference(reference.updated, before)))
 
 
 def _rounding(config: TrainingConfig) -> float:
     """Of a loss: by how much the forward pass tells numbers apart."""
     amp_dtype = config["amp_dtype"]
     own = torch.finfo(getattr(torch, str(amp_dtype))).eps if amp_dtype else 0.0
-    return max(_LEAST_ROUNDING, own)
+    return max(LEAST_ROUNDING, own)
 
 
-def _gated(
-    reference: _Reference, computed: _Computed, update_error: float, trajectory_error: float
-) -> Gated:
+def _gated(reference: _Reference, computed: _Computed, update_error: float) -> Gated:
+    """What one batch shows; the first steps are still to come."""
     standard, seed_spread = reference.standard, _distance(reference.other_seed, reference.standard)
     in_double = reference.in_double
     if in_double is not None and _drew_otherwise(_distance(standard, in_double), seed_spread):
@@ -286,9 +280,12 @@ def _gated(
         gradient_error=_distance(computed, best_known),
         gradient_cosine=_cosine(computed.gradients, best_known.gradients),
         update_error=update_error,
-        trajectory_error=trajectory_error,
+        trajectory_error=0.0,
+        path_error=0.0,
+        reach_error=0.0,
         reference_loss_error=_loss_distance(standard, best_known),
         reference_gradient_error=_distance(standard, best_known),
+        reference_path_error=0.0,
         seed_spread=seed_spread,
         batch_spread=_distance(reference.other_batch, standard),
         in_double=in_double is not None,
@@ -301,37 +298,15 @@ def _drew_otherwise(distance: float, seed_spread: float) -> bool:
 
 
 def _loss_distance(computed: _Computed, best_known: _Computed) -> float:
-    return _share(abs(computed.loss - best_known.loss), abs(best_known.loss))
+    return share(abs(computed.loss - best_known.loss), abs(best_known.loss))
 
 
 def _distance(computed: _Computed, best_known: _Computed) -> float:
-    difference = _norm(_difference(computed.gradients, best_known.gradients))
-    return _share(difference, _norm(best_known.gradients))
+    distance = norm(difference(computed.gradients, best_known.gradients))
+    return share(distance, norm(best_known.gradients))
 
 
 def _cosine(one: Tensors, other: Tensors) -> float:
     shared = [float((one[n].double() * other[n].double()).sum()) for n in one if n in other]
-    sizes = _norm(one) * _norm(other)
+    sizes = norm(one) * norm(other)
     return math.fsum(shared) / sizes if sizes else 1.0
-
-
-def _difference(one: Tensors, other: Tensors) -> Tensors:
-    """What has no gradient on one side counts as zero there."""
-    names = {**one, **other}
-    zero = torch.zeros(())
-    return {n: one.get(n, zero).double() - other.get(n, zero).double() for n in names}
-
-
-def _norm(tensors: Tensors) -> float:
-    return math.hypot(*(float(tensor.double().norm()) for tensor in tensors.values()))
-
-
-def _share(part: float, whole: float) -> float:
-    """`part` of `whole`; where there is no whole, any part is all of it."""
-    return part / whole if whole else float(part > 0)
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    """A copy on the CPU that later steps do not change."""
-    dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
-    return dense.to("cpu", copy=True)

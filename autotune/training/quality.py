@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset
 
 from autotune.training.apply import TrainingSetup, build_dataset
 from autotune.training.batches import EmptyEpochError
@@ -54,9 +54,10 @@ class Exam:
 
 
 def probe(setup: TrainingSetup, exam: Exam, samples: int) -> float:
-    """Train on `samples` samples, rounded up to whole batches, and return the quality.
+    """Train on exactly `samples` samples, whatever the batch size, and return the quality.
 
     Raises:
+        EmptyEpochError: the dataset does not fill a batch.
         NonFiniteLossError: the loss or the quality is not a finite number.
     """
     _train(setup, samples)
@@ -70,29 +71,71 @@ def probe(setup: TrainingSetup, exam: Exam, samples: int) -> float:
 
 def _train(setup: TrainingSetup, samples: int) -> None:
     setup.model.train()
-    seen, loss = 0, None
-    while seen < samples:
-        before = seen
-        for batch in setup.loader:
-            loss = setup.step(batch)
-            seen += setup.loader.batch_size or 1
-            if seen >= samples:
-                break
-        if seen == before:
-            raise EmptyEpochError(
-                "the accuracy probe has no full batch to train on beside what it holds out; "
-                "define evaluate(model, device), or choose a smaller batch_size"
-            )
+    loss = None
+    for batch in _batches(setup, samples):
+        loss = setup.step(batch)
     if loss is not None and not torch.isfinite(loss).all():
-        raise NonFiniteLossError(f"the loss is {loss.item()} after {seen} samples")
+        raise NonFiniteLossError(f"the loss is {loss.item()} after {samples} samples")
+
+
+def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
+    """Batches of `samples` samples in all: whole ones, then one of what is left."""
+    size = setup.loader.batch_size or 1
+    left = samples % size
+    if left == 1 and samples > 1:
+        left += size  # BatchNorm cannot train on a single sample
+    yield from itertools.islice(_whole_batches(setup.loader), (samples - left) // size)
+    if left:
+        _stop_compiling(setup)
+        yield _batch_of(left, setup.loader)
+
+
+def _whole_batches(loader: DataLoader[Any]) -> Iterator[Any]:
+    """One epoch after the other, without end."""
+    while True:
+        is_empty = True
+        for batch in loader:
+            is_empty = False
+            yield batch
+        if is_empty:
+            raise _nothing_to_train_on()
+
+
+def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
+    """So many samples from the loader's dataset, drawn as the loader would draw them."""
+    dataset, generator, sampler = loader.dataset, loader.generator, None
+    if not isinstance(dataset, IterableDataset):
+        sampler = RandomSampler(dataset, num_samples=samples, generator=generator)  # type: ignore[arg-type]
+    single = DataLoader(
+        dataset,
+        batch_size=samples,
+        sampler=sampler,
+        drop_last=True,
+        collate_fn=loader.collate_fn,
+        generator=generator,
+    )
+    for batch in single:
+        return batch
+    raise _nothing_to_train_on()
+
+
+def _nothing_to_train_on() -> EmptyEpochError:
+    return EmptyEpochError(
+        "the accuracy probe has no full batch to train on beside what it holds out; "
+        "define evaluate(model, device), or choose a smaller batch_size"
+    )
+
+
+def _stop_compiling(setup: TrainingSetup) -> None:
+    """The compiled call is for batches as in training; other shapes must not pay for their own."""
+    setup.model._compiled_call_impl = None
 
 
 @torch.no_grad()
 def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None) -> float:
     setup.model.eval()
     workload = setup.workload
-    # The compiled call is for training shapes; evaluation must not pay for compiling its own.
-    setup.model._compiled_call_impl = None
+    _stop_compiling(setup)
     if workload.evaluate is not None:
         return float(workload.evaluate(setup.model, setup.device))
     assert held_out is not None

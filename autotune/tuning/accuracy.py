@@ -47,7 +47,8 @@ _NOTE = "qualities"
 def probe_samples(scene: Scene, samples_per_second: float) -> int:
     """Samples that every probe trains on: some seconds of the baseline's training.
 
-    A multiple of all batch sizes where that is not much more, so that each really sees as many.
+    A multiple of all batch sizes where that is not much more, so that all take whole batches only;
+    else the last batch of some is smaller.
     """
     baseline_batch = int(scene.baseline["batch_size"] or 1)
     enough = _FEWEST_BASELINE_STEPS * baseline_batch

@@ -110,9 +110,11 @@ def _evidence(scene: Scene, runner: Runner, costs: ColdCosts, won: Confirmed) ->
 
 def _blocks(won: Confirmed) -> Blocks:
     runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
+    disturbed = [run.disturbed_blocks for run in runs]
+    watched = [count for count in disturbed if count is not None]
     return Blocks(
         timed=sum(len(run.telling_blocks) for run in runs),
-        disturbed=sum(run.disturbed_blocks for run in runs),
+        disturbed=sum(watched) if len(watched) == len(disturbed) else None,
     )
 
 
@@ -203,6 +205,8 @@ def _gate(gated: Gated | None) -> GateEvidence | None:
         gradient_error=float(f"{gated.gradient_error:.3g}"),
         gradient_cosine=round(gated.gradient_cosine, 6),
         trajectory_error=float(f"{gated.trajectory_error:.3g}"),
+        path_error=float(f"{gated.path_error:.3g}"),
+        reach_error=float(f"{gated.reach_error:.3g}"),
     )
 
 

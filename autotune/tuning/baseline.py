@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
@@ -22,7 +23,7 @@ from autotune.outcome import (
     describe,
 )
 from autotune.tuning.accuracy import AccuracyProber, probe_samples
-from autotune.tuning.session import Session, details_of, process_seconds
+from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
 from autotune.tuning.study import FinishedTrial
 
 RUNS = 3
@@ -38,11 +39,13 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
     known = noted_runs(session)
     if known is not None:
         return known
-    runs = []
+    runs, seconds = [], []
     for number in range(RUNS):
         folder = session.folder("0000", str(number))
         job = session.scene.job(Measure(MeasurePlan()), session.scene.baseline)
+        start = time.monotonic()
         outcome = session.runner.run(job, folder)
+        seconds.append(time.monotonic() - start)
         if isinstance(outcome, OutOfMemory | TimedOut):
             return describe(outcome)
         if isinstance(outcome, Lost):
@@ -50,6 +53,7 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
         if not isinstance(outcome, Measured):
             raise WorkloadError(_own_settings_fail(session, outcome, folder))
         runs.append(session.comparable(outcome.measurement))
+    session.study.note(RUN_SECONDS, round(median(seconds), 3))
     session.study.note("baseline_runs", [asdict(run) for run in runs])
     return tuple(runs)
 

@@ -12,7 +12,7 @@ SHORT = Measure(MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_
 SOURCE = """
 import time, torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 def build_model():
     return nn.Linear(4, 1)
@@ -24,28 +24,64 @@ def compute_loss(model, batch):
     time.sleep(0.002)
     return model(batch[0]).square().mean()
 """
+STREAM = """
+class Stream(IterableDataset):
+    def __iter__(self):
+        return ((torch.ones(4),) for _ in range(8 * 4000))
+
+def build_dataset():
+    return Stream()
+"""
+LENGTH = """
+Stream.__len__ = lambda self: {samples}
+"""
+SOURCES = {
+    "map": SOURCE,
+    "stream": SOURCE + STREAM,
+    "stream with a length": SOURCE + STREAM + LENGTH.format(samples=8 * 4000),
+    "long stream": SOURCE + STREAM + LENGTH.format(samples=10**9),
+}
 
 
 @pytest.fixture(scope="module")
-def boundaries(tmp_path_factory):
+def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("boundary")
-    model = written(folder, SOURCE, "model.py")
 
-    def boundaries(runner, **settings):
+    def measured(runner, dataset, **settings):
+        model = written(folder, SOURCES[dataset], f"{dataset.replace(' ', '_')}.py")
         outcome = runner.run(job_for(model, settings, task=SHORT), folder / "trial")
-        assert isinstance(outcome, Measured)
-        return outcome.measurement.boundary_seconds
+        assert isinstance(outcome, Measured), outcome
+        return outcome.measurement
 
     with SubprocessRunner(folder / "inductor") as runner:
-        yield lambda **settings: boundaries(runner, **settings)
+        yield lambda dataset, **settings: measured(runner, dataset, **settings)
 
 
-def test_workers_that_persist_are_quicker_from_epoch_to_epoch(boundaries):
-    anew = boundaries(num_workers=2, persistent_workers=False)
-    persistent = boundaries(num_workers=2, persistent_workers=True)
-    assert len(anew) == len(persistent) == 1
-    assert max(persistent) < min(anew)
+@pytest.mark.parametrize("dataset", ["map", "stream with a length"])
+def test_workers_that_persist_are_quicker_from_epoch_to_epoch(dataset, measured):
+    anew = measured(dataset, num_workers=2, persistent_workers=False)
+    persistent = measured(dataset, num_workers=2, persistent_workers=True)
+    assert len(anew.boundary_seconds) == len(persistent.boundary_seconds) == 1
+    assert max(persistent.boundary_seconds) < min(anew.boundary_seconds)
+    assert anew.epoch_samples == persistent.epoch_samples == 8 * 4000
+    assert "no_boundary" not in (*anew.flags, *persistent.flags)
 
 
-def test_without_workers_nothing_lies_between_epochs(boundaries):
-    assert boundaries(num_workers=0) == ()
+def test_a_stream_that_does_not_tell_how_long_an_epoch_is_says_that_none_is_charged(measured):
+    run = measured("stream", num_workers=2, persistent_workers=False)
+    assert len(run.boundary_seconds) == 1
+    assert run.epoch_samples is None
+    assert "no_boundary" in run.flags
+
+
+def test_in_a_stream_with_very_long_epochs_the_boundary_weighs_nothing(measured):
+    run = measured("long stream", num_workers=2, persistent_workers=False)
+    assert run.boundary_seconds == ()
+    assert "no_boundary" not in run.flags
+
+
+@pytest.mark.parametrize("dataset", ["map", "stream"])
+def test_without_workers_nothing_lies_between_epochs(dataset, measured):
+    run = measured(dataset, num_workers=0)
+    assert run.boundary_seconds == ()
+    assert "no_boundary" not in run.flags

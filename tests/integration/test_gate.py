@@ -1,5 +1,6 @@
 """The numeric gate, run by real children, and learning rates that reach them."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -64,6 +65,9 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
     assert found.in_double
     assert found.gradient_error < 0.01
     assert found.trajectory_error < 0.5
+    if not any(name in settings for name in PRECISION):
+        assert found.path_error < 0.01
+        assert found.reach_error < 0.01
 
 
 @pytest.mark.parametrize(
@@ -73,6 +77,8 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
         ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
         ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
         ("wrong_later_when_fused", {"fused_optimizer": True}, "losses of the first steps differ"),
+        ("forgets_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
+        ("slows_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
     ],
 )
 def test_what_computes_something_else_is_refused_with_the_reason(
@@ -89,10 +95,50 @@ def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_
     assert found.gradient_error < 1e-5
 
 
-def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_losses(outcome_of):
+def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(outcome_of):
     found = outcome_of("wrong_later_when_fused", fused_optimizer=True)
     assert found.trajectory_error > 1
-    assert fault_of(replace(found, trajectory_error=0.0), {}) is None
+    assert found.path_error > 1
+    steps = {"trajectory_error": 0.0, "path_error": 0.0, "reach_error": 0.0}
+    assert fault_of(replace(found, **steps), {}) is None
+
+
+@pytest.mark.parametrize("workload", ["forgets_when_fused", "slows_when_fused"])
+def test_lost_momentum_and_half_a_rate_show_in_the_weights_and_not_in_the_losses(
+    workload, outcome_of
+):
+    found = outcome_of(workload, fused_optimizer=True)
+    assert found.trajectory_error < 0.5
+    assert found.path_error > 0.3
+    assert found.reach_error > 0.3
+    assert fault_of(replace(found, path_error=0.0), {}) is not None
+    assert fault_of(replace(found, path_error=0.0, reach_error=0.0), {}) is None
+
+
+def test_a_model_that_draws_numbers_may_go_another_way(outcome_of):
+    assert outcome_of("draws", fused_optimizer=True).reference_path_error > 0.05
+    assert outcome_of("plain", fused_optimizer=True).reference_path_error < 1e-3
+
+
+def test_only_the_batches_that_are_used_again_are_kept():
+    workload = load_workload(WORKLOADS / "plain.py")
+    dataset = build_dataset(workload)
+    config = TrainingConfig.of(SETTINGS)
+    alive = []
+
+    def batches():
+        for batch in apply(config, workload, "cpu", 0, dataset).loader:
+            alive.append(weakref.ref(batch[0]))
+            yield batch
+
+    def build():
+        return apply(config, workload, "cpu", 0, dataset)
+
+    way = trajectory.find_way(build, trajectory.parameters(build()), batches(), 0)
+    assert len(alive) == 2 * len(way.losses) == 2 * len(way.batches)
+    kept = [batch() is not None for batch in alive]
+    assert kept[: len(way.batches)] == [True] * len(way.batches)
+    assert sum(kept[len(way.batches) :]) <= 1, "the last one, which the loop may still hold"
 
 
 def test_a_step_that_the_scaler_skips_is_taken_again():
@@ -102,7 +148,7 @@ def test_a_step_that_the_scaler_skips_is_taken_again():
     def losses(first_scale):
         setup = apply(settings, workload, "cpu", 0, build_dataset(workload))
         scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
-        found = trajectory.train(replace(setup, scaler=scaler), setup.loader, 0).losses
+        found = trajectory.train(replace(setup, scaler=scaler), setup.loader, 0)
         return found, scaler.get_scale() < first_scale
 
     settled, skipped = losses(64.0)
@@ -115,8 +161,8 @@ def test_a_step_that_the_scaler_skips_is_taken_again():
 def test_slow_steps_are_few():
     workload = load_workload(WORKLOADS / "plain.py")
     setup = apply(TrainingConfig.of(SETTINGS), workload, "cpu", 0, build_dataset(workload))
-    assert len(trajectory.train(setup, setup.loader, 0, seconds=0.0).losses) == 3
-    assert len(trajectory.train(setup, setup.loader, 0).losses) == 10
+    assert len(trajectory.train(setup, setup.loader, 0, seconds=0.0)) == 3
+    assert len(trajectory.train(setup, setup.loader, 0)) == 10
 
 
 @pytest.mark.slow
@@ -125,6 +171,7 @@ def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
     assert found.seed_spread > 0.1
     assert found.gradient_error < 1e-5
     assert found.trajectory_error < 1e-3
+    assert found.path_error < 0.01
 
 
 def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):

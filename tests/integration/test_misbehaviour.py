@@ -9,6 +9,7 @@ from autotune.outcome import Measured, NotApplied, UserError
 from autotune.tuning.runner import SubprocessRunner
 from children import WORKLOADS, job_for
 
+SLEPT_SECONDS = 0.002  # as in workloads/synchronises.py
 PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, looks=(6,), max_seconds=3.0))
 
 
@@ -42,3 +43,13 @@ def test_a_trial_that_is_stopped_for_a_while_is_not_slower_for_it(runner, tmp_pa
     assert len(stopped) == 1
     assert not any(block.noise.stopped for block in run.telling_blocks)
     assert stopped[0].seconds > 3 * median(block.seconds for block in run.telling_blocks)
+
+
+def test_a_workload_that_synchronises_itself_is_measured_with_what_that_costs(runner, tmp_path):
+    outcome = outcome_of("synchronises", runner, tmp_path)
+    assert isinstance(outcome, Measured)
+    run = outcome.measurement
+    assert len(run.telling_blocks) >= 6
+    # Its 2 ms are slept in every step of eight samples, so none is shorter than that.
+    fastest = min(block.seconds_per_sample for block in run.blocks)
+    assert 8 * fastest >= SLEPT_SECONDS

@@ -48,7 +48,9 @@ def outcome_of(run):
 def test_a_workload_that_trains_is_measured(workload, outcome_of):
     outcome = outcome_of(workload)
     assert isinstance(outcome, Measured)
-    assert len(outcome.measurement.blocks) == 6
+    blocks = outcome.measurement.blocks
+    disturbed = sum(block.is_disturbed for block in blocks)
+    assert 6 <= len(blocks) <= 6 + disturbed, "further ones only in place of disturbed ones"
     assert outcome.measurement.samples_per_second > 0
     assert outcome.measurement.peak_memory_bytes > 1 << 20
 

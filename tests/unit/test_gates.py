@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from autotune.outcome import Gated
-from autotune.training.trajectory import deviation
+from autotune.outcome import Gated, Lost, OutOfMemory, TrialOutcome
+from autotune.training.trajectory import apart, deviation
 from autotune.tuning.gates import GateKeeper, gate_fault
 from autotune.tuning.scene import survey
 from autotune.tuning.study import TuningStudy
@@ -29,6 +30,10 @@ from scripted_runner import ScriptedRunner, agreeing, options_in
         agreeing(trajectory_error=1.0),
         # Other numbers drawn: another seed's way.
         agreeing(trajectory_error=2.5, seed_spread=0.5),
+        agreeing(path_error=0.14, reach_error=0.05),
+        # A model that amplifies rounding says so itself.
+        agreeing(path_error=0.6, reference_path_error=0.5),
+        agreeing(reach_error=0.09, reference_path_error=0.5),
         # Another algorithm for a convolution: far less than what another batch changes.
         agreeing(gradient_error=0.033, reference_gradient_error=0.008, batch_spread=1.4),
     ],
@@ -63,6 +68,19 @@ def test_rounding_passes(found: Gated) -> None:
             agreeing(trajectory_error=3.5, seed_spread=0.5),
             "accuracy: losses of the first steps differ by 3.5 times what another seed changes",
         ),
+        (
+            agreeing(path_error=0.4),
+            "accuracy: the weights after the first steps differ by 40 %",
+        ),
+        (
+            agreeing(path_error=0.4, reference_path_error=0.13),
+            "accuracy: the weights after the first steps differ by 40 %",
+        ),
+        # Rounding may lead anywhere, but not less far.
+        (
+            agreeing(path_error=0.6, reach_error=0.38, reference_path_error=0.5),
+            "accuracy: how far the first steps move the weights differs by 38 %",
+        ),
     ],
     ids=str,
 )
@@ -78,7 +96,7 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
     [
         (agreeing(gradient_error=0.1, gradient_cosine=0.995), True),
         (agreeing(gradient_error=0.4, gradient_cosine=0.95), False),
-        # Off by less than three quarters of what the next batch would change: the probe has the last word.
+        # Off by less than three quarters of what the next batch would change: the probe decides.
         (agreeing(gradient_error=0.3, gradient_cosine=0.95, batch_spread=1.2), True),
         (agreeing(gradient_error=1.0, gradient_cosine=0.46, batch_spread=1.44), True),
         (agreeing(gradient_error=1.4, gradient_cosine=0.0, batch_spread=1.41), False),
@@ -88,6 +106,7 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
         (agreeing(trajectory_error=0.9), True),
         (agreeing(trajectory_error=1.1), False),
         (agreeing(trajectory_error=1.1, seed_spread=1.0), True),
+        (agreeing(path_error=0.9, reach_error=0.5), True),
     ],
     ids=str,
 )
@@ -128,6 +147,39 @@ def test_losses_of_nothing_at_all_agree() -> None:
     nothing = (0.0, 0.0, 0.0)
     assert deviation(nothing, nothing, nothing, rounding=0.1) == 0
     assert deviation((0.0, 0.0, 1.0), nothing, nothing, rounding=0.1) == 1
+
+
+def test_ways_are_compared_by_their_ends_and_by_their_lengths() -> None:
+    def weights(x: float, y: float) -> dict[str, torch.Tensor]:
+        return {"x": torch.tensor([x]), "y": torch.tensor([[y]])}
+
+    start, end = weights(1.0, 1.0), weights(1.0, 3.0)
+    same, half, aside, nowhere = (
+        apart(start, end, other) for other in (end, weights(1, 2), weights(3, 1), start)
+    )
+    assert (same.path, same.reach) == (0, 0)
+    assert (half.path, half.reach) == (0.5, 0.5)
+    assert (aside.path, aside.reach) == (pytest.approx(2**0.5), 0)
+    assert (nowhere.path, nowhere.reach) == (1, 1)
+    assert apart(start, start, start).path == 0
+
+
+@pytest.mark.parametrize("passing", [OutOfMemory("device", "full"), Lost("disk full")])
+def test_what_may_go_better_the_next_time_is_tried_again(
+    passing: TrialOutcome, study: TuningStudy, tmp_path: Path
+) -> None:
+    outcomes = [passing, passing, agreeing()]
+    # Out of memory, a gate is tried without float64 at once.
+    first = 2 if isinstance(passing, OutOfMemory) else 1
+    script = iter(outcomes[2 - first :])
+    runner = ScriptedRunner(gate=lambda config: next(script))
+    scene = survey(options_in(tmp_path), runner)
+    keeper = GateKeeper(scene, runner, study)
+    fused = scene.baseline.replace(fused_optimizer=True)
+    assert keeper.gated(fused) == passing
+    assert study.noted("gates", {}) == {}
+    assert keeper.gated(fused) == keeper.gated(fused) == agreeing()
+    assert len(runner.batches("gate")) == first + 1
 
 
 def test_a_note_that_lacks_a_number_is_measured_anew(study: TuningStudy, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.measurement import Block, Measurement, Noise
+from autotune.outcome import Measured, outcome_from_json, outcome_to_json
 from factories import measurement
 
 
@@ -74,6 +75,29 @@ def test_they_count_where_there_are_too_few_others_and_it_is_said_how_many() -> 
     run = replace(measurement(), blocks=(*blocks(*[1.0] * 5), *disturbed(*[2.0] * 8)))
     assert run.samples_per_second == 50
     assert run.disturbed_blocks == 8
+
+
+def test_a_run_of_which_nobody_watched_a_block_is_flagged_and_counts_none_as_disturbed() -> None:
+    unwatched = replace(blocks(1.0)[0], noise=Noise(watched=False))
+    run = replace(measurement(), blocks=(*blocks(1.0, 1.0), unwatched), flags=("clock",))
+    assert run.flags == ("clock", "unwatched")
+    assert run.disturbed_blocks is None
+    assert run.can_win
+
+
+def test_a_boundary_that_is_not_charged_is_flagged() -> None:
+    run = replace(measurement(), boundary_seconds=(5.0,), epoch_samples=None)
+    assert run.flags == ("no_boundary",)
+    assert run.can_win
+    charged = replace(measurement(), boundary_seconds=(5.0,), epoch_samples=100)
+    assert charged.flags == ()
+
+
+def test_what_follows_from_the_numbers_is_flagged_once_however_often_it_is_copied() -> None:
+    run = replace(measurement(), boundary_seconds=(5.0,), flags=("unsteady",))
+    outcome = outcome_from_json(outcome_to_json(Measured(replace(run, machine_speed=0.9))))
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.flags == ("no_boundary", "unsteady")
 
 
 @pytest.mark.parametrize(("flags", "wins"), [((), True), (("raced",), False), (("clock",), True)])

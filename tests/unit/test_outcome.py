@@ -37,7 +37,7 @@ ANSWERS = (
     Inspected(cuda_machine(), IMAGE_FACTS),
     Inspected(cuda_machine(), None),
     SpeedLimits(loader=1000.0, compute=250.5),
-    Gated(1e-5, 0.01, 0.999, 0.0, 0.25, 1e-7, 1e-6, 0.0, 0.5, in_double=True),
+    Gated(1e-5, 0.01, 0.999, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, 0.0, 0.5, in_double=True),
 )
 FAILURES = (
     OutOfMemory("device", "tried to allocate 2 GiB", 12345),

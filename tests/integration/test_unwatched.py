@@ -1,0 +1,48 @@
+"""Where nobody can tell what disturbed a timing, nobody says that nothing did."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from autotune.best import read_best
+from autotune.measurement import Noise
+from autotune.outcome import Measured
+from autotune.tuning.events import TrialEnded
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+
+def under_a_quota(*batch_sizes):
+    """Larger batches are faster, and processes of these sizes cannot see what others use."""
+
+    def script(config, phase):
+        run = at(10 * batch_of(config)).measurement
+        if batch_of(config) in batch_sizes:
+            unwatched = (replace(block, noise=Noise(watched=False)) for block in run.blocks)
+            run = replace(run, blocks=tuple(unwatched))
+        return Measured(run)
+
+    return ScriptedRunner(script)
+
+
+@pytest.mark.parametrize("batch_sizes", [(8, 64), (8,), (64,)])
+def test_the_answer_does_not_count_what_nobody_watched(batch_sizes, tmp_path):
+    runner = under_a_quota(*batch_sizes)
+    events = events_of(options_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
+    blocks = events[-1].best.evidence.blocks
+    assert blocks.timed > 0
+    assert blocks.disturbed is None
+    written = yaml.safe_load(events[-1].path.read_text(encoding="utf-8"))
+    assert written["evidence"]["blocks"]["disturbed"] is None
+    assert read_best(events[-1].path) == events[-1].best
+
+
+def test_a_trial_says_that_nobody_watched_it(tmp_path):
+    runner = under_a_quota(64)
+    events = events_of(options_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
+    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    told = {
+        batch_of(trial.config): (trial.details["disturbed_blocks"], trial.details["flags"])
+        for trial in trials
+    }
+    assert told == {8: (0, []), 64: (None, ["unwatched"])}
