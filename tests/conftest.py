@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import optuna
@@ -13,6 +14,11 @@ from autotune.space import SearchSpace
 from autotune.tuning.study import TuningStudy, open_study
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from tuning import NINE, THROUGHPUT
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs under test, though a shell's background job ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
