@@ -15,7 +15,7 @@ from autotune.outcome import Failure, describe
 from autotune.tuning.accuracy import AccuracyVerdict
 from autotune.tuning.answer import Confirmed, build_answer, confirmed_by, keep_baseline
 from autotune.tuning.candidates import candidates, contenders
-from autotune.tuning.confirm import Standing, contest
+from autotune.tuning.confirm import Standing, contest, looks
 from autotune.tuning.costs import ColdCosts
 from autotune.tuning.events import (
     Answered,
@@ -32,6 +32,7 @@ _NOTE = "answer"
 # What a second candidate adds to a contest; no more than three are in one.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
+_TIME_IS_UP = "the time is up, and the rounds so far do not decide"
 
 Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
 """Number of a trial that is accurate enough to the trial and its qualities, one per seed."""
@@ -134,6 +135,11 @@ def _test(
         if standing.winner is not None:
             trial, qualities = held[numbers[standing.winner]]
             return confirmed_by(standing.duels[standing.winner], trial, qualities), set()
+        if session.over_budget() and standing.rounds >= looks(family)[0]:
+            left = standing.duels.keys() - standing.refused.keys() - standing.set_aside.keys()
+            for one in left:
+                yield CandidateRefused(trials[one], _TIME_IS_UP)
+            break
     return None, aside
 
 

@@ -51,6 +51,11 @@ class Standing:
     """Who may still be, but only if another fails: the one that goes on instead."""
     winner: Contestant | None = None
 
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return max((len(duel.ratios) for duel in self.duels.values()), default=0)
+
 
 def contest(course: Course, candidates: Sequence[Contestant], family: int) -> Iterator[Standing]:
     """The standing after each round, until one of the candidates has won or none is left."""

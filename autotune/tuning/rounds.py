@@ -20,7 +20,9 @@ from autotune.measurement import Measurement
 from autotune.outcome import Failure, Lost, Measured, as_failure
 from autotune.tuning.runner import Runner
 
-TASK = Measure(MeasurePlan(looks=(6,)))
+TASK = Measure(MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5))
+"""Six blocks, three where steps are slow: what a round tells is one number, and its interval comes
+from the other rounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,19 @@ class Session:
         """An estimate: every round that a duel may need, accuracy probes, the limits of stages."""
         if not self.study.finished():
             return 0.0
-        a_round = self.scene.start_seconds + 2 * self.run_seconds()
+        a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
         return LOOKS[-1] * a_round + len(SEEDS) * PROBE_SECONDS + _LIMITS_SECONDS
 
     def run_seconds(self) -> float:
         """What the baseline takes from when it is asked for until its outcome is there."""
         return float(self.study.noted(RUN_SECONDS, self.baseline.details["process_seconds"]))
+
+    def _best_seconds(self) -> float:
+        """The same of the best trial, which is the one that will be put to the test."""
+        best = best_feasible(self.study.finished())
+        if best is None or best.number == self.baseline.number:
+            return self.run_seconds()
+        return float(best.details["process_seconds"]) - self.scene.start_seconds
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer, from the trials so far."""

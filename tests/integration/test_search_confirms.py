@@ -70,6 +70,24 @@ def test_short_of_time_only_the_fastest_is_tested(tmp_path):
     assert isinstance(events[-1], Answered)
 
 
+@pytest.mark.parametrize(("seconds", "rounds"), [(1e-9, 6), (1e6, 9)])
+def test_where_the_time_is_up_a_contest_ends_at_its_first_look(tmp_path, seconds, rounds):
+    def loses_once(config, phase):
+        first = phase == "confirmation" and len(runner.batches("confirmation")) <= 2
+        return at(90 if first and batch_of(config) == 16 else 100 + batch_of(config))
+
+    options = options_in(tmp_path, "batch_size: [8, 16]\n")
+    events_of(options, ScriptedRunner(lambda config, phase: at(100 + batch_of(config))))
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study.set_user_attr("answer", None)
+    runner = ScriptedRunner(loses_once)
+    events = events_of(replace(options, time_budget_seconds=seconds), runner)
+    assert len(runner.batches("confirmation")) == 2 * rounds
+    assert events[-1].best.keeps_baseline == (rounds == 6)
+    reasons = [event.reason for event in of_kind(events, CandidateRefused)]
+    assert ["time is up" in reason for reason in reasons] == [True] * (rounds == 6)
+
+
 def compiling(config, phase):
     """Twice as fast when compiled, which takes 50 s in the first process alone."""
     if config["compile_mode"] is None:

@@ -11,6 +11,7 @@ from autotune.job import MeasurePlan
 from autotune.measurement import QUIET, Block, Noise
 from autotune.training.batches import Batches
 from autotune.training.timing import Timer
+from autotune.tuning.rounds import TASK
 from clockwork import Bench, Clock, Loader
 
 PLAN = MeasurePlan(
@@ -307,3 +308,12 @@ def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless: MakeBench) ->
     timer = bench.timer()
     timer.time_blocks(plan, 10.0, batch_size=8)
     assert timer.flags == set()
+
+
+@pytest.mark.parametrize(("step_seconds", "blocks"), [(0.05, 6), (0.25, 6), (1.0, 3)])
+def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(
+    endless: MakeBench, step_seconds: float, blocks: int
+) -> None:
+    seconds = [step_seconds * (1 + 0.001 * number) for number in range(50)]
+    timed = endless(seconds).timer().time_blocks(TASK.plan, step_seconds, 8)
+    assert len(timed) == blocks
