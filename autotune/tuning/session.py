@@ -67,11 +67,14 @@ class Session:
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate: every round that a duel may need, accuracy probes, the limits of stages."""
+        """An estimate: rounds until the first look, accuracy probes, the limits of stages.
+
+        Where time is up, a contest goes no further than that look.
+        """
         if not self.study.finished():
             return 0.0
         a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
-        return LOOKS[-1] * a_round + len(SEEDS) * PROBE_SECONDS + _LIMITS_SECONDS
+        return LOOKS[0] * a_round + len(SEEDS) * PROBE_SECONDS + _LIMITS_SECONDS
 
     def run_seconds(self) -> float:
         """What the baseline takes from when it is asked for until its outcome is there."""
