@@ -15,7 +15,7 @@ from autotune.space import SearchSpace
 
 SAMPLER_EVERY = 4
 """Of so many trials, one is the sampler's though there are steps left."""
-# From what pays most often, as docs/knobs.md tells it, to what seldom does.
+# From what should pay most often to what seldom does: a judgement, no measurement.
 _BY_EFFECT = (
     "num_workers",
     "amp_dtype",
