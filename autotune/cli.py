@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NOTHING_FEASIBLE = 3
 _NOT_FASTER = 8
 _INTERRUPTED, _TERMINATED = 130, 143
+# Flags that only a search has.
+_SHORT = dict.fromkeys(("time_budget", "memory_limit"))
 
 
 def main() -> None:
@@ -124,6 +126,17 @@ def init(path: Path, force: bool) -> None:
 @click.option(
     "--trial-timeout", type=Duration(), default="10m", help="The longest that one process may take."
 )
+@click.option(
+    "--warm-start",
+    metavar="STUDY|BEST.yaml",
+    help="Try first what was best in an earlier search, of another machine or model.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["auto", "tpe", "gp", "random", "qmc", "nsga2", "grid"]),
+    default="auto",
+    help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
+)
 @click.option("--seed", type=int, default=0)
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
@@ -141,6 +154,46 @@ def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
         return
     found = drive_search(options, quiet=progress == "none", as_json=as_json)
     sys.exit(0 if found else _NOTHING_FEASIBLE)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--space", default="default", help="Name of a shipped search space, or a YAML file.")
+@click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
+)
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace there.")
+def profile(model: Path, trace: Path | None, **flags: Any) -> None:
+    """Say what bounds MODEL's training, what cannot matter, and which operators take the time."""
+    from autotune.drive import drive_profile
+
+    signal.signal(signal.SIGTERM, _terminate)
+    drive_profile(_options(model, None, None, None, **_SHORT, **flags), trace)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--space", default="default", help="Name of a shipped search space, or a YAML file.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Such as table.jsonl.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes for each configuration.",
+)
+@click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
+@click.option("--seed", type=int, default=0, help="Of the order.")
+def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
+    """Measure every configuration of a space into a table for replays; continues it."""
+    from autotune.drive import drive_recording
+
+    if out.suffix != ".jsonl":
+        raise UsageError(f"--out {out} must end in .jsonl; pack it with xz when it is complete.")
+    options = _options(model, None, None, out, **_SHORT, **flags)
+    signal.signal(signal.SIGTERM, _terminate)
+    drive_recording(options, repeats)
 
 
 @cli.command()
@@ -227,8 +280,10 @@ def _options(
     model: Path, study: str | None, storage: str | None, out: Path | None, **flags: Any
 ) -> SearchOptions:
     from autotune.tuning.scene import SearchOptions
+    from autotune.tuning.warm_start import seeds_from
 
     _check_model(model)
+    warm_start = flags.pop("warm_start", None)
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
@@ -241,7 +296,8 @@ def _options(
         out=out or folder / "best.yaml",
         time_budget_seconds=flags.pop("time_budget"),
         memory_limit_bytes=flags.pop("memory_limit"),
-        trial_timeout_seconds=flags.pop("trial_timeout"),
+        trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
+        warm_start=seeds_from(warm_start) if warm_start else (),
         **flags,
     )
 

@@ -17,6 +17,7 @@ from autotune.non_inferiority import Decision, decide
 from autotune.objectives import Objective
 from autotune.outcome import (
     Crashed,
+    Diagnosed,
     Gated,
     Inspected,
     Lost,
@@ -25,6 +26,7 @@ from autotune.outcome import (
     NotApplied,
     OutOfMemory,
     Probed,
+    Profiled,
     Rejected,
     SpeedLimits,
     TimedOut,
@@ -125,7 +127,7 @@ def judge(
             return Verdict(None, _margins(accuracy=_FAILED), describe(outcome))
         case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
             return Verdict(None, _margins(ran=_FAILED), describe(outcome))
-        case Probed() | Inspected() | SpeedLimits() | Gated():
+        case Probed() | Inspected() | SpeedLimits() | Diagnosed() | Profiled() | Gated():
             return judge(as_failure(outcome), objective, memory_limit)
         case _:
             assert_never(outcome)

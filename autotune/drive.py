@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from autotune.job import MeasurePlan
-from autotune.outcome import Inspected
+from autotune.errors import WorkloadError
+from autotune.job import MeasurePlan, Profile
+from autotune.outcome import Inspected, Profiled, as_failure, describe
 from autotune.progress import (
     PlainProgress,
     comparison_line,
     comparison_result,
     plan_lines,
+    recorded_line,
     result,
     round_line,
     to_stderr,
 )
+from autotune.tables import show_profile
 from autotune.text import span
 from autotune.tuning.baseline import RUNS
 from autotune.tuning.compare import ComparisonOptions, compare
 from autotune.tuning.confirm import LOOKS
+from autotune.tuning.diagnosis import Diagnosis, narrowed, time_stages
 from autotune.tuning.events import Answered, NothingFeasible
 from autotune.tuning.lock import study_lock
+from autotune.tuning.record import record
 from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
@@ -59,6 +66,8 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
 
 def _folder_to_lock(options: SearchOptions) -> Path:
     """Where the study lies: two folders may share one SQLite file, which takes one writer."""
+    if options.storage is None:
+        return options.folder
     database = options.storage.removeprefix("sqlite:///")
     if database == options.storage or not Path(database).parent.is_dir():
         return options.folder
@@ -98,6 +107,40 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     if as_json:
         sys.stdout.write(comparison_result(options, duel) + "\n")
     return duel.is_faster
+
+
+def drive_recording(options: SearchOptions, repeats: int) -> None:
+    """Record a table to its end.
+
+    Raises:
+        AutotuneError: see `autotune.tuning.record.record`.
+    """
+    start = time.monotonic()
+    before: int | None = None
+    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
+        for recorded in record(replace(options, folder=folder), runner, repeats):
+            before = recorded.done - 1 if before is None else before
+            each = (time.monotonic() - start) / (recorded.done - before)
+            to_stderr(recorded_line(recorded, each * (recorded.total - recorded.done)))
+
+
+def drive_profile(options: SearchOptions, trace: Path | None) -> None:
+    """Show what bounds training and what takes its time.
+
+    Raises:
+        WorkloadError: the workload fails with the user's own settings.
+    """
+    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
+        scene = survey(replace(options, folder=folder), runner)
+        stages = time_stages(scene, runner)
+        task = Profile(trace_path=None if trace is None else str(trace.resolve()))
+        profiled = runner.run(scene.job(task, scene.baseline), folder / "trials" / "profile")
+    if stages is None or not isinstance(profiled, Profiled):
+        reason = describe(as_failure(profiled)) if not isinstance(profiled, Profiled) else ""
+        raise WorkloadError(f"{options.model_path} cannot be profiled. {reason}".rstrip())
+    diagnosis = Diagnosis(stages, scene.machine, scene.baseline)
+    narrow = narrowed(scene.space, diagnosis)
+    show_profile(diagnosis, [n for n in narrow.notes if n not in scene.space.notes], profiled)
 
 
 def inspect_once(device: str, model: Path | None) -> Inspected:

@@ -64,6 +64,26 @@ class FindLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Time each stage of training on its own: loading, copying, computing, updating."""
+
+    plan: MeasurePlan
+    workers: tuple[int, ...]
+    """How many workers to load with; 0 loads in the training process."""
+    kind: Literal["diagnose"] = "diagnose"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Say which operators take the time of a step."""
+
+    warmup_steps: int = 10
+    trace_path: str | None = None
+    """Where to write a Chrome trace of the steps, if anywhere."""
+    kind: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Compare loss and gradients of one batch with those that `reference` gives."""
 
@@ -74,7 +94,9 @@ class Gate:
     kind: Literal["gate"] = "gate"
 
 
-Task = Annotated[Inspect | Measure | Probe | FindLimits | Gate, Discriminator("kind")]
+Task = Annotated[
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate, Discriminator("kind")
+]
 
 
 @dataclass(frozen=True, slots=True)

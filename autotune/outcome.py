@@ -56,6 +56,53 @@ class SpeedLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """What making a batch takes with so many workers, while nobody trains."""
+
+    num_workers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """What each stage of training takes on its own, in seconds per batch."""
+
+    batch_size: int
+    compute_seconds: float
+    """A whole step on a batch that is on the device already."""
+    double_compute_seconds: float | None
+    """The same for a batch of twice the size; None where the dataset has none."""
+    transfer_seconds: float
+    """Copying a batch to the device; 0 on a CPU."""
+    loading: tuple[Loading, ...]
+    """Without workers first."""
+    optimizer_seconds: float
+    """The part of `compute_seconds` in which the optimizer updates the parameters."""
+    kind: Literal["diagnosed"] = "diagnosed"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One kind of operator in a training step."""
+
+    name: str
+    calls: int
+    """In all profiled steps."""
+    seconds: float
+    """Its own, without those it calls, per step."""
+    share: float
+    """Of all operators' own time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What a training step is made of, the dearest operator first."""
+
+    operators: tuple[Operator, ...]
+    kind: Literal["profiled"] = "profiled"
+
+
+@dataclass(frozen=True, slots=True)
 class Gated:
     """How far one batch's loss and gradients are from the best known, relative to its size."""
 
@@ -164,7 +211,7 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-Answer = Measured | Probed | Inspected | SpeedLimits | Gated
+Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated
 TrialOutcome = Answer | Failure
 
 

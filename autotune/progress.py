@@ -15,8 +15,11 @@ from typing import Any, assert_never
 from autotune.config import TrainingConfig, render
 from autotune.intervals import Interval
 from autotune.knobs.base import spelled
+from autotune.outcome import Measured
+from autotune.space import SearchSpace
 from autotune.text import clean, size, span
 from autotune.tuning.compare import ComparisonOptions
+from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.events import (
     Answered,
     CandidateRefused,
@@ -26,8 +29,10 @@ from autotune.tuning.events import (
     PhaseStarted,
     Planned,
     RoundEnded,
+    StagesTimed,
     TrialEnded,
 )
+from autotune.tuning.record import Recorded
 from autotune.tuning.rounds import Duel
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial
@@ -58,6 +63,9 @@ class PlainProgress:
                 self._lines(plan_lines(scene))
                 if finished_before:
                     self.write(f"continues after {finished_before} finished trials")
+            case StagesTimed(diagnosis, space):
+                self._lines(stage_lines(diagnosis))
+                self._lines(self._narrowing(space))
             case PhaseStarted(phase, detail):
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
@@ -94,6 +102,13 @@ class PlainProgress:
             f"   {span(event.elapsed_seconds)} gone{eta}",
         ]
 
+    def _narrowing(self, space: SearchSpace) -> list[str]:
+        """What need not be searched, and why."""
+        assert self._scene is not None
+        known = self._scene.space.notes
+        notes = [f"  {note}" for note in space.notes if note not in known]
+        return [*notes, f"  {space.size} configurations are left"] if notes else []
+
     def _differences(self, config: TrainingConfig) -> str:
         assert self._scene is not None
         return render(config.differences(self._scene.baseline)) or "your settings"
@@ -120,6 +135,16 @@ def plan_lines(scene: Scene) -> list[str]:
         *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
         *(f"  note: {note}" for note in space.notes),
         f"budget: {budget}",
+    ]
+
+
+def stage_lines(diagnosis: Diagnosis) -> list[str]:
+    """What each stage of training could do if it were the only one, and which one bounds it."""
+    limits = diagnosis.limits()
+    width = max(map(len, limits))
+    return [
+        f"\ndiagnosis: your settings wait for {diagnosis.bound}; each stage alone would reach",
+        *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
     ]
 
 
@@ -173,6 +198,17 @@ def round_line(ratios: Sequence[float], interval: Interval) -> str:
     """The last round of a duel, and what all of them say."""
     low, high = interval
     return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f})"
+
+
+def recorded_line(recorded: Recorded, seconds_left: float) -> str:
+    """One more answer of a table."""
+    answer = recorded.answer
+    run = answer.outcome
+    found = f"{run.measurement.samples_per_second:.1f}/s" if isinstance(run, Measured) else run.kind
+    return (
+        f"{recorded.done:5d} of {recorded.total}  {answer.task.kind:<8} {found:>14}  "
+        f"{answer.seconds:5.1f} s  about {span(seconds_left)} left"
+    )
 
 
 def comparison_line(options: ComparisonOptions, duel: Duel) -> str:

@@ -43,9 +43,7 @@ class SearchSpace:
 
     def configurations(self) -> Iterator[TrainingConfig]:
         """Every different configuration, once."""
-        choices = itertools.product(*self.domains.values())
-        settings = (dict(zip(self.domains, values, strict=True)) for values in choices)
-        return iter(dict.fromkeys(map(TrainingConfig.of, settings)))
+        return iter(self._all)
 
     def sample(self, random: Random) -> TrainingConfig:
         """A configuration drawn uniformly, knob by knob."""
@@ -64,6 +62,12 @@ class SearchSpace:
                 neighbour = config.replace(**{name: value})
                 if neighbour != config:
                     yield neighbour
+
+    @cached_property
+    def _all(self) -> tuple[TrainingConfig, ...]:
+        choices = itertools.product(*self.domains.values())
+        settings = (dict(zip(self.domains, values, strict=True)) for values in choices)
+        return tuple(dict.fromkeys(map(TrainingConfig.of, settings)))
 
     def _size_with_dependents(self, needed: str) -> int:
         dependents = math.prod(

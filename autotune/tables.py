@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,8 +12,10 @@ from rich.text import Text
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 from autotune.machine import Machine
+from autotune.outcome import Profiled
 from autotune.space_file import read_space, shipped_spaces
 from autotune.text import size
+from autotune.tuning.diagnosis import Diagnosis
 from autotune.workload_facts import WorkloadFacts
 
 
@@ -63,6 +66,22 @@ def show_machine(machine: Machine) -> None:
     for name, fact in facts.items():
         table.add_row(name, Text(fact))
     _print(table)
+
+
+def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
+    """What each stage could do alone, which bounds training, and what the steps are made of."""
+    stages = _table("stage alone", "samples/s", "seconds a batch")
+    for name, rate in diagnosis.limits().items():
+        seconds = diagnosis.stages.batch_size / rate
+        stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
+    _print(stages)
+    lines = [f"Your settings wait for {diagnosis.bound}.", *notes]
+    operators = _table("operator", "share", "seconds a step", "calls")
+    for one in profiled.operators:
+        share = f"{100 * one.share:.1f} %"
+        operators.add_row(Text(one.name), share, f"{one.seconds:.6f}", str(one.calls))
+    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
+    _print(operators)
 
 
 def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:

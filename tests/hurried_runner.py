@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.job import FindLimits, Job, Measure, Probe, Task
+from autotune.job import Diagnose, FindLimits, Job, Measure, Probe, Task
 from autotune.outcome import TrialOutcome
 from autotune.tuning.runner import SubprocessRunner
 from children import QUICK
@@ -30,6 +30,8 @@ def _shortened(task: Task) -> Task:
             return Measure(QUICK)
         case FindLimits():
             return FindLimits(QUICK)
+        case Diagnose():
+            return Diagnose(QUICK, (0,))
         case Probe(_, seeds):
             return Probe(SAMPLES, seeds)
         case _:

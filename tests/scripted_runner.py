@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.config import TrainingConfig
-from autotune.job import FindLimits, Gate, Inspect, Job, Measure, Probe
-from autotune.outcome import Gated, Inspected, Measured, Probed, SpeedLimits, TrialOutcome
+from autotune.job import Diagnose, FindLimits, Gate, Inspect, Job, Measure, Probe, Profile
+from autotune.outcome import (
+    Gated,
+    Inspected,
+    Lost,
+    Measured,
+    Probed,
+    Profiled,
+    SpeedLimits,
+    TrialOutcome,
+)
 from autotune.tuning.events import Event
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
@@ -20,7 +29,15 @@ from autotune.workload_facts import WorkloadFacts
 from factories import cpu_machine, measurement, written
 
 Phase = Literal[
-    "inspection", "baseline", "trial", "gate", "accuracy", "anchor", "confirmation", "limits"
+    "inspection",
+    "diagnosis",
+    "baseline",
+    "trial",
+    "gate",
+    "accuracy",
+    "anchor",
+    "confirmation",
+    "limits",
 ]
 FACTS = WorkloadFacts(
     dataset_samples=10_000,
@@ -80,6 +97,8 @@ class ScriptedRunner:
     measure: Callable[[TrainingConfig, Phase], TrialOutcome] = lambda config, phase: at(100)
     quality: Callable[[TrainingConfig, int], float] = lambda config, seed: 0.9
     gate: Callable[[TrainingConfig], TrialOutcome] = lambda config: agreeing()
+    diagnosed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    """Without a diagnosis, nothing is left out of the search."""
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     asked: list[Asked] = field(default_factory=list)
 
@@ -101,6 +120,10 @@ class ScriptedRunner:
                 return self.gate(config)
             case FindLimits():
                 return SpeedLimits(loader=1000.0, compute=500.0)
+            case Diagnose():
+                return self.diagnosed
+            case Profile():
+                return Profiled(())
 
     def batches(self, phase: Phase) -> list[int | None]:
         """The batch sizes that were asked for in a phase, in order."""
@@ -143,6 +166,8 @@ def _phase(job: Job, folder: Path) -> Phase:
             return "gate"
         case FindLimits():
             return "limits"
+        case Diagnose():
+            return "diagnosis"
     if "confirm" in folder.parts:
         return "confirmation"
     if "anchors" in folder.parts:

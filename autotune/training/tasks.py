@@ -143,16 +143,20 @@ def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
     setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
     setup.model.train()
     batch = setup.transfer(next(iter(setup.loader)))
-    compute = _rate(_timer(setup, setup.step, itertools.repeat(batch)), plan, setup)
-    loader = _rate(_timer(setup, lambda _: None, setup.loader), plan, setup)
-    return SpeedLimits(loader=loader, compute=compute)
-
-
-def _rate(timer: Timer, plan: MeasurePlan, setup: TrainingSetup) -> float:
-    warm_up = timer.warm_up(plan)
+    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
+    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
     batch_size = setup.loader.batch_size or 1
-    blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
-    return 1 / median(block.seconds_per_sample for block in blocks)
+    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
+
+
+def seconds_per_batch(
+    setup: TrainingSetup, step: Callable[[Any], object], source: Any, plan: MeasurePlan
+) -> float:
+    """What a step takes on batches of `source`, at the median block."""
+    timer = _timer(setup, step, source)
+    warm_up = timer.warm_up(plan)
+    blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
+    return median(block.seconds_per_sample for block in blocks)
 
 
 def _timer(

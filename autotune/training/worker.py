@@ -15,7 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, assert_never
 
-from autotune.job import FindLimits, Gate, Inspect, Job, Measure, Probe, job_from_json
+from autotune.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Inspect,
+    Job,
+    Measure,
+    Probe,
+    Profile,
+    job_from_json,
+)
 from autotune.lifeline import hold_lifeline
 from autotune.outcome import TrialOutcome, outcome_to_json
 from autotune.trial_folder import TrialFolder, write_atomically
@@ -46,7 +56,7 @@ def work(folder: TrialFolder, process_start: float) -> NoReturn:
 def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
     """The outcome of `job`; whatever the user's code raises becomes one."""
     folder.enter_phase("import")
-    from autotune.training import failures, gate, memory, tasks
+    from autotune.training import diagnose, failures, gate, memory, operators, tasks
 
     try:
         if isinstance(job.task, Inspect):
@@ -59,6 +69,10 @@ def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
                 return tasks.probe(bench, samples, seeds)
             case FindLimits(plan):
                 return tasks.find_limits(bench, plan)
+            case Diagnose():
+                return diagnose.diagnose(bench, job.task)
+            case Profile():
+                return operators.profile_steps(bench, job.task)
             case Gate():
                 return gate.compare(bench, job.task)
             case _:

@@ -121,7 +121,7 @@ class AccuracyProber:
             return AccuracyVerdict("reject", fault.margin, (), fault.reason)
         if fault is not None:
             return fault
-        if self._trained_as(config).quality_key() == self.scene.baseline.quality_key():
+        if self.trained_as(config).quality_key() == self.scene.baseline.quality_key():
             return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
         for seeds in range(1, most_seeds + 1):
             found = self._after(rule, config, seeds)
@@ -143,7 +143,7 @@ class AccuracyProber:
     def evidence(self, config: TrainingConfig) -> Evidence:
         """What the verdict on `config` stands on."""
         gated = self._gates.needed(config)
-        probed = self._trained_as(config).quality_key() != self.scene.baseline.quality_key()
+        probed = self.trained_as(config).quality_key() != self.scene.baseline.quality_key()
         if gated:
             return "gate and probe" if probed else "gate"
         return "probe" if probed else "exact"
@@ -170,14 +170,14 @@ class AccuracyProber:
         decision, margin = wider.decision(qualities), wider.margin(qualities)
         return AccuracyVerdict(decision, margin, qualities, _reason(decision, margin, seeds))
 
-    def _trained_as(self, config: TrainingConfig) -> TrainingConfig:
+    def trained_as(self, config: TrainingConfig) -> TrainingConfig:
         """What is trained in a probe of `config`: what the gate is enough for is the baseline's."""
         reordering = (name for name in NUMERICS if name not in PRECISION)
         return config.replace(**{name: self.scene.baseline[name] for name in reordering})
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """The quality for the first `seeds` seeds; what is known is not probed again."""
-        trained = self._trained_as(config)
+        trained = self.trained_as(config)
         known = self.study.noted(_NOTE, {})
         key = trained.quality_key()
         have = tuple(known.get(key, ()))

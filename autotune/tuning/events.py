@@ -9,6 +9,8 @@ from typing import Literal
 from autotune.best import BestConfig
 from autotune.config import TrainingConfig
 from autotune.intervals import Interval
+from autotune.space import SearchSpace
+from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial
 
@@ -21,6 +23,15 @@ class Planned:
 
     scene: Scene
     finished_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagesTimed:
+    """What each stage of training takes is known, and what need not be searched."""
+
+    diagnosis: Diagnosis
+    space: SearchSpace
+    """Without what cannot matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class NothingFeasible:
 
 Event = (
     Planned
+    | StagesTimed
     | PhaseStarted
     | TrialEnded
     | RoundEnded

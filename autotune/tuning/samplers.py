@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.space import SearchSpace
 
+AUTO = "auto"
+"""The name of the sampler that is taken where nobody asks for another."""
 
-def default_sampler(seed: int) -> BaseSampler:
-    """Optuna's TPE: it learns from constraints and needs neither torch nor scipy."""
-    return TPESampler(seed=seed)
+
+class FirstSampler(BaseSampler):
+    """Always each knob's first value; kept from repeating itself, it goes through all others."""
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Nothing is sampled jointly."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The first value."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return param_distribution.choices[0]
+
+
+SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
+    "tpe": lambda seed: TPESampler(seed=seed),
+    "gp": lambda seed: GPSampler(seed=seed, warn_independent_sampling=False),
+    "random": lambda seed: RandomSampler(seed=seed),
+    "qmc": lambda seed: QMCSampler(seed=seed, warn_asynchronous_seeding=False),
+    "nsga2": lambda seed: NSGAIISampler(seed=seed),
+    "grid": lambda _: FirstSampler(),
+}
+"""Optuna's samplers by the names that `--sampler` takes, each from a seed; grid begins at the first values."""
+
+
+def sampler_named(name: str, seed: int) -> BaseSampler:
+    """One of `SAMPLERS`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return SAMPLERS[name](seed)
 
 
 def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:

@@ -31,7 +31,8 @@ class SearchOptions:
 
     model_path: Path
     study: str
-    storage: str
+    storage: str | None
+    """URL; None: in memory, where nothing outlives the process."""
     folder: Path
     """Where trials, logs and the answer go."""
     out: Path
@@ -54,6 +55,10 @@ class SearchOptions:
     lr_scaling: LrRule = "none"
     """How the learning rate follows the batch size."""
     baseline: dict[str, Value] = field(default_factory=dict)
+    warm_start: tuple[TrainingConfig, ...] = ()
+    """Configurations to try before all others, as far as the space has them."""
+    sampler: str = "auto"
+    """One of `autotune.tuning.samplers.SAMPLERS`, or auto."""
     seed: int = 0
     trial_timeout_seconds: float = 600.0
 
@@ -74,6 +79,11 @@ class Scene:
     """For one run of the search, the confirmation included; None: until the trials are done."""
     start_seconds: float = 0.0
     """What a fresh interpreter takes to be ready, workload built: the inspection's own time."""
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether the search may end before its trials are done: not where they were asked for."""
+        return self.options.trials is None
 
     @property
     def objective(self) -> Objective:

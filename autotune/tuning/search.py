@@ -12,7 +12,8 @@ from dataclasses import replace
 from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
 from autotune.tuning.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirm import LOOKS
-from autotune.tuning.events import Event, NothingFeasible, PhaseStarted, Planned
+from autotune.tuning.diagnosis import diagnose, narrowed
+from autotune.tuning.events import Event, NothingFeasible, PhaseStarted, Planned, StagesTimed
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, SearchOptions, survey
 from autotune.tuning.session import Accuracy, Session
@@ -42,8 +43,14 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     # What trials are charged for starting stays the same, however warm this machine's caches are.
     start_seconds = study.noted("start_seconds", scene.start_seconds)
     study.note("start_seconds", start_seconds)
-    session = Session(replace(scene, start_seconds=start_seconds), runner, study)
+    scene = replace(scene, start_seconds=start_seconds)
     yield Planned(scene, len(study.finished()))
+    diagnosis = diagnose(scene, runner, study)
+    if diagnosis is not None:
+        scene = replace(scene, space=narrowed(scene.space, diagnosis))
+        study.narrow(scene.space)
+        yield StagesTimed(diagnosis, scene.space)
+    session = Session(scene, runner, study)
     known = known_answer(session)
     if known is not None:
         yield emit(session, known)

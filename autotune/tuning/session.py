@@ -17,6 +17,7 @@ from autotune.tuning.confirm import LOOKS
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
+from autotune.tuning.stopping import has_settled
 from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 
 RUN_SECONDS = "baseline_run_seconds"
@@ -50,7 +51,10 @@ class Session:
 
     def budget_left(self) -> bool:
         """Whether one more trial fits, with time left to confirm what was found."""
-        if len(self.study.finished()) >= self.scene.trials or self.seconds_left() <= 0:
+        finished = self.study.finished()
+        if len(finished) >= self.scene.trials or self.seconds_left() <= 0:
+            return False
+        if self.scene.may_settle and has_settled(finished):
             return False
         return not self.study.exhausted()
 

@@ -28,7 +28,8 @@ from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.knobs.base import Value
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
-from autotune.tuning.samplers import NoRepeatSampler, config_of
+from autotune.tuning.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
+from autotune.tuning.surrogate_sampler import SurrogateSampler
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
@@ -58,20 +59,37 @@ class TuningStudy:
 
     def __init__(self, study: optuna.Study, space: SearchSpace, objective: Objective) -> None:
         self._study = study
-        self._space = space
         self._objective = objective
         self._running: dict[int, tuple[optuna.Trial, TrainingConfig]] = {}
         self._lost: set[TrainingConfig] = set()
-        self._distributions: dict[str, BaseDistribution] = {
-            name: CategoricalDistribution(values) for name, values in space.varied().items()
-        }
+        self._distributions: dict[str, BaseDistribution]
+        self.narrow(space)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         # This process is the only writer, so what it read and told is all there is.
-        self._finished = [_read(trial) for trial in complete]
+        self._finished: list[FinishedTrial] = []
+        self._known: set[TrainingConfig] = set()
+        self._smallest_oom: dict[tuple[Value, ...], int] = {}
+        for trial in complete:
+            self._remember(_read(trial))
 
-    def use_sampler(self, sampler: BaseSampler, seed: int) -> None:
-        """Propose with `sampler`, but never a configuration that was already measured."""
-        self._study.sampler = NoRepeatSampler(sampler, self._space, self.is_known, seed)
+    def use_sampler(self, sampler: BaseSampler | str, seed: int) -> None:
+        """Propose with `sampler`, or the one of that name: never what was already measured."""
+        if sampler == AUTO:
+
+            def known(config: TrainingConfig) -> bool:
+                return not self.is_worth_a_try(config)
+
+            self._study.sampler = SurrogateSampler(self._space, known, seed)
+            return
+        base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
+        self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
+
+    def narrow(self, space: SearchSpace) -> None:
+        """Search only this part of the space from now on; before the first trial."""
+        self._space = space
+        self._distributions = {
+            name: CategoricalDistribution(values) for name, values in space.varied().items()
+        }
 
     def add(
         self, config: TrainingConfig, verdict: Verdict, details: Mapping[str, Any]
@@ -87,8 +105,7 @@ class TuningStudy:
         )
         number = len(self._study.get_trials(deepcopy=False))
         self._study.add_trial(trial)
-        self._finished.append(FinishedTrial(number, config, verdict, details))
-        return self._finished[-1]
+        return self._remember(FinishedTrial(number, config, verdict, details))
 
     def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
         """The number of a new trial and its configuration: what is wanted, else the sampler's."""
@@ -110,8 +127,7 @@ class TuningStudy:
             trial._trial_id, _CONSTRAINTS_ATTRIBUTE, _in_order(verdict)
         )
         self._study.tell(trial, self._stored_value(verdict))
-        self._finished.append(FinishedTrial(number, config, verdict, details))
-        return self._finished[-1]
+        return self._remember(FinishedTrial(number, config, verdict, details))
 
     def lose(self, number: int, reason: str) -> None:
         """Give a trial up because of the infrastructure; the sampler may propose the same again."""
@@ -175,9 +191,18 @@ class TuningStudy:
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Measured already, running, or larger than what ran out of memory."""
-        if any(config == running for _, running in self._running.values()):
+        if config in self._known or any(config == c for _, c in self._running.values()):
             return True
-        return any(config == t.config or _dominates(t, config) for t in self._finished)
+        smallest = self._smallest_oom.get(_any_batch(config))
+        return smallest is not None and smallest <= int(config["batch_size"] or 0)
+
+    def _remember(self, trial: FinishedTrial) -> FinishedTrial:
+        self._finished.append(trial)
+        self._known.add(trial.config)
+        if trial.verdict.margins["memory"] > 0:
+            key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
+            self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
+        return trial
 
     def _params(self, config: TrainingConfig) -> dict[str, Value]:
         # An idle knob has a value outside its domain; any value stands for it.
@@ -197,7 +222,7 @@ class TuningStudy:
 
 
 @contextmanager
-def storage_errors(storage: str) -> Iterator[None]:
+def storage_errors(storage: str | None) -> Iterator[None]:
     """Turns what databases raise into a message with what to do."""
     try:
         yield
@@ -205,13 +230,15 @@ def storage_errors(storage: str) -> Iterator[None]:
         _refuse(storage, error)
     except OSError as error:
         raise StorageError(
-            f"{error.filename or storage}: {error.strerror or error}. "
+            f"{error.filename or masked(storage)}: {error.strerror or error}. "
             "Free space or permissions there; the same command continues."
         ) from error
 
 
-def open_study(name: str, storage: str, space: SearchSpace, objective: Objective) -> TuningStudy:
-    """Create the study, or continue it where it exists.
+def open_study(
+    name: str, storage: str | None, space: SearchSpace, objective: Objective
+) -> TuningStudy:
+    """Create the study, or continue it where it exists; in memory without a storage.
 
     Raises:
         StorageError: the storage cannot be reached, is locked, full or not a database.
@@ -235,12 +262,31 @@ def open_study(name: str, storage: str, space: SearchSpace, objective: Objective
     return TuningStudy(study, space, objective)
 
 
-def check_storage(storage: str) -> None:
+def read_study(storage: str) -> list[FinishedTrial]:
+    """Every finished trial of the one study, or the largest, that a storage holds.
+
+    Raises:
+        StorageError: it cannot be read, or holds no study.
+    """
+    with storage_errors(storage):
+        studies = [
+            optuna.load_study(study_name=name, storage=storage)
+            for name in optuna.get_all_study_names(storage)
+        ]
+    told = [study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) for study in studies]
+    if not any(told):
+        raise StorageError(f"{masked(storage)} holds no study with finished trials.")
+    return [_read(trial) for trial in max(told, key=len)]
+
+
+def check_storage(storage: str | None) -> None:
     """Refuse what is no storage URL, before anything is measured.
 
     Raises:
         UsageError: it is none.
     """
+    if storage is None:
+        return
     try:
         make_url(storage)
     except ArgumentError:
@@ -250,8 +296,10 @@ def check_storage(storage: str) -> None:
         ) from None
 
 
-def masked(storage: str) -> str:
+def masked(storage: str | None) -> str:
     """A storage URL without its password."""
+    if storage is None:
+        return "in memory"
     return make_url(storage).render_as_string(hide_password=True)
 
 
@@ -266,13 +314,9 @@ def _read(trial: FrozenTrial) -> FinishedTrial:
     return FinishedTrial(trial.number, TrainingConfig.of(attributes["config"]), verdict, attributes)
 
 
-def _dominates(trial: FinishedTrial, config: TrainingConfig) -> bool:
-    """Whether `trial` ran out of memory with a smaller batch and otherwise the same settings."""
-    if trial.verdict.margins["memory"] <= 0:
-        return False
-    batch = config["batch_size"]
-    same = trial.config.replace(batch_size=batch) == config
-    return same and int(batch or 0) >= int(trial.config["batch_size"] or 0)
+def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:
+    """What two configurations share that differ in their batch size alone."""
+    return tuple(value for name, value in config.as_dict().items() if name != "batch_size")
 
 
 def _set_metric_name(study: optuna.Study, unit: str) -> None:
@@ -281,7 +325,7 @@ def _set_metric_name(study: optuna.Study, unit: str) -> None:
         study.set_metric_names([unit])
 
 
-def _refuse(storage: str, error: Exception) -> NoReturn:
+def _refuse(storage: str | None, error: Exception) -> NoReturn:
     cause = str(error.__cause__ or error).splitlines()[0]
     raise StorageError(
         f"the storage {masked(storage)} cannot be used: {cause}. "

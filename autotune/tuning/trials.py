@@ -16,9 +16,7 @@ from autotune.tuning.accuracy import SEEDS, AccuracyVerdict
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.foresight import foresee
-from autotune.tuning.samplers import default_sampler
 from autotune.tuning.session import Accuracy, Session, details_of
-from autotune.tuning.steps import SAMPLER_EVERY, steps
 from autotune.tuning.study import FinishedTrial, best_feasible
 
 _MOST_LOST_IN_A_ROW = 3
@@ -37,7 +35,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
         TooManyLostError: several children in a row were lost to faults of the infrastructure.
     """
     seed = session.scene.options.seed + _SEED_STRIDE * len(session.study.finished())
-    session.study.use_sampler(default_sampler(seed), seed)
+    session.study.use_sampler(session.scene.options.sampler, seed)
     if len(session.study.finished()) > 1:
         drift_now(session, resumed=True)
     lost: list[str] = []
@@ -57,7 +55,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
 
 def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
     """Measure one configuration and tell the study; a text says how it was lost instead."""
-    number, config = session.study.ask(_next_step(session))
+    number, config = session.study.ask(_found_elsewhere(session))
     start = time.monotonic()
     try:
         outcome = foresee(session, config) or _measure(session, config, number)
@@ -72,14 +70,11 @@ def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
     return session.study.tell(number, verdict, details)
 
 
-def _next_step(session: Session) -> TrainingConfig | None:
-    """The first step uphill that was not taken yet; None where it is the sampler's turn."""
-    finished = session.study.finished()
-    best = best_feasible(finished)
-    if best is None or len(finished) % SAMPLER_EVERY == 0:
-        return None
-    ahead = steps(session.scene.space, best.config)
-    return next(filter(session.study.is_worth_a_try, ahead), None)
+def _found_elsewhere(session: Session) -> TrainingConfig | None:
+    """What an earlier search found, as far as this space has it; None where all of it is tried."""
+    scene = session.scene
+    seeds = map(scene.space.within, scene.options.warm_start)
+    return next(filter(session.study.is_worth_a_try, seeds), None)
 
 
 def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:

@@ -23,14 +23,18 @@ child    training training.workload training.settings training.apply training.ba
 child    training.boundary training.disturbance
 child    training.timing training.memory
 child    training.quality training.failures training.inspection training.tasks
+child    training.diagnose training.operators
 child    training.trajectory training.gate
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.runner tuning.samplers tuning.steps tuning.study tuning.scene
+parent   tuning tuning.launch tuning.runner tuning.samplers tuning.surrogate
+parent   tuning.surrogate_sampler tuning.study tuning.stopping tuning.warm_start
+parent   tuning.table tuning.replay tuning.scene
+parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
-parent   tuning.conclusion tuning.lock tuning.search
+parent   tuning.conclusion tuning.lock tuning.search tuning.record
 parent   export text tables progress drive flags cli __main__
 user     model_template production __init__
 """

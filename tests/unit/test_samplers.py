@@ -10,9 +10,10 @@ import pytest
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler
 
+from autotune.cli import search
 from autotune.config import TrainingConfig
 from autotune.space import SearchSpace
-from autotune.tuning.samplers import NoRepeatSampler, config_of, default_sampler
+from autotune.tuning.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of
 from factories import cpu_machine, narrowed, written
 
 SPACE = """\
@@ -79,10 +80,15 @@ def test_parameters_stand_for_a_whole_configuration(space: SearchSpace) -> None:
     assert config["num_threads"] == 2
 
 
-def test_the_default_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> None:
+def test_a_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> None:
     distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
     first, second = (
         [study.ask(distributions).params for _ in range(4)]
-        for study in (optuna.create_study(sampler=default_sampler(5)) for _ in range(2))
+        for study in (optuna.create_study(sampler=SAMPLERS["tpe"](5)) for _ in range(2))
     )
     assert first == second
+
+
+def test_the_command_line_takes_every_sampler() -> None:
+    (option,) = [one for one in search.params if one.name == "sampler"]
+    assert list(option.type.choices) == [AUTO, *SAMPLERS]

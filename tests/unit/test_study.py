@@ -9,8 +9,7 @@ from optuna.trial import TrialState
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
-from autotune.tuning.samplers import default_sampler
-from autotune.tuning.steps import steps
+from autotune.tuning.samplers import AUTO, SAMPLERS
 from autotune.tuning.study import TuningStudy, best_feasible
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
@@ -41,14 +40,13 @@ def test_what_is_wanted_comes_and_nothing_else(study: TuningStudy) -> None:
     assert study.ask()[1] != wanted
 
 
-def test_every_step_is_what_comes_when_it_is_wanted() -> None:
+def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
     offered = {"num_workers": (0, 2), "prefetch_factor": (4, 8), "batch_size": (8, 16)}
     own = BASELINE.replace(batch_size=8, num_workers=0)
     space = SearchSpace({n: offered.get(n, (value,)) for n, value in own.as_dict().items()})
     study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
     for config in space.configurations():
-        for step in steps(space, config):
-            assert study.ask(step)[1] == step
+        assert study.ask(config)[1] == config
 
 
 def test_what_was_lost_is_not_wanted_again_by_this_process(
@@ -64,10 +62,10 @@ def test_a_configuration_that_is_still_running_is_not_proposed_again(study: Tuni
     assert len({study.ask()[1] for _ in range(9)}) == 9
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_default_sampler_does_not_repeat_itself_either(nine: SearchSpace, seed: int) -> None:
+@pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
+def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    study.use_sampler(default_sampler(seed), seed)
+    study.use_sampler(name, seed=1)
     values = iter(range(9))
     assert len({tell(study, float(next(values)), HOLDS) for _ in range(9)}) == 9
 

@@ -1,0 +1,79 @@
+"""Each stage of training on its own: what loading, copying, computing and updating take.
+
+Whatever settings there are, training is never faster than its slowest stage; and what takes next to
+no time cannot be worth tuning.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from autotune.job import Diagnose, MeasurePlan
+from autotune.outcome import Diagnosed, Loading, TrialOutcome
+from autotune.training.apply import DatasetTooSmallError, TrainingSetup, build_dataset, build_loader
+from autotune.training.tasks import Bench, seconds_per_batch
+
+# A few blocks are enough: what follows from them are orders of magnitude.
+_LOOKS = (3,)
+
+
+def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
+    """Time the stages of the job's configuration, one after the other."""
+    bench.folder.enter_phase("diagnosis")
+    plan = replace(task.plan, looks=_LOOKS)
+    dataset = build_dataset(bench.workload)
+    setup = bench.setup(dataset, bench.job.seed)
+    setup.model.train()
+    raw = next(iter(setup.loader))
+    batch = setup.transfer(raw)
+    compute = _seconds(setup, setup.step, batch, plan)
+    return Diagnosed(
+        batch_size=setup.loader.batch_size or 1,
+        compute_seconds=compute,
+        transfer_seconds=_transfer(setup, raw, plan),
+        loading=tuple(_loading(bench, setup, dataset, count, plan) for count in task.workers),
+        optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
+        double_compute_seconds=_double(bench, setup, dataset, plan),
+    )
+
+
+def _seconds(
+    setup: TrainingSetup, step: Callable[[Any], object], batch: Any, plan: MeasurePlan
+) -> float:
+    """Of a step on one batch that is there already."""
+    return seconds_per_batch(setup, step, itertools.repeat(batch), plan)
+
+
+def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
+    """Of copying a batch; nothing is copied on a CPU."""
+    if setup.device.type == "cpu":
+        return 0.0
+    return _seconds(setup, setup.transfer, raw, plan)
+
+
+def _double(
+    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
+) -> float | None:
+    """Of a step on a batch of twice the size; None where dataset or memory are too small."""
+    double = 2 * (setup.loader.batch_size or 1)
+    config = bench.config.replace(batch_size=double, num_workers=0)
+    try:
+        loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+        return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
+    except (DatasetTooSmallError, StopIteration, torch.OutOfMemoryError):
+        return None
+
+
+def _loading(
+    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
+) -> Loading:
+    """Of making a batch with so many workers while nobody trains."""
+    config = bench.config.replace(num_workers=workers)
+    loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+    return Loading(workers, seconds_per_batch(setup, lambda _: None, loader, plan))

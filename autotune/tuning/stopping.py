@@ -1,0 +1,26 @@
+"""When further trials are not worth their time: nothing has become better for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.tuning.study import FinishedTrial
+
+PATIENCE = 20
+"""Trials in a row without a gain after which a search ends."""
+FEWEST = 30
+"""Trials before which no search ends for that."""
+# Less is what the best of many noisy measurements rises by anyway.
+_GAIN = 1.01
+
+
+def has_settled(finished: Sequence[FinishedTrial]) -> bool:
+    """Whether the best feasible value has not risen by a percent for `PATIENCE` trials."""
+    if len(finished) < FEWEST:
+        return False
+    before, since = finished[:-PATIENCE], finished[-PATIENCE:]
+    return _best(since) <= _GAIN * _best(before)
+
+
+def _best(trials: Sequence[FinishedTrial]) -> float:
+    return max((t.verdict.value or 0.0 for t in trials if t.verdict.feasible), default=0.0)

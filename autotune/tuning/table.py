@@ -1,0 +1,211 @@
+"""What children answered, kept as a table: a search can be run against it again and again.
+
+A file of JSON lines, packed with xz where its name ends so: what the answers are of, then one
+answered job per line, appended as it comes. `autotune record` makes one,
+`ReplayRunner` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import IO, Annotated
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
+
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from autotune.job import Measure, Task
+from autotune.knobs.base import Value
+from autotune.machine import Machine
+from autotune.outcome import Inspected, Measured, TrialOutcome
+from autotune.workload_facts import WorkloadFacts
+
+_FORMAT = 1
+# Where fewer runs of the baseline tell how much processes differ, this is taken for it.
+_FEWEST_REPEATS = 3
+_USUAL_NOISE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the answers of a table are of."""
+
+    name: str
+    machine: Machine
+    workload: WorkloadFacts
+    space: Mapping[str, tuple[Value, ...]]
+    """Every knob's values."""
+    baseline: Mapping[str, Value]
+    memory_limit_bytes: int
+    about: str
+    """How it came to be: command, versions, load of the machine."""
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job and what a child answered."""
+
+    task: Task
+    config: Mapping[str, Value]
+    outcome: Annotated[TrialOutcome, Discriminator("kind")]
+    seconds: float
+    """From asking to the answer."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header with all answers."""
+
+    header: Header
+    answers: tuple[Row, ...]
+
+    @property
+    def inspected(self) -> Inspected:
+        """What an inspection says."""
+        return Inspected(self.header.machine, self.header.workload)
+
+    @property
+    def baseline(self) -> TrainingConfig:
+        """The user's own settings."""
+        return TrainingConfig.of(self.header.baseline)
+
+    @cached_property
+    def timed(self) -> Mapping[TrainingConfig, tuple[Row, ...]]:
+        """Each configuration with its timings; failures, too, are answers."""
+        found: dict[TrainingConfig, tuple[Row, ...]] = {}
+        for answer in self.answers:
+            if isinstance(answer.task, Measure):
+                config = TrainingConfig.of(answer.config)
+                found[config] = (*found.get(config, ()), answer)
+        return found
+
+    @cached_property
+    def process_noise(self) -> float:
+        """By how much two processes with the same settings differ: deviation of the log rate."""
+        runs = [a.outcome for a in self.timed.get(self.baseline, ())]
+        rates = [r.measurement.samples_per_second for r in runs if isinstance(r, Measured)]
+        if len(rates) < _FEWEST_REPEATS:
+            return _USUAL_NOISE
+        return stdev(map(math.log, rates))
+
+    def rate(self, config: TrainingConfig) -> float | None:
+        """The truth of a table: samples per second of `config`; None where it did not run."""
+        outcomes = [answer.outcome for answer in self.timed.get(config, ())]
+        runs = [o.measurement for o in outcomes if isinstance(o, Measured)]
+        if not runs or len(runs) < len(outcomes):
+            return None
+        return math.exp(fmean(math.log(run.samples_per_second) for run in runs))
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write a whole table."""
+    with _open(path, "xt") as file:
+        file.write(_header().dump_json(table.header).decode() + "\n")
+        file.writelines(line_of(answer) for answer in table.answers)
+
+
+def start_table(path: Path, header: Header) -> Table:
+    """The table at `path` to append to, or a new one there with nothing but its header.
+
+    Packed files are read only.
+
+    Raises:
+        UsageError: it is a table of something else, or none.
+    """
+    if not path.exists():
+        write_table(Table(header, ()), path)
+    table = read_table(path)
+    _drop_half_a_line(path)
+    mine, its = (_comparable(h) for h in (header, table.header))
+    changed = [name for name in mine if mine[name] != its[name]]
+    if changed:
+        raise UsageError(
+            f"{path} was recorded with another {', '.join(changed)}. Give another file."
+        )
+    return table
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """Cut off what a crash left of a line, so that the next one stands alone."""
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def append_answer(path: Path, answer: Row) -> None:
+    """Add one line to a table."""
+    with _open(path, "at") as file:
+        file.write(line_of(answer))
+
+
+def read_table(path: Path) -> Table:
+    """Read a table; a last line that was cut off by a crash is left out.
+
+    Raises:
+        UsageError: it cannot be read, with the line that is wrong.
+    """
+    try:
+        with _open(path, "rt") as file:
+            lines = file.read().split("\n")
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    *whole, _ = lines  # what follows the last line's end is nothing, or half a line
+    if not whole:
+        raise UsageError(f"{path} is no recorded table: it is empty.")
+    return Table(_parsed_header(path, whole[0]), tuple(_parsed(path, whole[1:])))
+
+
+def line_of(answer: Row) -> str:
+    """An answer as one line."""
+    return _answer().dump_json(answer).decode() + "\n"
+
+
+def _parsed_header(path: Path, line: str) -> Header:
+    try:
+        header = _header().validate_json(line)
+    except ValidationError as error:
+        raise UsageError(f"{path}:1 is no header of a table: {_first(error)}.") from error
+    if header.format > _FORMAT:
+        raise UsageError(f"{path} has format {header.format}; this version reads {_FORMAT}.")
+    return header
+
+
+def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield _answer().validate_json(line)
+        except ValidationError as error:
+            raise UsageError(f"{path}:{number} is no recorded answer: {_first(error)}.") from error
+
+
+def _comparable(header: Header) -> dict[str, object]:
+    known = json.loads(_header().dump_json(header))
+    return {name: known[name] for name in ("name", "machine", "space", "baseline")}
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
+
+
+def _open(path: Path, mode: str) -> IO[str]:
+    if path.suffix == ".xz":
+        return lzma.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
+    return path.open(mode.replace("t", ""), encoding="utf-8")
+
+
+@cache
+def _header() -> TypeAdapter[Header]:
+    return TypeAdapter(Header)
+
+
+@cache
+def _answer() -> TypeAdapter[Row]:
+    return TypeAdapter(Row)

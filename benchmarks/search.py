@@ -1,0 +1,242 @@
+"""How many trials a search needs, by replay: searches against tables instead of a machine.
+
+    python benchmarks/search.py [--samplers auto,tpe] [--seeds 30] [--trials 60] [TABLE ...]
+
+A table is a world of worlds.py or a recorded file. Each search is the real one, confirmation
+included, with a runner that answers from the table. Printed per sampler: trials, the baseline's own
+included, until a configuration within 5 % and 2 % of the feasible optimum was measured; the regret
+of what was emitted; what proposing a trial took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import Pool
+from pathlib import Path
+from statistics import fmean, median, quantiles
+
+import world_tables
+import worlds
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Tolerance
+from autotune.outcome import Measured, Probed
+from autotune.tuning.events import Answered, TrialEnded
+from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.scene import SearchOptions
+from autotune.tuning.search import search
+from autotune.tuning.study import TuningStudy
+from autotune.tuning.table import Table, read_table
+
+TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
+TOLERANCE = Tolerance(0.01, relative=True)
+NEAR, NEARER = 0.95, 0.98
+
+
+@dataclass(frozen=True)
+class Run:
+    """One search against a table."""
+
+    table: str
+    trials_to_near: float
+    """Infinite where that was never reached."""
+    trials_to_nearer: float
+    regret: float
+    """Of what was emitted, as a share of the feasible optimum."""
+    emitted_infeasible: bool
+    trials: int
+    seconds_to_near: float
+    """That measuring would have taken until then."""
+    ask_seconds: tuple[float, ...]
+
+
+def main() -> None:
+    """Run all searches and print a table for each sampler."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", default=[w.__name__ for w in worlds.TUNED_ON])
+    parser.add_argument("--samplers", default="auto")
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--trials", type=int, default=60)
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
+    print(
+        "| sampler | table | within 5 %: median, 90th, reached | within 2 % | seconds to 5 % |"
+        " regret, mean | infeasible | trials | proposing, ms |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for sampler in arguments.samplers.split(","):
+        jobs = [
+            (t, sampler, s, arguments.trials)
+            for t in arguments.tables
+            for s in range(arguments.seeds)
+        ]
+        with Pool() as pool:
+            runs = pool.starmap(one_search, jobs)
+        for name in arguments.tables:
+            print(row(sampler, name, [run for run in runs if run.table == name]), flush=True)
+        if len(arguments.tables) > 1:
+            print(row(sampler, "**all**", runs), flush=True)
+
+
+def row(sampler: str, name: str, runs: Sequence[Run]) -> str:
+    """A line of the table."""
+    asks = [seconds for run in runs for seconds in run.ask_seconds]
+    cells = [
+        sampler,
+        name,
+        _reached([run.trials_to_near for run in runs]),
+        _reached([run.trials_to_nearer for run in runs]),
+        f"{median(run.seconds_to_near for run in runs):.0f}",
+        f"{100 * fmean(run.regret for run in runs):.2f} %",
+        str(sum(run.emitted_infeasible for run in runs)),
+        f"{median(run.trials for run in runs):g}",
+        f"{1000 * median(asks):.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _reached(trials: Sequence[float]) -> str:
+    ninetieth = (
+        quantiles(sorted(trials), n=10, method="inclusive")[-1] if len(trials) > 1 else trials[0]
+    )
+    reached = sum(map(math.isfinite, trials)) / len(trials)
+    return f"{_count(median(trials))} / {_count(ninetieth)} / {100 * reached:.0f} %"
+
+
+def _count(trials: float) -> str:
+    return f"{trials:.0f}" if math.isfinite(trials) else "never"
+
+
+def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
+    """A whole search against a table, and what came of it."""
+    truth = truth_of(name)
+    asks = _timed_asks()
+    runner = ReplayRunner(truth.table, seed)
+    reached = {NEAR: math.inf, NEARER: math.inf}
+    seconds, count, regret, infeasible = math.inf, 0, 1.0, False
+    with tempfile.TemporaryDirectory() as folder:
+        for event in search(_options(truth, Path(folder), sampler, seed, trials), runner):
+            if isinstance(event, TrialEnded):
+                count += 1
+                share = truth.share(event.trial.config)
+                reached = {
+                    goal: min(before, count if share >= goal else math.inf)
+                    for goal, before in reached.items()
+                }
+                if share >= NEAR:
+                    seconds = min(seconds, runner.seconds)
+            if isinstance(event, Answered):
+                share = truth.share(TrainingConfig.of(event.best.config))
+                regret, infeasible = 1 - share, share == 0
+    return Run(
+        name, reached[NEAR], reached[NEARER], regret, infeasible, count, seconds, tuple(asks)
+    )
+
+
+@dataclass(frozen=True)
+class TableTruth:
+    """A table and what its configurations are worth."""
+
+    table: Table
+    rates: dict[TrainingConfig, float]
+    """Of the feasible ones."""
+    optimum: float
+    space_text: str
+
+    def share(self, config: TrainingConfig) -> float:
+        """The rate as a share of the feasible optimum; 0 where the configuration is infeasible."""
+        return self.rates.get(config, 0.0) / self.optimum
+
+
+@cache
+def truth_of(name: str) -> TableTruth:
+    """A world, or a recorded table."""
+    made = getattr(worlds, name, None)
+    table = world_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
+    accurate = set(_accurate(table))
+    rates = {}
+    for config, answers in table.timed.items():
+        rate = table.rate(config)
+        if rate is None or config.quality_key() not in accurate:
+            continue
+        if all(_peak(a.outcome) <= table.header.memory_limit_bytes for a in answers):
+            rates[config] = rate
+    lines = [f"{k}: {_yaml(v)}" for k, v in table.header.space.items()]
+    return TableTruth(
+        table, rates, max(rates.values()), "portable: true\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _peak(outcome: object) -> int:
+    return outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
+
+
+def _accurate(table: Table) -> Iterator[str]:
+    """What may be trained: kinds of training that are as good as the baseline's on average."""
+    probes = {
+        TrainingConfig.of(a.config).quality_key(): a.outcome.qualities
+        for a in table.answers
+        if isinstance(a.outcome, Probed)
+    }
+    own = probes[table.baseline.quality_key()]
+    sign = 1 if table.header.workload.has_evaluate else -1
+    for key, qualities in probes.items():
+        seeds = min(len(own), len(qualities))
+        loss = sign * (fmean(own[:seeds]) - fmean(qualities[:seeds]))
+        if loss <= TOLERANCE.absolute(own):
+            yield key
+
+
+def _yaml(values: Sequence[object]) -> str:
+    words = {None: "null", True: "true", False: "false"}
+    spelt = [words[v] if v is None or isinstance(v, bool) else str(v) for v in values]
+    return f"[{', '.join(spelt)}]"
+
+
+def _options(
+    truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int
+) -> SearchOptions:
+    space = folder / "space.yaml"
+    space.write_text(truth.space_text, encoding="utf-8")
+    return SearchOptions(
+        model_path=space,  # nothing but its digest is read
+        study="replay",
+        storage=None,
+        folder=folder,
+        out=folder / "best.yaml",
+        space=str(space),
+        trials=trials,
+        memory_limit_bytes=truth.table.header.memory_limit_bytes,
+        accuracy_tolerance=TOLERANCE,
+        sampler=sampler,
+        seed=seed,
+    )
+
+
+def _timed_asks() -> list[float]:
+    """Seconds that each proposal of the next search takes."""
+    seconds: list[float] = []
+    ask = getattr(TuningStudy.ask, "plain", TuningStudy.ask)
+
+    def timed(self: TuningStudy, wanted: TrainingConfig | None = None) -> object:
+        start = time.perf_counter()
+        try:
+            return ask(self, wanted)
+        finally:
+            seconds.append(time.perf_counter() - start)
+
+    timed.plain = ask  # type: ignore[attr-defined]
+    TuningStudy.ask = timed  # type: ignore[assignment,method-assign]
+    return seconds
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    main()

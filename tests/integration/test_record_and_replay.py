@@ -1,0 +1,185 @@
+"""A space is measured into a table, and searches against the table find what is in it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError, WorkloadError
+from autotune.job import Measure, MeasurePlan
+from autotune.outcome import Crashed, Diagnosed, Loading, Lost, Measured, TrialOutcome
+from autotune.tuning.events import Answered, TrialEnded
+from autotune.tuning.record import Recorded, record
+from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.scene import SearchOptions, survey
+from autotune.tuning.search import search
+from autotune.tuning.table import Table, read_table
+from scripted_runner import ScriptedRunner, at, batch_of, options_in
+
+SPACE = """\
+batch_size: [8, 16, 32]
+num_workers: [0, 2]
+amp_dtype: [null, bfloat16]
+channels_last: [false, true]
+"""
+# Nothing follows from it.
+STAGES = Diagnosed(
+    batch_size=8,
+    compute_seconds=0.1,
+    double_compute_seconds=0.11,
+    transfer_seconds=0.0,
+    loading=(Loading(0, 0.1),),
+    optimizer_seconds=0.02,
+)
+RATES = {8: 100.0, 16: 170.0, 32: 290.0}
+
+
+def law(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Large batches are fast, bfloat16 is faster, and both with workers crash."""
+    half, workers = config["amp_dtype"] is not None, bool(config["num_workers"])
+    if half and workers and batch_of(config) == 32:
+        return Crashed("killed by SIGSEGV")
+    return at(RATES[batch_of(config)] * (1.5 if half else 1.0) * (0.9 if workers else 1.0))
+
+
+def scripted(measure: Callable[[TrainingConfig, Any], TrialOutcome] = law) -> ScriptedRunner:
+    return ScriptedRunner(measure, diagnosed=STAGES)
+
+
+def recorded(
+    folder: Path, runner: ScriptedRunner | None = None, repeats: int = 1
+) -> list[Recorded]:
+    return list(record(options(folder), runner or scripted(), repeats))
+
+
+def options(folder: Path) -> SearchOptions:
+    return options_in(folder, SPACE, out=folder / "table.jsonl")
+
+
+def table_in(folder: Path) -> Table:
+    recorded(folder)
+    return read_table(folder / "table.jsonl")
+
+
+def test_every_configuration_is_in_the_table(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    scene = survey(options(tmp_path), ScriptedRunner(law))
+    assert table.timed.keys() == set(scene.space.configurations())
+    best = scene.baseline.replace(batch_size=32, amp_dtype="bfloat16")
+    assert table.rate(best) == pytest.approx(435.0)
+    assert table.rate(best.replace(num_workers=2)) is None, "it crashed"
+
+
+def test_what_is_in_the_table_is_not_measured_again(tmp_path: Path) -> None:
+    first = recorded(tmp_path)
+    assert [one.done for one in first] == list(range(2, first[-1].total + 1)), "after the stages"
+    again = scripted()
+    assert recorded(tmp_path, again) == []
+    assert {asked.phase for asked in again.asked} == {"inspection"}
+
+
+def test_a_recording_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = recorded(tmp_path / "whole")
+    before = list(itertools.islice(record(options(tmp_path / "parts"), scripted()), 11))
+    after = recorded(tmp_path / "parts")
+    table = read_table(tmp_path / "parts" / "table.jsonl")
+    assert table.timed.keys() == read_table(tmp_path / "whole" / "table.jsonl").timed.keys()
+    assert abs(len(before) + len(after) - len(whole)) <= 1, "one more run of the baseline at most"
+
+
+def test_a_second_pass_measures_everything_once_more(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    recorded(tmp_path, repeats=2)
+    counts = map(len, read_table(tmp_path / "table.jsonl").timed.values())
+    assert min(counts) == 2
+
+
+def test_a_lost_answer_is_asked_for_the_next_time(tmp_path: Path) -> None:
+    failing = iter([*[None] * 10, Lost("no process"), *[None] * 1000])
+    recorded(tmp_path, scripted(lambda config, phase: next(failing) or law(config, phase)))
+    assert [one.answer.task.kind for one in recorded(tmp_path)] == ["measure"] * 2
+
+
+def test_own_settings_that_fail_end_the_recording(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="your own settings: killed"):
+        recorded(tmp_path, scripted(lambda config, phase: Crashed("killed by SIGABRT")))
+
+
+def test_a_space_without_end_is_refused(tmp_path: Path) -> None:
+    wide = options_in(
+        tmp_path,
+        SPACE + "num_threads: [1, 2]\nprefetch_factor: {low: 1, high: 64}\n"
+        "persistent_workers: [false, true]\nfused_optimizer: [false, true]\n"
+        "compile_mode: [null, default, max-autotune-no-cudagraphs]\n"
+        "omp_wait_policy: [null, passive, active]\n",
+    )
+    with pytest.raises(UsageError, match="too many to measure"):
+        list(record(wide, ScriptedRunner(law)))
+
+
+def test_a_search_against_the_table_finds_its_best(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    wanted = replace(options(tmp_path), out=tmp_path / "best.yaml", storage=None, trials=23)
+    events = list(search(wanted, ReplayRunner(table)))
+    assert isinstance(events[-1], Answered)
+    config = TrainingConfig.of(events[-1].best.config)
+    assert (batch_of(config), config["amp_dtype"], config["num_workers"]) == (32, "bfloat16", 0)
+    crashed = [e for e in events if isinstance(e, TrialEnded) and not e.trial.verdict.feasible]
+    assert crashed, "what crashes is in the study as infeasible"
+
+
+def test_the_same_seed_replays_the_same_search(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.__dict__["process_noise"] = 0.1
+    wanted = replace(options(tmp_path), storage=None, trials=6)
+    values = [
+        [
+            e.trial.verdict.value
+            for e in search(wanted, ReplayRunner(table, seed))
+            if isinstance(e, TrialEnded)
+        ]
+        for seed in (1, 1, 2)
+    ]
+    assert values[0] == values[1] != values[2]
+
+
+def test_a_replay_varies_as_processes_do(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.__dict__["process_noise"] = 0.1
+    runner = ReplayRunner(table)
+    job = survey(options(tmp_path), runner).job(Measure(MeasurePlan()), table.baseline)
+    runs = [runner.run(job, tmp_path) for _ in range(200)]
+    rates = [run.measurement.samples_per_second for run in runs if isinstance(run, Measured)]
+    assert stdev(map(math.log, rates)) == pytest.approx(0.1, rel=0.2)
+
+
+def test_what_is_not_in_the_table_is_lost_and_never_made_up(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    runner = ReplayRunner(table)
+    other = TrainingConfig.of({"batch_size": 999})
+    job = survey(options(tmp_path), runner).job(Measure(MeasurePlan()), other)
+    assert isinstance(runner.run(job, tmp_path), Lost)
+
+
+def test_a_replayed_timing_takes_less_than_a_thousandth_of_the_measured_one(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    runner = ReplayRunner(table)
+    job = survey(options(tmp_path), runner).job(Measure(MeasurePlan()), table.baseline)
+    runner.run(job, tmp_path)
+    start = time.perf_counter()
+    for _ in range(100):
+        runner.run(job, tmp_path)
+    seconds = (time.perf_counter() - start) / 100
+    timed = sum(block.seconds for block in at(100).measurement.blocks)
+    assert 1000 * seconds < timed

@@ -1,0 +1,126 @@
+"""What follows from the seconds of each stage: what is frozen, what is dropped, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.machine import Machine
+from autotune.outcome import Diagnosed, Loading
+from autotune.space import SearchSpace
+from autotune.tuning.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
+from factories import cpu_machine, cuda_machine
+
+STAGES = Diagnosed(
+    batch_size=32,
+    compute_seconds=0.1,
+    double_compute_seconds=0.19,
+    transfer_seconds=0.01,
+    loading=(Loading(0, 0.1), Loading(2, 0.05)),
+    optimizer_seconds=0.02,
+)
+OWN = TrainingConfig.of({"batch_size": 32, "num_workers": 0})
+
+
+def diagnosis(
+    machine: Machine | None = None, own: TrainingConfig = OWN, **changes: Any
+) -> Diagnosis:
+    return Diagnosis(replace(STAGES, **changes), machine or cuda_machine(), own)
+
+
+def space_of(**domains: tuple[Any, ...]) -> SearchSpace:
+    own = OWN.as_dict()
+    return SearchSpace({name: domains.get(name, (value,)) for name, value in own.items()})
+
+
+def loading(alone: float) -> tuple[Loading, ...]:
+    return (Loading(0, alone), Loading(2, alone / 2))
+
+
+def test_where_every_stage_counts_nothing_is_frozen() -> None:
+    assert diagnosis().frozen() == {}
+
+
+def test_a_loader_that_takes_no_time_is_frozen_with_the_reason() -> None:
+    frozen = diagnosis(loading=loading(0.0007)).frozen()
+    assert set(frozen) == set(LOADER)
+    assert frozen["num_workers"] == "loading takes 0.7 % of computing"
+
+
+def test_a_loader_that_a_faster_computation_would_wait_for_is_not_frozen() -> None:
+    assert diagnosis(loading=loading(0.001)).frozen() == {}
+
+
+def test_workers_that_are_in_use_are_not_frozen() -> None:
+    own = OWN.replace(num_workers=4)
+    assert not set(LOADER) & set(diagnosis(own=own, loading=loading(0.0001)).frozen())
+
+
+def test_computing_is_frozen_where_no_loader_keeps_up() -> None:
+    frozen = diagnosis(loading=loading(3.2)).frozen()
+    assert set(frozen) == set(COMPUTE)
+    assert "320 can be computed already" in frozen["amp_dtype"]
+
+
+def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() -> None:
+    assert diagnosis(cpu_machine(), loading=loading(3.2)).frozen() == {}
+
+
+@pytest.mark.parametrize(
+    ("stage", "seconds", "knob"),
+    [("transfer_seconds", 0.0002, "pin_memory"), ("optimizer_seconds", 0.0009, "fused_optimizer")],
+)
+def test_what_takes_next_to_nothing_is_frozen(stage: str, seconds: float, knob: str) -> None:
+    assert set(diagnosis(**{stage: seconds}).frozen()) == {knob}
+
+
+def test_workers_beyond_any_need_are_dropped() -> None:
+    small = narrowed(space_of(num_workers=(0, 1, 2, 4, 8)), diagnosis(loading=loading(0.01)))
+    assert small.domains["num_workers"] == (0, 1, 2)
+    assert "num_workers=4, 8 dropped" in small.notes[0]
+
+
+def test_batches_that_compute_no_faster_are_dropped() -> None:
+    sizes = (32, 64, 128, 256, 512)
+    flat = narrowed(space_of(batch_size=sizes), diagnosis(double_compute_seconds=0.198))
+    assert flat.domains["batch_size"] == (32, 64)
+    steep = narrowed(space_of(batch_size=sizes), diagnosis(double_compute_seconds=0.11))
+    assert steep.domains["batch_size"] == sizes
+
+
+def test_without_a_second_batch_size_nothing_is_dropped() -> None:
+    sizes = (32, 64, 4096)
+    same = narrowed(space_of(batch_size=sizes), diagnosis(double_compute_seconds=None))
+    assert same.domains["batch_size"] == sizes
+
+
+def test_the_users_own_settings_stay_in_the_space() -> None:
+    own = OWN.replace(batch_size=512, num_workers=8)
+    stages = {"double_compute_seconds": 0.2, "loading": loading(0.001)}
+    space = space_of(batch_size=(32, 512, 1024), num_workers=(0, 2, 8))
+    small = narrowed(space, diagnosis(own=own, **stages))
+    assert 512 in small.domains["batch_size"]
+    assert 8 in small.domains["num_workers"]
+    assert small.within(own) == own
+
+
+@pytest.mark.parametrize(
+    ("changes", "bound"),
+    [
+        ({"loading": loading(0.2)}, "loading"),
+        ({"loading": loading(0.02)}, "computing"),
+        ({"transfer_seconds": 0.4}, "copying"),
+    ],
+)
+def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -> None:
+    assert diagnosis(**changes).bound == bound
+
+
+def test_limits_are_what_each_stage_could_do_alone() -> None:
+    limits = diagnosis(cpu_machine(), transfer_seconds=0.0).limits()
+    assert limits == pytest.approx(
+        {"loader, 1 process": 320.0, "loader, 2 workers": 640.0, "compute": 320.0}
+    )

@@ -1,0 +1,123 @@
+"""The default sampler: what it proposes, what it learns, and Optuna's contract with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.space import SearchSpace
+from autotune.tuning.samplers import AUTO
+from autotune.tuning.study import TuningStudy
+from autotune.tuning.surrogate_sampler import Code, expected_improvement, normal_below
+from factories import cpu_machine, narrowed, written
+from tuning import CRASHED, HOLDS, THROUGHPUT
+
+SPACE = """\
+batch_size: [8, 16, 32, 64]
+num_workers: [0, 1, 2, 4]
+prefetch_factor: [2, 4]
+amp_dtype: [null, bfloat16]
+channels_last: [false, true]
+num_threads: [2, 1]
+"""
+Law = Callable[[TrainingConfig], float | None]
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> SearchSpace:
+    return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
+
+
+def searched(space: SearchSpace, law: Law, trials: int, seed: int = 0) -> list[TrainingConfig]:
+    """What is proposed where every trial is told what the law says; None crashes."""
+    study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
+    study.use_sampler(AUTO, seed)
+    proposed = []
+    for _ in range(trials):
+        number, config = study.ask()
+        rate = law(config)
+        verdict = Verdict(rate, HOLDS if rate else CRASHED, "")
+        study.tell(number, verdict, {})
+        proposed.append(config)
+    return proposed
+
+
+def additive(config: TrainingConfig) -> float:
+    """Large batches, one worker and bfloat16 pay; more threads do not."""
+    gains = {8: 1.0, 16: 1.4, 32: 1.8, 64: 1.6}
+    workers = {0: 1.0, 1: 1.5, 2: 1.2, 4: 0.8}
+    half = 1.3 if config["amp_dtype"] else 1.0
+    return (
+        100
+        * gains[int(config["batch_size"] or 0)]
+        * workers[int(config["num_workers"] or 0)]
+        * half
+    )
+
+
+def test_no_configuration_is_proposed_twice(space: SearchSpace) -> None:
+    proposed = searched(space, additive, 40)
+    assert len(set(proposed)) == 40
+
+
+def test_what_adds_up_is_found_in_few_trials(space: SearchSpace) -> None:
+    best = max(map(additive, space.configurations()))
+    for seed in range(3):
+        found = max(map(additive, searched(space, additive, 14, seed)))
+        assert found >= 0.95 * best
+
+
+def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:
+    def law(config: TrainingConfig) -> float | None:
+        return None if config["amp_dtype"] else additive(config)
+
+    crashed = [config for config in searched(space, law, 20) if config["amp_dtype"]]
+    assert 1 <= len(crashed) <= 7
+
+
+def test_two_settings_that_pay_only_together_are_found(space: SearchSpace) -> None:
+    def law(config: TrainingConfig) -> float:
+        half, last = bool(config["amp_dtype"]), bool(config["channels_last"])
+        return 100 * (1.6 if half and last else 0.85 if half or last else 1.0)
+
+    for seed in range(3):
+        assert max(map(law, searched(space, law, 12, seed))) == pytest.approx(160)
+
+
+def test_the_same_study_and_seed_propose_the_same(space: SearchSpace) -> None:
+    assert searched(space, additive, 8, 5) == searched(space, additive, 8, 5)
+
+
+def test_where_everything_is_known_a_proposal_is_still_a_configuration(space: SearchSpace) -> None:
+    small = SearchSpace({n: v[:1] if n != "batch_size" else v for n, v in space.domains.items()})
+    proposed = searched(small, additive, 6)
+    assert set(proposed[:4]) == set(small.configurations())
+    assert set(proposed[4:]) <= set(small.configurations())
+
+
+def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) -> None:
+    code = Code(space)
+    idle, busy = (
+        space.within(TrainingConfig.of({})),
+        space.within(TrainingConfig.of({"num_workers": 2})),
+    )
+    rows = code.encode([idle, busy])
+    column = list(code.values).index("prefetch_factor")
+    assert rows[0, column] != rows[1, column]
+    assert code.params(idle)["prefetch_factor"] in space.domains["prefetch_factor"]
+
+
+def test_expected_improvement_is_what_it_says() -> None:
+    draws = np.random.default_rng(0).normal(1.0, 0.5, 400_000)
+    (found,) = expected_improvement(np.array([1.0]), np.array([0.5]), 1.2)
+    assert found == pytest.approx(np.maximum(0, draws - 1.2).mean(), rel=0.02)
+
+
+def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
+    assert normal_below(np.array([0.0, 1.96])) == pytest.approx([0.5, 0.975], abs=1e-3)

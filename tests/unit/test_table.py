@@ -1,0 +1,131 @@
+"""Tables of answers: what is written is read back, and what is wrong is said."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from autotune.job import Measure, MeasurePlan
+from autotune.outcome import Crashed, Measured, TrialOutcome
+from autotune.tuning.table import (
+    Header,
+    Row,
+    Table,
+    append_answer,
+    read_table,
+    start_table,
+    write_table,
+)
+from factories import IMAGE_FACTS, cpu_machine, measurement
+
+BASELINE = TrainingConfig.of({"batch_size": 8})
+LARGER = TrainingConfig.of({"batch_size": 16})
+
+
+def header(name: str = "digits") -> Header:
+    return Header(
+        name=name,
+        machine=cpu_machine(),
+        workload=IMAGE_FACTS,
+        space={"batch_size": (8, 16)},
+        baseline=BASELINE.as_dict(),
+        memory_limit_bytes=1 << 30,
+        about="made for a test",
+    )
+
+
+def timed(config: TrainingConfig, outcome: TrialOutcome) -> Row:
+    return Row(Measure(MeasurePlan()), config.as_dict(), outcome, 1.5)
+
+
+def rated(config: TrainingConfig, rate: float) -> Row:
+    return timed(config, Measured(measurement(rate)))
+
+
+@pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.xz"])
+def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+    table = Table(header(), (rated(BASELINE, 100.0), timed(LARGER, Crashed("killed by SIGSEGV"))))
+    write_table(table, tmp_path / name)
+    assert read_table(tmp_path / name) == table
+
+
+def test_an_answer_is_there_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    start_table(path, header())
+    append_answer(path, rated(BASELINE, 100.0))
+    assert read_table(path).answers == (rated(BASELINE, 100.0),)
+    assert start_table(path, header()).answers == (rated(BASELINE, 100.0),)
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    write_table(Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 150.0))), path)
+    path.write_text(path.read_text()[:-20])
+    assert read_table(path).answers == (rated(BASELINE, 100.0),)
+
+
+def test_a_recording_goes_on_behind_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    write_table(Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 150.0))), path)
+    path.write_text(path.read_text()[:-20])
+    start_table(path, header())
+    append_answer(path, rated(LARGER, 150.0))
+    assert read_table(path).answers == (rated(BASELINE, 100.0), rated(LARGER, 150.0))
+
+
+def test_a_table_of_something_else_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    start_table(path, header())
+    with pytest.raises(UsageError, match="another name"):
+        start_table(path, header("photos"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"{}\n", ":1 is no header"),
+        (b"\xff\xfe\n", "cannot be read"),
+        (b'{"format": 2}\n', ":1 is no header"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "table.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        read_table(path)
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    write_table(Table(header(), (rated(BASELINE, 100.0),)), path)
+    path.write_text(path.read_text() + '{"task": 3}\n' + "{}\n")
+    with pytest.raises(UsageError, match=":3 is no recorded answer"):
+        read_table(path)
+
+
+def test_a_packed_table_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl.xz"
+    path.write_bytes(lzma.compress(b"{}\n" * 1000)[:-10])
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_table(path)
+
+
+def test_the_rate_of_a_configuration_is_the_mean_of_its_runs_on_a_log_scale() -> None:
+    table = Table(header(), (rated(BASELINE, 100.0), rated(BASELINE, 400.0)))
+    assert table.rate(BASELINE) == pytest.approx(200.0)
+    assert table.rate(LARGER) is None
+
+
+def test_what_failed_once_has_no_rate() -> None:
+    table = Table(header(), (rated(LARGER, 100.0), timed(LARGER, Crashed("killed"))))
+    assert table.rate(LARGER) is None
+
+
+def test_the_baselines_runs_tell_how_much_processes_differ() -> None:
+    table = Table(header(), tuple(rated(BASELINE, rate) for rate in (90.0, 100.0, 110.0)))
+    assert table.process_noise == pytest.approx(0.1, rel=0.01)

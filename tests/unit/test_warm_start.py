@@ -1,0 +1,67 @@
+"""What an earlier search found is tried first, as far as this search space has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.best import write_best
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.errors import UsageError
+from autotune.space import SearchSpace
+from autotune.tuning.events import TrialEnded
+from autotune.tuning.study import open_study
+from autotune.tuning.warm_start import seeds_from
+from factories import best_config
+from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
+from tuning import CRASHED, HOLDS, THROUGHPUT, tell
+
+BASELINE = TrainingConfig.of({"batch_size": 16})
+
+
+def earlier(nine: SearchSpace, url: str) -> list[TrainingConfig]:
+    """A study of five trials, the third infeasible; its configurations."""
+    study = open_study("earlier", url, nine, THROUGHPUT)
+    rates = [100.0, 300.0, None, 200.0, 50.0]
+    return [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
+
+
+@pytest.mark.parametrize("name", ["study.db", "."])
+def test_the_best_few_of_a_study_come_first(
+    nine: SearchSpace, url: str, tmp_path: Path, name: str
+) -> None:
+    configs = earlier(nine, url)
+    assert seeds_from(str(tmp_path / name)) == (configs[1], configs[3], configs[0])
+
+
+def test_an_answer_has_one_configuration(tmp_path: Path) -> None:
+    wanted = BASELINE.replace(num_workers=2)
+    write_best(best_config(wanted, BASELINE), tmp_path / "best.yaml")
+    assert seeds_from(str(tmp_path / "best.yaml")) == (wanted,)
+
+
+@pytest.mark.parametrize("source", ["nowhere", "nowhere.db", "nowhere.yaml"])
+def test_what_is_not_there_is_said(tmp_path: Path, source: str) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        seeds_from(str(tmp_path / source))
+
+
+def test_a_study_without_a_feasible_trial_has_nothing_to_give(
+    nine: SearchSpace, url: str, tmp_path: Path
+) -> None:
+    study = open_study("earlier", url, nine, THROUGHPUT)
+    study.add(BASELINE, Verdict(None, CRASHED, "crashed"), {})
+    with pytest.raises(UsageError, match=r"no trial of .* was feasible"):
+        seeds_from(str(tmp_path / "study.db"))
+
+
+def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path) -> None:
+    seeds = (TrainingConfig.of({"batch_size": 64}), TrainingConfig.of({"batch_size": 999}))
+    runner = ScriptedRunner()
+    events = events_of(options_in(tmp_path, trials=4, warm_start=seeds), runner)
+    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    assert [batch_of(trial.config) for trial in trials[:2]] == [8, 64]
+    assert runner.batches("trial")[0] == 64
+    assert len({trial.config for trial in trials}) == 4, "what is outside is no trial of its own"
