@@ -62,7 +62,7 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "nsga2": lambda seed: NSGAIISampler(seed=seed),
     "grid": lambda _: FirstSampler(),
 }
-"""Optuna's samplers by the names that `--sampler` takes, each from a seed; grid begins at the first values."""
+"""Optuna's samplers by the names that `--sampler` takes, each from a seed."""
 
 
 def sampler_named(name: str, seed: int) -> BaseSampler:
