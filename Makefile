@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies clean
+.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies bench-search clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,6 +46,10 @@ bench-reproduction: $(INSTALLED)
 
 bench-studies: $(INSTALLED)
 	$(BIN)/python benchmarks/example_studies.py
+
+# Each search is one process: linear algebra of its own threads would only be in the way.
+bench-search: $(INSTALLED)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist

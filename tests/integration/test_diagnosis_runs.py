@@ -1,0 +1,80 @@
+"""Stages timed and steps profiled by real children."""
+
+import json
+
+import pytest
+
+from autotune.job import Diagnose, Profile
+from autotune.outcome import Diagnosed, Profiled, UserError
+from autotune.tuning.runner import SubprocessRunner
+from children import QUICK, WORKLOADS, autotune, job_for
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def diagnosed(runner, tmp_path):
+    def diagnose(workload, workers=(0,), **settings):
+        job = job_for(WORKLOADS / f"{workload}.py", settings, Diagnose(QUICK, workers))
+        return runner.run(job, tmp_path / "trial")
+
+    return diagnose
+
+
+@pytest.mark.parametrize("workload", ["plain", "nested_batches", "stream"])
+def test_every_stage_takes_some_time(diagnosed, workload):
+    found = diagnosed(workload, workers=(0, 1))
+    assert isinstance(found, Diagnosed)
+    assert [one.num_workers for one in found.loading] == [0, 1]
+    seconds = [found.compute_seconds, found.optimizer_seconds, *(o.seconds for o in found.loading)]
+    assert min(seconds) > 0
+    assert found.optimizer_seconds < found.compute_seconds
+    assert found.transfer_seconds == 0, "nothing is copied on a CPU"
+
+
+def test_a_loader_that_sleeps_is_seen_to(diagnosed):
+    found = diagnosed("paced_loader", batch_size=4)
+    assert found.loading[0].seconds == pytest.approx(4 * 0.002, rel=0.5)
+    assert found.loading[0].seconds > 3 * found.compute_seconds
+
+
+def test_a_batch_of_twice_the_size_may_not_exist(diagnosed):
+    assert diagnosed("plain", batch_size=8).double_compute_seconds > 0
+    assert diagnosed("plain", batch_size=256).double_compute_seconds is None
+
+
+def test_settings_that_fail_are_a_failure(diagnosed):
+    assert isinstance(diagnosed("wrong_shapes"), UserError)
+
+
+def test_a_profile_names_the_operators_and_writes_a_trace(runner, tmp_path):
+    trace = tmp_path / "trace.json"
+    task = Profile(warmup_steps=2, trace_path=str(trace))
+    found = runner.run(job_for(WORKLOADS / "tiny_conv.py", task=task), tmp_path / "trial")
+    assert isinstance(found, Profiled)
+    assert any("conv" in one.name for one in found.operators)
+    shares = [one.share for one in found.operators]
+    assert shares == sorted(shares, reverse=True)
+    assert 0.5 < sum(shares) <= 1.001
+    assert "traceEvents" in json.loads(trace.read_text())
+
+
+def test_the_profile_command_says_what_bounds_training(tmp_path):
+    done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", "--space", "quick")
+    assert done.returncode == 0, done.stderr
+    assert "Your settings wait for loading." in done.stdout
+    assert "aten::" in done.stdout
+
+
+def test_a_profile_of_what_does_not_train_says_why(tmp_path):
+    model = tmp_path / "broken.py"
+    text = (WORKLOADS / "plain.py").read_text()
+    model.write_text(text.replace("return functional.cross", "raise ValueError('no loss')  #"))
+    done = autotune(tmp_path, "profile", model)
+    assert done.returncode == 4
+    assert "no loss" in done.stderr
+    assert "Traceback" not in done.stderr
