@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from autotune.job import Measure
 from autotune.outcome import Inspected, Measured, OutOfMemory
 from autotune.tuning.events import TrialEnded
 from factories import GIB, cpu_machine, measurement

@@ -1,0 +1,90 @@
+"""A search begins with a diagnosis and leaves out what cannot matter, resumed ones too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.outcome import Diagnosed, Loading, Lost, TrialOutcome
+from autotune.progress import PlainProgress
+from autotune.tuning.events import Event, StagesTimed, TrialEnded
+from autotune.tuning.stopping import FEWEST
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\nfused_optimizer: [false, true]\n"
+# Loading and updating take no time worth mentioning.
+STAGES = Diagnosed(
+    batch_size=8,
+    compute_seconds=0.1,
+    double_compute_seconds=0.12,
+    transfer_seconds=0.0,
+    loading=(Loading(0, 0.0001), Loading(2, 0.0002)),
+    optimizer_seconds=0.0005,
+)
+
+
+def runner(stages: TrialOutcome = STAGES) -> ScriptedRunner:
+    return ScriptedRunner(lambda config, phase: at(batch_of(config)), diagnosed=stages)
+
+
+def searched(folder: Path, scripted: ScriptedRunner, trials: int = 20) -> list[Event]:
+    return events_of(options_in(folder, SPACE, trials=trials), scripted)
+
+
+def configs(events: list[Event]) -> list[tuple[object, ...]]:
+    names = ("batch_size", "num_workers", "fused_optimizer")
+    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    return [tuple(trial.config[name] for name in names) for trial in trials]
+
+
+def test_what_cannot_matter_is_not_searched(tmp_path: Path) -> None:
+    events = searched(tmp_path, runner())
+    assert sorted(configs(events)) == [(8, 0, False), (16, 0, False), (32, 0, False)]
+
+
+def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> None:
+    said: list[str] = []
+    progress = PlainProgress(said.append)
+    for event in searched(tmp_path, runner()):
+        progress.show(event)
+    text = "\n".join(said)
+    assert "your settings wait for computing" in text
+    assert "num_workers stays 0: loading takes 0.1 % of computing" in text
+    assert "fused_optimizer stays false: the optimizer takes 0.5 % of a step" in text
+    assert "3 configurations are left" in text
+
+
+def test_without_a_diagnosis_everything_is_searched(tmp_path: Path) -> None:
+    wanted = options_in(tmp_path, SPACE, trials=40, storage=None)
+    events = events_of(wanted, runner(Lost("no process")))
+    assert len(set(configs(events))) == 18
+    assert not any(isinstance(event, StagesTimed) for event in events)
+
+
+def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path: Path) -> None:
+    searched(tmp_path, runner(), trials=2)
+    again = runner(replace(STAGES, loading=(Loading(0, 5.0),)))
+    events = searched(tmp_path, again)
+    assert "diagnosis" not in {asked.phase for asked in again.asked}
+    assert {workers for _, workers, _ in configs(events)} == {0}
+
+
+def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path: Path) -> None:
+    searched(tmp_path, runner(Lost("no process")), trials=2)
+    again = runner()
+    searched(tmp_path, again, trials=4)
+    assert "diagnosis" not in {asked.phase for asked in again.asked}
+
+
+@pytest.mark.parametrize(("trials", "ended"), [(None, FEWEST), (45, 45)])
+def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(
+    tmp_path: Path, trials: int | None, ended: int
+) -> None:
+    space = (
+        "trials: 50\nbatch_size: {low: 8, high: 16}\nnum_workers: [0, 1, 2]\nnum_threads: [1, 2]\n"
+    )
+    flat = ScriptedRunner(lambda config, phase: at(100))
+    events = events_of(options_in(tmp_path, space, trials=trials, storage=None), flat)
+    assert len(configs(events)) == ended
