@@ -31,6 +31,7 @@ from autotune.tuning.events import (
     RoundEnded,
     StagesTimed,
     TrialEnded,
+    TrialsEnded,
 )
 from autotune.tuning.record import Recorded
 from autotune.tuning.rounds import Duel
@@ -70,6 +71,8 @@ class PlainProgress:
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
                 self._lines(self._trial(event))
+            case TrialsEnded(reason):
+                self.write(f"no further trial: {reason}")
             case RoundEnded(config, ratios, interval):
                 self.write(f"{round_line(ratios, interval)}  {self._differences(config)}")
             case CandidateRefused(trial, reason):

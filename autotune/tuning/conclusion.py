@@ -57,7 +57,7 @@ def known_answer(session: Session) -> BestConfig | None:
     answer = session.study.noted(_NOTE)
     if answer is None or answer["trials"] != len(session.study.finished()):
         return None
-    if session.budget_left():
+    if session.end_reason() is None:
         return None
     return BestConfig.model_validate_json(json.dumps(answer["best"]))
 

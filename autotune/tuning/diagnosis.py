@@ -87,6 +87,11 @@ class Diagnosis:
         """Samples per second that no setting of the loader can exceed."""
         return self.stages.batch_size / self.stages.compute_seconds
 
+    def ceiling(self, space: SearchSpace) -> float | None:
+        """Samples per second that nothing in `space` can exceed; None where computing varies."""
+        loads_only = set(space.varied()) <= {*LOADER, "pin_memory"}
+        return self.compute_limit if loads_only else None
+
     def frozen(self) -> dict[str, str]:
         """Knobs that cannot gain anything worth a trial, each with the reason."""
         return dict(self._frozen())

@@ -54,6 +54,13 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialsEnded:
+    """No further trial comes."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEnded:
     """The baseline and a candidate were timed once more, each in a fresh process."""
 
@@ -98,6 +105,7 @@ Event = (
     | StagesTimed
     | PhaseStarted
     | TrialEnded
+    | TrialsEnded
     | RoundEnded
     | CandidateRefused
     | CandidateSetAside

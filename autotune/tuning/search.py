@@ -13,7 +13,14 @@ from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, te
 from autotune.tuning.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.diagnosis import diagnose, narrowed
-from autotune.tuning.events import Event, NothingFeasible, PhaseStarted, Planned, StagesTimed
+from autotune.tuning.events import (
+    Event,
+    NothingFeasible,
+    PhaseStarted,
+    Planned,
+    StagesTimed,
+    TrialsEnded,
+)
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, SearchOptions, survey
 from autotune.tuning.session import Accuracy, Session
@@ -45,12 +52,13 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     study.note("start_seconds", start_seconds)
     scene = replace(scene, start_seconds=start_seconds)
     yield Planned(scene, len(study.finished()))
-    diagnosis = diagnose(scene, runner, study)
+    diagnosis, ceiling = diagnose(scene, runner, study), None
     if diagnosis is not None:
         scene = replace(scene, space=narrowed(scene.space, diagnosis))
         study.narrow(scene.space)
+        ceiling = diagnosis.ceiling(scene.space)
         yield StagesTimed(diagnosis, scene.space)
-    session = Session(scene, runner, study)
+    session = Session(scene, runner, study, ceiling)
     known = known_answer(session)
     if known is not None:
         yield emit(session, known)
@@ -73,5 +81,6 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
         return
     yield PhaseStarted("search", f"{scene.trials} trials in total")
     yield from run_trials(session, accuracy)
+    yield TrialsEnded(session.end_reason() or "")
     yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more")
     yield from conclude(session, runs, accuracy)

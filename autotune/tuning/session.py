@@ -17,7 +17,7 @@ from autotune.tuning.confirm import LOOKS
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
-from autotune.tuning.stopping import has_settled
+from autotune.tuning.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
 from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 
 RUN_SECONDS = "baseline_run_seconds"
@@ -33,6 +33,8 @@ class Session:
     scene: Scene
     runner: Runner
     study: TuningStudy
+    ceiling: float | None = None
+    """Samples per second that no configuration of the space can exceed, where that is known."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -49,14 +51,18 @@ class Session:
         """Where the files of one child go."""
         return self.scene.options.folder.joinpath("trials", *names)
 
-    def budget_left(self) -> bool:
-        """Whether one more trial fits, with time left to confirm what was found."""
+    def end_reason(self) -> str | None:
+        """Why there is no further trial; None while there is, with time left to confirm it."""
         finished = self.study.finished()
-        if len(finished) >= self.scene.trials or self.seconds_left() <= 0:
-            return False
+        if len(finished) >= self.scene.trials:
+            return f"all {self.scene.trials} trials are done"
+        if self.seconds_left() <= 0:
+            return "what is left of the time is needed to confirm"
         if self.scene.may_settle and has_settled(finished):
-            return False
-        return not self.study.exhausted()
+            return f"nothing became a percent better in {PATIENCE} trials"
+        if is_at_limit(finished, self.ceiling):
+            return f"{100 * ENOUGH:.0f} % of {self.ceiling:.1f}/s, which computing alone reaches"
+        return "every configuration is known" if self.study.exhausted() else None
 
     def seconds_left(self) -> float:
         """Of the time budget, less what the conclusion will take; infinite without a budget."""

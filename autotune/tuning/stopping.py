@@ -1,4 +1,4 @@
-"""When further trials are not worth their time: nothing has become better for a while."""
+"""When further trials are not worth their time: nothing becomes better, or nothing can."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ PATIENCE = 20
 """Trials in a row without a gain after which a search ends."""
 FEWEST = 30
 """Trials before which no search ends for that."""
+ENOUGH = 0.95
+"""Of the speed of light: the rest is the noise of measuring it."""
 # Less is what the best of many noisy measurements rises by anyway.
 _GAIN = 1.01
 
@@ -20,6 +22,15 @@ def has_settled(finished: Sequence[FinishedTrial]) -> bool:
         return False
     before, since = finished[:-PATIENCE], finished[-PATIENCE:]
     return _best(since) <= _GAIN * _best(before)
+
+
+def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
+    """Whether the best feasible trial is so near to the ceiling that nothing is left to win."""
+    if ceiling is None:
+        return False
+    feasible = (trial for trial in finished if trial.verdict.feasible)
+    rates = [trial.details.get("samples_per_second") or 0.0 for trial in feasible]
+    return max(rates, default=0.0) >= ENOUGH * ceiling
 
 
 def _best(trials: Sequence[FinishedTrial]) -> float:

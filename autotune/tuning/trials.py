@@ -39,7 +39,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
     if len(session.study.finished()) > 1:
         drift_now(session, resumed=True)
     lost: list[str] = []
-    while session.budget_left():
+    while session.end_reason() is None:
         trial = _run_trial(session, accuracy)
         if isinstance(trial, FinishedTrial):
             lost.clear()

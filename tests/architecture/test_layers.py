@@ -27,8 +27,9 @@ child    training.diagnose training.operators
 child    training.trajectory training.gate
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.runner tuning.samplers tuning.surrogate
-parent   tuning.surrogate_sampler tuning.study tuning.stopping tuning.warm_start
+parent   tuning tuning.launch tuning.runner tuning.samplers
+parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
+parent   tuning.study tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.scene
 parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.outcome import Diagnosed, Loading, Lost, TrialOutcome
 from autotune.progress import PlainProgress
-from autotune.tuning.events import Event, StagesTimed, TrialEnded
+from autotune.tuning.events import Event, StagesTimed, TrialEnded, TrialsEnded
 from autotune.tuning.stopping import FEWEST
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -88,3 +88,17 @@ def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(
     flat = ScriptedRunner(lambda config, phase: at(100))
     events = events_of(options_in(tmp_path, space, trials=trials, storage=None), flat)
     assert len(configs(events)) == ended
+
+
+def test_a_search_of_the_loader_ends_at_the_speed_of_light(tmp_path: Path) -> None:
+    stages = replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1)))
+    rates = {0: 20.0, 1: 50.0, 2: 79.0}
+    scripted = ScriptedRunner(
+        lambda config, phase: at(rates.get(int(config["num_workers"] or 0), 60.0)),
+        diagnosed=stages,
+    )
+    space = "num_workers: {low: 0, high: 4}\nprefetch_factor: [2, 4, 8]\n"
+    events = events_of(options_in(tmp_path, space, trials=13, storage=None), scripted)
+    (ended,) = [event.reason for event in events if isinstance(event, TrialsEnded)]
+    assert "95 % of 80.0/s" in ended
+    assert configs(events)[-1][1] == 2

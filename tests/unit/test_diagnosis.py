@@ -124,3 +124,8 @@ def test_limits_are_what_each_stage_could_do_alone() -> None:
     assert limits == pytest.approx(
         {"loader, 1 process": 320.0, "loader, 2 workers": 640.0, "compute": 320.0}
     )
+
+
+def test_a_search_of_the_loader_alone_has_a_ceiling() -> None:
+    assert diagnosis().ceiling(space_of(num_workers=(0, 2), pin_memory=(False, True))) == 320.0
+    assert diagnosis().ceiling(space_of(num_workers=(0, 2), batch_size=(32, 64))) is None

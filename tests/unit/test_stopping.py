@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
-from autotune.tuning.stopping import FEWEST, PATIENCE, has_settled
+from autotune.tuning.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
 from autotune.tuning.study import FinishedTrial
 from tuning import CRASHED, HOLDS
 
@@ -44,3 +47,16 @@ def test_less_than_a_percent_is_no_gain() -> None:
 def test_what_is_infeasible_is_no_gain() -> None:
     crashed = trials([200.0] * 3, CRASHED)
     assert has_settled([*trials([100.0] * FEWEST), *crashed])
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True)])
+def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -> None:
+    (trial,) = trials([rate])
+    at_rate = replace(trial, details={"samples_per_second": rate})
+    assert is_at_limit([at_rate], 100.0) == ends
+    assert not is_at_limit([at_rate], None)
+
+
+def test_what_is_infeasible_reaches_no_limit() -> None:
+    (trial,) = trials([100.0], CRASHED)
+    assert not is_at_limit([replace(trial, details={"samples_per_second": 100.0})], 100.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import optuna
@@ -12,9 +13,11 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
+from autotune.tuning import surrogate_sampler
+from autotune.tuning.encoding import Encoding
+from autotune.tuning.promise import expected_improvement, normal_below
 from autotune.tuning.samplers import AUTO
 from autotune.tuning.study import TuningStudy
-from autotune.tuning.surrogate_sampler import Code, expected_improvement, normal_below
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, THROUGHPUT
 
@@ -102,12 +105,12 @@ def test_where_everything_is_known_a_proposal_is_still_a_configuration(space: Se
 
 
 def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) -> None:
-    code = Code(space)
+    code = Encoding(space)
     idle, busy = (
         space.within(TrainingConfig.of({})),
         space.within(TrainingConfig.of({"num_workers": 2})),
     )
-    rows = code.encode([idle, busy])
+    rows = code.rows([idle, busy])
     column = list(code.values).index("prefetch_factor")
     assert rows[0, column] != rows[1, column]
     assert code.params(idle)["prefetch_factor"] in space.domains["prefetch_factor"]
@@ -121,3 +124,31 @@ def test_expected_improvement_is_what_it_says() -> None:
 
 def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
     assert normal_below(np.array([0.0, 1.96])) == pytest.approx([0.5, 0.975], abs=1e-3)
+
+
+def test_every_row_is_every_configuration(space: SearchSpace) -> None:
+    code = Encoding(space)
+    assert {code.config(row) for row in code.every_row} == set(space.configurations())
+    assert len(code.every_row) == space.size
+
+
+def test_drawn_rows_and_neighbours_are_configurations(space: SearchSpace) -> None:
+    code, whole = Encoding(space), set(space.configurations())
+    drawn = code.some_rows(50, Random(0))
+    assert {code.config(row) for row in drawn} <= whole
+    own = code.config(drawn[0])
+    assert {code.config(row) for row in code.neighbours(drawn[0])} - {own} == set(
+        space.neighbours(own)
+    )
+
+
+def test_rows_of_configurations_lead_back_to_them(space: SearchSpace) -> None:
+    code, configs = Encoding(space), list(space.configurations())
+    assert [code.config(row) for row in code.rows(configs)] == configs
+
+
+def test_in_a_large_space_the_way_leads_uphill(space: SearchSpace, monkeypatch) -> None:
+    monkeypatch.setattr(surrogate_sampler, "_MOST_ENUMERATED", 0)
+    monkeypatch.setattr(surrogate_sampler, "_SAMPLED", 5)
+    best = max(map(additive, space.configurations()))
+    assert max(map(additive, searched(space, additive, 20))) >= 0.95 * best
