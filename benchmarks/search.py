@@ -122,7 +122,7 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
     reached = {NEAR: math.inf, NEARER: math.inf}
     seconds, count, regret, infeasible = math.inf, 0, 1.0, False
     with tempfile.TemporaryDirectory() as folder:
-        for event in search(_options(truth, Path(folder), sampler, seed, trials), runner):
+        for event in search(options_for(truth, Path(folder), sampler, seed, trials), runner):
             if isinstance(event, TrialEnded):
                 count += 1
                 share = truth.share(event.trial.config)
@@ -200,7 +200,7 @@ def _yaml(values: Sequence[object]) -> str:
     return f"[{', '.join(spelt)}]"
 
 
-def _options(
+def options_for(
     truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int
 ) -> SearchOptions:
     space = folder / "space.yaml"

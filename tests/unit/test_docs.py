@@ -31,7 +31,7 @@ def test_the_readme_lists_the_exit_code_of_every_error() -> None:
 
 
 def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
-    assert sorted(shipped_spaces()) == ["cpu", "cuda", "default", "loader", "quick"]
+    assert sorted(shipped_spaces()) == ["cpu", "cuda", "default", "full", "loader", "quick"]
 
 
 def test_the_example_spaces_of_the_readme_are_read_as_they_stand(tmp_path: Path) -> None:

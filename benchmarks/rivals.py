@@ -1,0 +1,106 @@
+"""Seconds until a search has measured something within 5 % of the recorded best, side by side.
+
+    python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 2]
+
+For each example with a table in studies/tables: this search, its runner with random proposals, and
+a plain Optuna script (plain_optuna.py) over the same space, one after the other, for real. The table
+says what each configuration is worth, so that nobody is judged by their own measurement. Run it
+on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from search import NEAR, TableTruth, options_for, truth_of
+
+from autotune.config import TrainingConfig
+from autotune.tuning.events import TrialEnded
+from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.search import search
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLES = ROOT / "studies" / "tables"
+
+
+def main() -> None:
+    """Run each way for each example, and print a table."""
+    parser = argparse.ArgumentParser()
+    recorded = [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
+    parser.add_argument("names", nargs="*", default=recorded)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--seeds", type=int, default=2)
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
+    print("| study | seed | way | seconds to 5 % | best by then, share | trials |")
+    print("|---|---|---|---|---|---|")
+    for name in arguments.names:
+        for seed in range(arguments.seeds):
+            for way in ("auto", "random", "plain Optuna"):
+                print(row(name, seed, way, arguments.seconds), flush=True)
+
+
+def row(name: str, seed: int, way: str, seconds: float) -> str:
+    """One run of one way."""
+    truth = truth_of(name)
+    runs = plain(truth, name, seconds) if way == "plain Optuna" else ours(truth, name, way, seed)
+    best, reached, trials = 0.0, math.inf, 0
+    for gone, config in runs:
+        trials += 1
+        best = max(best, truth.share(config))
+        if best >= NEAR:
+            reached = gone
+        if reached < math.inf or gone > seconds:
+            break
+    said = f"{reached:.0f}" if reached < math.inf else f"not in {seconds:.0f}"
+    return f"| {name} | {seed} | {way} | {said} | {best:.2f} | {trials} |"
+
+
+def ours(truth: TableTruth, name: str, way: str, seed: int) -> Iterator[tuple[float, TrainingConfig]]:
+    """Seconds and configuration of each trial of a real search."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        model = ROOT / "studies" / name / "model.py"
+        options = replace(options_for(truth, Path(folder), way, seed, 1000), model_path=model)
+        with SubprocessRunner(Path(folder) / "inductor") as runner:
+            for event in search(options, runner):
+                if isinstance(event, TrialEnded):
+                    yield time.monotonic() - start, event.trial.config
+
+
+def plain(
+    truth: TableTruth, name: str, seconds: float
+) -> Iterator[tuple[float, TrainingConfig]]:
+    """Seconds and configuration of each trial of the plain script."""
+    header = truth.table.header
+    varied = {n: list(values) for n, values in header.space.items() if len(values) > 1}
+    frozen = {name: values[0] for name, values in header.space.items()}
+    model = ROOT / "studies" / name / "model.py"
+    with tempfile.TemporaryDirectory() as folder:
+        space = Path(folder) / "space.json"
+        space.write_text(json.dumps(varied), encoding="utf-8")
+        script = Path(__file__).with_name("plain_optuna.py")
+        command = [sys.executable, str(script), str(model), str(space), str(seconds)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                told = json.loads(line)
+                yield told["seconds"], TrainingConfig.of({**frozen, **told["settings"]})
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
