@@ -3,9 +3,9 @@
     python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 2]
 
 For each example with a table in studies/tables: this search, its runner with random proposals, and
-a plain Optuna script (plain_optuna.py) over the same space, one after the other, for real. The table
-says what each configuration is worth, so that nobody is judged by their own measurement. Run it
-on a machine that does nothing else.
+a plain Optuna script (plain_optuna.py) over the same space, one after the other, for real. The
+table says what each configuration is worth, so that nobody is judged by their own measurement. Run
+it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def row(name: str, seed: int, way: str, seconds: float) -> str:
     return f"| {name} | {seed} | {way} | {said} | {best:.2f} | {trials} |"
 
 
-def ours(truth: TableTruth, name: str, way: str, seed: int) -> Iterator[tuple[float, TrainingConfig]]:
+def ours(
+    truth: TableTruth, name: str, way: str, seed: int
+) -> Iterator[tuple[float, TrainingConfig]]:
     """Seconds and configuration of each trial of a real search."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +80,7 @@ def ours(truth: TableTruth, name: str, way: str, seed: int) -> Iterator[tuple[fl
                     yield time.monotonic() - start, event.trial.config
 
 
-def plain(
-    truth: TableTruth, name: str, seconds: float
-) -> Iterator[tuple[float, TrainingConfig]]:
+def plain(truth: TableTruth, name: str, seconds: float) -> Iterator[tuple[float, TrainingConfig]]:
     """Seconds and configuration of each trial of the plain script."""
     header = truth.table.header
     varied = {n: list(values) for n, values in header.space.items() if len(values) > 1}

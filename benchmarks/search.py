@@ -203,6 +203,7 @@ def _yaml(values: Sequence[object]) -> str:
 def options_for(
     truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int
 ) -> SearchOptions:
+    """A search of the table's space, with everything that it writes in `folder`."""
     space = folder / "space.yaml"
     space.write_text(truth.space_text, encoding="utf-8")
     return SearchOptions(

@@ -73,7 +73,13 @@ def _double(
 def _loading(
     bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
 ) -> Loading:
-    """Of making a batch with so many workers while nobody trains."""
+    """Of making a batch with so many workers while nobody trains.
+
+    Without workers an epoch's first batch is made when the epoch begins, which is loading, too: so
+    epochs follow each other without a boundary. With workers it would be their start that counts.
+    """
     config = bench.config.replace(num_workers=workers)
     loader = build_loader(config, bench.workload, dataset, bench.job.seed)
-    return Loading(workers, seconds_per_batch(setup, lambda _: None, loader, plan))
+    endless = itertools.chain.from_iterable(itertools.repeat(loader))
+    source = loader if workers else endless
+    return Loading(workers, seconds_per_batch(setup, lambda _: None, source, plan))

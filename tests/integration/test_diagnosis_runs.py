@@ -42,6 +42,11 @@ def test_a_loader_that_sleeps_is_seen_to(diagnosed):
     assert found.loading[0].seconds > 3 * found.compute_seconds
 
 
+def test_a_dataset_of_one_batch_is_loaded_all_the_same(diagnosed):
+    many, one = diagnosed("plain", batch_size=8), diagnosed("plain", batch_size=256)
+    assert one.loading[0].seconds > 3 * many.loading[0].seconds, "it has 32 times the samples"
+
+
 def test_a_batch_of_twice_the_size_may_not_exist(diagnosed):
     assert diagnosed("plain", batch_size=8).double_compute_seconds > 0
     assert diagnosed("plain", batch_size=256).double_compute_seconds is None
