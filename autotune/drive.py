@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from autotune.errors import WorkloadError
+from autotune.errors import UsageError, WorkloadError
 from autotune.job import MeasurePlan, Profile
-from autotune.outcome import Inspected, Profiled, as_failure, describe
+from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
 from autotune.progress import (
     PlainProgress,
     comparison_line,
@@ -29,7 +29,7 @@ from autotune.text import span
 from autotune.tuning.baseline import RUNS
 from autotune.tuning.compare import ComparisonOptions, compare
 from autotune.tuning.confirm import LOOKS
-from autotune.tuning.diagnosis import Diagnosis, narrowed, time_stages
+from autotune.tuning.diagnosis import diagnosis_of, narrowed, time_stages
 from autotune.tuning.events import Answered, NothingFeasible
 from autotune.tuning.lock import study_lock
 from autotune.tuning.record import record
@@ -37,6 +37,7 @@ from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
+from autotune.tuning.study import storage_errors
 
 
 def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
@@ -117,7 +118,11 @@ def drive_recording(options: SearchOptions, repeats: int) -> None:
     """
     start = time.monotonic()
     before: int | None = None
-    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
+    with (
+        storage_errors(None),
+        _scratch_folder() as folder,
+        SubprocessRunner(folder / "inductor") as runner,
+    ):
         for recorded in record(replace(options, folder=folder), runner, repeats):
             before = recorded.done - 1 if before is None else before
             each = (time.monotonic() - start) / (recorded.done - before)
@@ -130,17 +135,19 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
     Raises:
         WorkloadError: the workload fails with the user's own settings.
     """
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}.")
     with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
         scene = survey(replace(options, folder=folder), runner)
         stages = time_stages(scene, runner)
         task = Profile(trace_path=None if trace is None else str(trace.resolve()))
         profiled = runner.run(scene.job(task, scene.baseline), folder / "trials" / "profile")
-    if stages is None or not isinstance(profiled, Profiled):
-        reason = describe(as_failure(profiled)) if not isinstance(profiled, Profiled) else ""
-        raise WorkloadError(f"{options.model_path} cannot be profiled. {reason}".rstrip())
-    diagnosis = Diagnosis(stages, scene.machine, scene.baseline)
-    narrow = narrowed(scene.space, diagnosis)
-    show_profile(diagnosis, [n for n in narrow.notes if n not in scene.space.notes], profiled)
+        if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
+            failure = as_failure(profiled if isinstance(stages, Diagnosed) else stages)
+            raise WorkloadError(f"{options.model_path} cannot be profiled: {describe(failure)}")
+    diagnosis = diagnosis_of(scene, stages)
+    notes = narrowed(scene.space, diagnosis).notes
+    show_profile(diagnosis, [note for note in notes if note not in scene.space.notes], profiled)
 
 
 def inspect_once(device: str, model: Path | None) -> Inspected:

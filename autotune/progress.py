@@ -16,7 +16,6 @@ from autotune.config import TrainingConfig, render
 from autotune.intervals import Interval
 from autotune.knobs.base import spelled
 from autotune.outcome import Measured
-from autotune.space import SearchSpace
 from autotune.text import clean, size, span
 from autotune.tuning.compare import ComparisonOptions
 from autotune.tuning.diagnosis import Diagnosis
@@ -30,6 +29,7 @@ from autotune.tuning.events import (
     Planned,
     RoundEnded,
     StagesTimed,
+    StagesUnknown,
     TrialEnded,
     TrialsEnded,
 )
@@ -64,9 +64,8 @@ class PlainProgress:
                 self._lines(plan_lines(scene))
                 if finished_before:
                     self.write(f"continues after {finished_before} finished trials")
-            case StagesTimed(diagnosis, space):
-                self._lines(stage_lines(diagnosis))
-                self._lines(self._narrowing(space))
+            case StagesTimed() | StagesUnknown():
+                self._lines(self._stages(event))
             case PhaseStarted(phase, detail):
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
@@ -105,12 +104,15 @@ class PlainProgress:
             f"   {span(event.elapsed_seconds)} gone{eta}",
         ]
 
-    def _narrowing(self, space: SearchSpace) -> list[str]:
-        """What need not be searched, and why."""
+    def _stages(self, event: StagesTimed | StagesUnknown) -> list[str]:
+        """What bounds training and need not be searched, and why."""
+        if isinstance(event, StagesUnknown):
+            return [f"\nno diagnosis, so everything is searched: {event.reason}"]
         assert self._scene is not None
-        known = self._scene.space.notes
+        space, known = event.space, self._scene.space.notes
         notes = [f"  {note}" for note in space.notes if note not in known]
-        return [*notes, f"  {space.size} configurations are left"] if notes else []
+        left = [f"  {space.size} configurations are left"] if notes else []
+        return [*stage_lines(event.diagnosis), *notes, *left]
 
     def _differences(self, config: TrainingConfig) -> str:
         assert self._scene is not None

@@ -50,10 +50,8 @@ class SearchSpace:
         return TrainingConfig.of({name: random.choice(v) for name, v in self.domains.items()})
 
     def within(self, config: TrainingConfig) -> TrainingConfig:
-        """`config` with each knob that lies outside of its domain at that domain's first value."""
-        return TrainingConfig.of(
-            {n: config[n] if config[n] in v else v[0] for n, v in self.domains.items()}
-        )
+        """`config` with each knob that lies outside of its domain at the nearest value in it."""
+        return TrainingConfig.of({n: _nearest(config[n], v) for n, v in self.domains.items()})
 
     def neighbours(self, config: TrainingConfig) -> Iterator[TrainingConfig]:
         """Every configuration that differs from `config` in one knob's setting."""
@@ -74,6 +72,16 @@ class SearchSpace:
             len(self.domains[knob.name]) for knob in ALL_KNOBS if knob.needs == needed
         )
         return sum(dependents if value else 1 for value in self.domains[needed])
+
+
+def _nearest(value: Value, domain: tuple[Value, ...]) -> Value:
+    """The number that is off by the smallest factor; else the first value."""
+    if value in domain:
+        return value
+    numbers = [v for v in domain if type(v) is int]
+    if type(value) is not int or not numbers:
+        return domain[0]
+    return min(numbers, key=lambda number: abs(math.log2((1 + number) / (1 + value))))
 
 
 def narrow(

@@ -27,8 +27,10 @@ import worlds
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Tolerance
-from autotune.outcome import Measured, Probed
+from autotune.job import Gate
+from autotune.outcome import Gated, Measured, Probed
 from autotune.tuning.events import Answered, TrialEnded
+from autotune.tuning.gates import NUMERICS, PRECISION, gate_fault
 from autotune.tuning.replay import ReplayRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
@@ -38,6 +40,7 @@ from autotune.tuning.table import Table, read_table
 TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
 TOLERANCE = Tolerance(0.01, relative=True)
 NEAR, NEARER = 0.95, 0.98
+_REORDERING = [name for name in NUMERICS if name not in PRECISION]
 
 
 @dataclass(frozen=True)
@@ -160,11 +163,12 @@ def truth_of(name: str) -> TableTruth:
     """A world, or a recorded table."""
     made = getattr(worlds, name, None)
     table = world_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
-    accurate = set(_accurate(table))
+    accurate, refused = set(_accurate(table)), set(_refused(table))
     rates = {}
     for config, answers in table.timed.items():
         rate = table.rate(config)
-        if rate is None or config.quality_key() not in accurate:
+        trained = config.replace(**{name: table.baseline[name] for name in _REORDERING})
+        if rate is None or trained.quality_key() not in accurate or _numerics(config) in refused:
             continue
         if all(_peak(a.outcome) <= table.header.memory_limit_bytes for a in answers):
             rates[config] = rate
@@ -192,6 +196,21 @@ def _accurate(table: Table) -> Iterator[str]:
         loss = sign * (fmean(own[:seeds]) - fmean(qualities[:seeds]))
         if loss <= TOLERANCE.absolute(own):
             yield key
+
+
+def _refused(table: Table) -> Iterator[tuple[object, ...]]:
+    """Numerics that do not pass their gate."""
+    for row in table.answers:
+        if not isinstance(row.task, Gate):
+            continue
+        config, reference = TrainingConfig.of(row.config), row.task.reference
+        shorter = any(config[name] != reference.get(name) for name in PRECISION)
+        if not isinstance(row.outcome, Gated) or gate_fault(row.outcome, shorter):
+            yield _numerics(config)
+
+
+def _numerics(config: TrainingConfig) -> tuple[object, ...]:
+    return tuple(config[name] for name in NUMERICS)
 
 
 def _yaml(values: Sequence[object]) -> str:

@@ -18,6 +18,21 @@ class EmptyEpochError(Exception):
     """An epoch without a single full batch."""
 
 
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
+    """One epoch after the other, without telling where one ends.
+
+    Raises:
+        EmptyEpochError: an epoch gives no batch, as the second one of a stream that is read once.
+    """
+    while True:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+        if empty:
+            raise EmptyEpochError("the DataLoader gives no full batch")
+
+
 class Batches:
     """Batches without end: one epoch after the other, with the cost of each boundary noted."""
 

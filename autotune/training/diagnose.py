@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.utils.data import Dataset
 
 from autotune.job import Diagnose, MeasurePlan
 from autotune.outcome import Diagnosed, Loading, TrialOutcome
 from autotune.training.apply import DatasetTooSmallError, TrainingSetup, build_dataset, build_loader
+from autotune.training.batches import endless
 from autotune.training.tasks import Bench, seconds_per_batch
 
 # A few blocks are enough: what follows from them are orders of magnitude.
@@ -60,13 +60,18 @@ def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
 def _double(
     bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
 ) -> float | None:
-    """Of a step on a batch of twice the size; None where dataset or memory are too small."""
+    """Of a step on a batch of twice the size; None where there is none, or the model takes none.
+
+    Nor is one compiled: the first trial with that batch size would find it in the cache.
+    """
+    if bench.config["compile_mode"] is not None:
+        return None
     double = 2 * (setup.loader.batch_size or 1)
     config = bench.config.replace(batch_size=double, num_workers=0)
     try:
         loader = build_loader(config, bench.workload, dataset, bench.job.seed)
         return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
-    except (DatasetTooSmallError, StopIteration, torch.OutOfMemoryError):
+    except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
         return None
 
 
@@ -75,11 +80,9 @@ def _loading(
 ) -> Loading:
     """Of making a batch with so many workers while nobody trains.
 
-    Without workers an epoch's first batch is made when the epoch begins, which is loading, too: so
-    epochs follow each other without a boundary. With workers it would be their start that counts.
+    An epoch's first batch is made when the epoch begins, which is loading, too. So epochs follow
+    each other without a boundary, and workers outlive them.
     """
-    config = bench.config.replace(num_workers=workers)
+    config = bench.config.replace(num_workers=workers, persistent_workers=workers > 0)
     loader = build_loader(config, bench.workload, dataset, bench.job.seed)
-    endless = itertools.chain.from_iterable(itertools.repeat(loader))
-    source = loader if workers else endless
-    return Loading(workers, seconds_per_batch(setup, lambda _: None, source, plan))
+    return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from autotune.job import Profile
 from autotune.outcome import Operator, Profiled, TrialOutcome
 from autotune.training.apply import build_dataset
+from autotune.training.batches import endless
 from autotune.training.tasks import Bench
 
 # The profiler's first steps are its own warm-up: without them it times itself.
@@ -24,7 +25,7 @@ def profile_steps(bench: Bench, task: Profile) -> TrialOutcome:
     bench.folder.enter_phase("profile")
     setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
     setup.model.train()
-    batches = itertools.chain.from_iterable(itertools.repeat(setup.loader))
+    batches = endless(setup.loader)
     activities = [ProfilerActivity.CPU]
     if setup.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -42,15 +43,25 @@ def profile_steps(bench: Bench, task: Profile) -> TrialOutcome:
 
 
 def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
-    """Those that take most, by their own time on the device, or on the CPU where there is none."""
+    """Those that take most, by their own time on the device, or on the CPU where there is none.
+
+    On a device, kernels count and not what launched them; annotations of whole steps never do.
+    """
+    kind = "CUDA" if on_device else "CPU"
     attribute = "self_device_time_total" if on_device else "self_cpu_time_total"
-    microseconds = {one.key: float(getattr(one, attribute)) for one in averages}
-    total = sum(microseconds.values()) or 1.0
-    calls = {one.key: int(one.count) for one in averages}
-    most = sorted(microseconds, key=lambda name: -microseconds[name])[:_MOST]
+    counted = [
+        (one.key, int(one.count), float(getattr(one, attribute)))
+        for one in averages
+        if one.device_type.name == kind and not _annotates(one)
+    ]
+    total = sum(microseconds for _, _, microseconds in counted) or 1.0
     steps = _SCHEDULE["active"]
     return tuple(
-        Operator(name, calls[name], microseconds[name] / 1e6 / steps, microseconds[name] / total)
-        for name in most
-        if microseconds[name] > 0
+        Operator(name, calls, microseconds / 1e6 / steps, microseconds / total)
+        for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST]
+        if microseconds > 0
     )
+
+
+def _annotates(event: Any) -> bool:
+    return bool(event.is_user_annotation) or event.key.startswith("ProfilerStep")

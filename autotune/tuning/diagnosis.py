@@ -1,15 +1,16 @@
 """What bounds training, and which knobs cannot matter: from what each stage takes on its own.
 
-A knob is frozen only where it could not win even if computing took a quarter of what it takes now,
-which half precision, compilation and larger batches together seldom exceed: what is negligible
-beside a slow computation need not be beside a fast one.
+A knob is frozen only where it could not win even if computing a sample took a quarter of what it
+takes now, with the largest batch of the space: what is negligible beside a slow computation need
+not be beside a fast one, and what a step costs whatever its batch is shared by more samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 
 from pydantic import TypeAdapter
 
@@ -17,7 +18,7 @@ from autotune.config import TrainingConfig
 from autotune.job import Diagnose, MeasurePlan
 from autotune.knobs.base import Value, spelled
 from autotune.machine import Machine
-from autotune.outcome import Diagnosed, Loading
+from autotune.outcome import Diagnosed, Failure, Loading, as_failure, describe
 from autotune.space import SearchSpace
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
@@ -35,6 +36,9 @@ COMPUTE = (
 NEGLIGIBLE = 0.03
 """A gain that is not worth a trial: less than the noise of most machines."""
 _MOST_SPEEDUP = 4.0
+# Two timings of the same may differ by twice as much.
+_NOISE = 0.05
+_SECONDS = 90.0
 _NOTE = "diagnosis"
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
@@ -47,6 +51,8 @@ class Diagnosis:
     stages: Diagnosed
     machine: Machine
     baseline: TrainingConfig
+    largest_offered: int
+    """The largest batch of the search space."""
 
     @property
     def load_seconds(self) -> float:
@@ -100,11 +106,15 @@ class Diagnosis:
         return (one for one in self.stages.loading if one.num_workers)
 
     def _frozen(self) -> Iterator[tuple[str, str]]:
-        stages, fastest = self.stages, self.stages.compute_seconds / _MOST_SPEEDUP
-        if self.load_seconds < NEGLIGIBLE * fastest and not self.baseline["num_workers"]:
+        stages, fastest = self.stages, self.fastest_compute_seconds
+        if (
+            self._at_most(self.load_seconds) < NEGLIGIBLE * fastest
+            and not self.baseline["num_workers"]
+        ):
             why = f"loading takes {_share(self.load_seconds, stages.compute_seconds)} of computing"
             yield from ((name, why) for name in LOADER)
-        if self.machine.has_accelerator and stages.transfer_seconds < NEGLIGIBLE / 3 * fastest:
+        copying = self._at_most(stages.transfer_seconds)
+        if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
             share = _share(stages.transfer_seconds, stages.compute_seconds)
             yield "pin_memory", f"copying takes {share} of computing"
         if self._is_loader_bound():
@@ -113,7 +123,7 @@ class Diagnosis:
                 f"at most, and {self.compute_limit:.4g} can be computed already"
             )
             yield from ((name, why) for name in COMPUTE)
-        elif stages.optimizer_seconds < NEGLIGIBLE / 3 * stages.compute_seconds:
+        elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
             yield "fused_optimizer", f"{why} of a step"
 
@@ -121,54 +131,68 @@ class Diagnosis:
         """For good: whatever the workers. On a CPU they share the cores with computing."""
         if not self.machine.has_accelerator:
             return False
-        return self.fastest_load_seconds > (1 + NEGLIGIBLE) * self.stages.compute_seconds
+        return self.fastest_load_seconds > (1 + 2 * _NOISE) * self.stages.compute_seconds
+
+    @property
+    def fastest_compute_seconds(self) -> float:
+        """The least that computing the largest batch can be hoped to take.
+
+        A step takes a + b B seconds; b is at least what the noise of two timings leaves of it.
+        """
+        compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
+        each = max(0.0, (1 - _NOISE) * (double or compute) - (1 + _NOISE) * compute)
+        return (compute - each + each * self._growth) / _MOST_SPEEDUP
+
+    @property
+    def _growth(self) -> float:
+        """The largest batch of the space over the user's own."""
+        return max(1.0, self.largest_offered / self.stages.batch_size)
+
+    def _at_most(self, seconds: float) -> float:
+        """What a stage that handles samples one by one takes for the largest batch."""
+        return seconds * self._growth
 
     def most_workers(self) -> int:
         """More cannot be of use even to the fastest computation."""
-        needed = _SPARE * self.load_seconds * _MOST_SPEEDUP / self.stages.compute_seconds
-        return 2 * math.ceil(needed)
-
-    def largest_batch(self) -> int | None:
-        """Beyond this one, computing gains next to nothing; None where that is not known.
-
-        A step takes a + b B seconds. With b at a quarter of what it is, twice the batch would have
-        to gain less than a few percent.
-        """
-        double = self.stages.double_compute_seconds
-        if double is None:
-            return None
-        each = max(0.0, double - self.stages.compute_seconds) / _MOST_SPEEDUP
-        fixed = max(0.0, 2 * self.stages.compute_seconds - double)
-        size, seconds = self.stages.batch_size, fixed + each
-        while seconds > 0 and 2 * seconds / (seconds + each) - 1 > NEGLIGIBLE:
-            size, each = 2 * size, 2 * each
-            seconds = fixed + each
-        return size
+        return 2 * math.ceil(
+            _SPARE * self._at_most(self.load_seconds) / self.fastest_compute_seconds
+        )
 
 
-def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | None:
-    """The stages as the study has noted them, or as a child times them now.
-
-    None where that fails, which is for the baseline to say, and where trials were made without.
-    """
+def noted_diagnosis(scene: Scene, study: TuningStudy) -> Diagnosis | None:
+    """What the study knows already."""
     noted = study.noted(_NOTE)
-    if noted is None and study.finished():
-        return None
-    if noted is None:
-        stages = time_stages(scene, runner)
-        study.note(_NOTE, None if stages is None else asdict(stages))
-    else:
-        stages = TypeAdapter(Diagnosed).validate_python(noted)
-    return None if stages is None else Diagnosis(stages, scene.machine, scene.baseline)
+    return None if noted is None else diagnosis_of(scene, _adapter().validate_python(noted))
 
 
-def time_stages(scene: Scene, runner: Runner) -> Diagnosed | None:
-    """Each stage on its own, in a child; None where it fails."""
+def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | str:
+    """Time the stages and note them; a text says why that failed, which nothing depends on."""
+    outcome = time_stages(scene, runner)
+    if not isinstance(outcome, Diagnosed):
+        return describe(outcome)
+    study.note(_NOTE, asdict(outcome))
+    return diagnosis_of(scene, outcome)
+
+
+def diagnosis_of(scene: Scene, stages: Diagnosed) -> Diagnosis:
+    """What follows from the stages in this scene."""
+    sizes = [int(size or 1) for size in scene.space.domains["batch_size"]]
+    return Diagnosis(stages, scene.machine, scene.baseline, max(sizes))
+
+
+def time_stages(scene: Scene, runner: Runner) -> Diagnosed | Failure:
+    """Each stage on its own, in a child."""
     cores = scene.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
-    job = scene.job(Diagnose(MeasurePlan(), workers), scene.baseline)
+    seconds = min(_SECONDS, scene.options.trial_timeout_seconds)
+    job = scene.job(Diagnose(MeasurePlan(), workers), scene.baseline, seconds)
     outcome = runner.run(job, scene.options.folder / "trials" / "diagnosis")
-    return outcome if isinstance(outcome, Diagnosed) else None
+    return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
+
+
+@cache
+def _adapter() -> TypeAdapter[Diagnosed]:
+    return TypeAdapter(Diagnosed)
 
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
@@ -180,23 +204,14 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         if len(domains[name]) > 1:
             domains[name] = _own(domains[name], diagnosis.baseline[name])
             notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
-    for name, most in _most(diagnosis).items():
-        kept = tuple(
-            value
-            for value in domains[name]
-            if value == diagnosis.baseline[name] or int(value or 0) <= most
-        )
-        dropped = [spelled(value) for value in domains[name] if value not in kept]
-        if dropped:
-            notes.append(f"{name}={', '.join(dropped)} dropped: no faster than {most}")
-        domains[name] = kept
+    most = diagnosis.most_workers()
+    offered, own = domains["num_workers"], diagnosis.baseline["num_workers"]
+    kept = tuple(value for value in offered if value == own or int(value or 0) <= most)
+    dropped = ", ".join(spelled(value) for value in offered if value not in kept)
+    if dropped:
+        notes.append(f"num_workers={dropped} dropped: no faster than {most}")
+    domains["num_workers"] = kept
     return replace(space, domains=domains, notes=tuple(notes))
-
-
-def _most(diagnosis: Diagnosis) -> Mapping[str, int]:
-    most = {"num_workers": diagnosis.most_workers()}
-    largest = diagnosis.largest_batch()
-    return most if largest is None else {**most, "batch_size": largest}
 
 
 def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:

@@ -18,8 +18,8 @@ from autotune.space import SearchSpace
 from autotune.tuning.surrogate import Array, Indices, nominal, ordinal
 
 # What changing a knob is expected to gain, as a logarithm, and by how much it may be otherwise:
-# a judgement, which the first few trials outweigh. Batch sizes gain from the first to the last,
-# everything else from its first value to any other.
+# a judgement, which the first few trials outweigh. Batch sizes gain from the least to the largest,
+# everything else by not being at its default.
 _EXPECTED: Mapping[str, tuple[float, float]] = {
     "batch_size": (0.3, 0.5),
     "num_workers": (0.2, 0.5),
@@ -142,7 +142,13 @@ def _kernel(values: Sequence[Value]) -> Array:
 
 
 def _gains(name: str, values: Sequence[Value]) -> Array:
+    """What each value is expected to gain over doing nothing; the order they stand in is no one's.
+
+    Larger batches gain evenly with their logarithm, other knobs by not being at their default.
+    """
     gain = _EXPECTED.get(name, _ELSE)[0]
-    if name != "batch_size":
-        return np.array([0.0, *[gain] * (len(values) - 1)])
-    return np.linspace(0.0, gain, len(values))
+    if name == "batch_size":
+        logs = np.log2([float(value or 1) for value in values])
+        return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
+    plain = (KNOBS[name].default, KNOBS[name].idle, None)
+    return np.array([0.0 if value in plain else gain for value in values])

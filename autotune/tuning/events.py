@@ -35,6 +35,13 @@ class StagesTimed:
 
 
 @dataclass(frozen=True, slots=True)
+class StagesUnknown:
+    """There is no diagnosis, so that everything is searched."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseStarted:
     """A part of the search begins."""
 
@@ -103,6 +110,7 @@ class NothingFeasible:
 Event = (
     Planned
     | StagesTimed
+    | StagesUnknown
     | PhaseStarted
     | TrialEnded
     | TrialsEnded

@@ -17,14 +17,14 @@ from random import Random
 from statistics import median
 
 from autotune.config import TrainingConfig
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.outcome import Lost, Measured, TrialOutcome, as_failure, describe
 from autotune.tuning.accuracy import SEEDS, AccuracyProber, probe_samples
 from autotune.tuning.diagnosis import time_stages
 from autotune.tuning.gates import NUMERICS, GateKeeper
 from autotune.tuning.runner import Runner
-from autotune.tuning.scene import Scene, SearchOptions, survey
+from autotune.tuning.scene import Scene, SearchOptions, sha256_of, survey
 from autotune.tuning.study import TuningStudy, open_study
 from autotune.tuning.table import Header, Row, append_answer, start_table
 from autotune.version import __version__
@@ -33,6 +33,7 @@ _FIRST_RUNS = 3
 """Of the baseline, before anything else: they say how long a probe is."""
 _BASELINE_EVERY = 20
 _MOST = 20_000
+_MOST_LOST_IN_A_ROW = 5
 _TIMING = Measure(MeasurePlan(looks=(6,), precision=0.0))
 
 
@@ -53,11 +54,23 @@ class RecordingRunner:
     runner: Runner
     path: Path
     answers: list[Row] = field(default_factory=list)
+    lost: int = 0
+    """In a row, up to now."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
-        """The other runner's answer; one that was lost is none."""
+        """The other runner's answer; one that was lost is none.
+
+        Raises:
+            TooManyLostError: several in a row.
+        """
         start = time.monotonic()
         outcome = self.runner.run(job, folder)
+        self.lost = self.lost + 1 if isinstance(outcome, Lost) else 0
+        if isinstance(outcome, Lost) and self.lost >= _MOST_LOST_IN_A_ROW:
+            raise TooManyLostError(
+                f"{self.lost} answers in a row were lost. The last one: {outcome.detail}. "
+                "What is in the table stays; the same command continues."
+            )
         if job.config is not None and not isinstance(outcome, Lost):
             seconds = round(time.monotonic() - start, 3)
             self.answers.append(Row(job.task, job.config, outcome, seconds))
@@ -94,6 +107,7 @@ def header_of(scene: Scene) -> Header:
         space=scene.space.domains,
         baseline=scene.baseline.as_dict(),
         memory_limit_bytes=scene.memory_limit_bytes,
+        model_sha256=sha256_of(scene.options.model_path),
         about=f"autotune {__version__} record; load of the machine before: {loads}",
     )
 

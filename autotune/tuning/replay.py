@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.config import TrainingConfig
@@ -88,12 +89,12 @@ class ReplayRunner:
         return replace(run, blocks=tuple(_slowed(block, slower) for block in drawn))
 
     def _probed(self, config: TrainingConfig, task: Probe) -> Row | None:
-        """Recorded seeds in turn: one that was not recorded repeats another."""
+        """Recorded seeds; one that was not recorded differs from their mean as much as they do."""
         known = self._probes.get(config.quality_key())
         if known is None or not isinstance(known.outcome, Probed):
             return known
         qualities = known.outcome.qualities
-        drawn = tuple(qualities[seed % len(qualities)] for seed in task.seeds)
+        drawn = tuple(_quality(qualities, seed) for seed in task.seeds)
         seconds = known.seconds * len(drawn) / len(qualities)
         return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
 
@@ -107,6 +108,14 @@ class ReplayRunner:
     def _gates(self) -> dict[tuple[Value, ...], Row]:
         gates = (answer for answer in self._table.answers if isinstance(answer.task, Gate))
         return {_numerics(TrainingConfig.of(answer.config)): answer for answer in gates}
+
+
+def _quality(recorded: tuple[float, ...], seed: int) -> float:
+    """The same for the same seed."""
+    if seed < len(recorded):
+        return recorded[seed]
+    spread = stdev(recorded) if len(recorded) > 1 else 0.0
+    return fmean(recorded) + spread * Random(f"{seed} {recorded}").gauss()  # noqa: S311
 
 
 def _numerics(config: TrainingConfig) -> tuple[Value, ...]:

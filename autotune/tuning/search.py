@@ -12,13 +12,14 @@ from dataclasses import replace
 from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
 from autotune.tuning.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirm import LOOKS
-from autotune.tuning.diagnosis import diagnose, narrowed
+from autotune.tuning.diagnosis import diagnose, noted_diagnosis
 from autotune.tuning.events import (
     Event,
     NothingFeasible,
     PhaseStarted,
     Planned,
     StagesTimed,
+    StagesUnknown,
     TrialsEnded,
 )
 from autotune.tuning.runner import Runner
@@ -50,15 +51,12 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     # What trials are charged for starting stays the same, however warm this machine's caches are.
     start_seconds = study.noted("start_seconds", scene.start_seconds)
     study.note("start_seconds", start_seconds)
-    scene = replace(scene, start_seconds=start_seconds)
-    yield Planned(scene, len(study.finished()))
-    diagnosis, ceiling = diagnose(scene, runner, study), None
-    if diagnosis is not None:
-        scene = replace(scene, space=narrowed(scene.space, diagnosis))
-        study.narrow(scene.space)
-        ceiling = diagnosis.ceiling(scene.space)
-        yield StagesTimed(diagnosis, scene.space)
-    session = Session(scene, runner, study, ceiling)
+    session = Session(replace(scene, start_seconds=start_seconds), runner, study)
+    yield Planned(session.scene, len(study.finished()))
+    noted = noted_diagnosis(session.scene, study)
+    if noted is not None:
+        session = session.narrowed_by(noted)
+        yield StagesTimed(noted, session.scene.space)
     known = known_answer(session)
     if known is not None:
         yield emit(session, known)
@@ -74,6 +72,13 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
     accuracy = Accuracy(prober, rule)
+    if noted is None and not study.finished():
+        found = diagnose(session.scene, runner, study)
+        if isinstance(found, str):
+            yield StagesUnknown(found)
+        else:
+            session = session.narrowed_by(found)
+            yield StagesTimed(found, session.scene.space)
     baseline = tell_baseline(session, runs, accuracy.rule)
     yield session.trial_ended(baseline)
     if not baseline.verdict.feasible:

@@ -14,6 +14,7 @@ from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, TrialOutcome
 from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
 from autotune.tuning.confirm import LOOKS
+from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
@@ -36,6 +37,15 @@ class Session:
     ceiling: float | None = None
     """Samples per second that no configuration of the space can exceed, where that is known."""
     started: float = field(default_factory=time.monotonic)
+
+    def narrowed_by(self, diagnosis: Diagnosis) -> Session:
+        """The same search without what cannot matter; before its first trial, or as noted then."""
+        space = narrowed(self.scene.space, diagnosis)
+        self.study.narrow(space)
+        # What is paid once may still become less, where that counts.
+        steady = self.scene.objective.run_samples is None
+        ceiling = diagnosis.ceiling(space) if steady else None
+        return replace(self, scene=replace(self.scene, space=space), ceiling=ceiling)
 
     @property
     def elapsed_seconds(self) -> float:

@@ -144,7 +144,7 @@ class TuningStudy:
         """Whether no configuration is left that is worth measuring."""
         if self._space.size > _MOST_ENUMERATED:
             return len(self._finished) >= self._space.size
-        return all(map(self.is_known, self._space.configurations()))
+        return not any(map(self.is_worth_a_try, self._space.configurations()))
 
     def reap(self) -> int:
         """Fail the trials that an earlier, dead process left behind; how many there were."""
@@ -267,6 +267,7 @@ def read_study(storage: str) -> list[FinishedTrial]:
 
     Raises:
         StorageError: it cannot be read, or holds no study.
+        UsageError: its study is not one of autotune's.
     """
     with storage_errors(storage):
         studies = [
@@ -276,7 +277,10 @@ def read_study(storage: str) -> list[FinishedTrial]:
     told = [study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) for study in studies]
     if not any(told):
         raise StorageError(f"{masked(storage)} holds no study with finished trials.")
-    return [_read(trial) for trial in max(told, key=len)]
+    try:
+        return [_read(trial) for trial in max(told, key=len)]
+    except (KeyError, ValueError, UsageError) as error:
+        raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
 
 
 def check_storage(storage: str | None) -> None:

@@ -44,6 +44,8 @@ class Header:
     """Every knob's values."""
     baseline: Mapping[str, Value]
     memory_limit_bytes: int
+    model_sha256: str
+    """Of the model.py that was measured."""
     about: str
     """How it came to be: command, versions, load of the machine."""
     format: int = _FORMAT
@@ -119,8 +121,10 @@ def start_table(path: Path, header: Header) -> Table:
 
     Raises:
         UsageError: it is a table of something else, or none.
+        OSError: it cannot be written.
     """
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_table(Table(header, ()), path)
     table = read_table(path)
     _drop_half_a_line(path)
@@ -128,7 +132,7 @@ def start_table(path: Path, header: Header) -> Table:
     changed = [name for name in mine if mine[name] != its[name]]
     if changed:
         raise UsageError(
-            f"{path} was recorded with another {', '.join(changed)}. Give another file."
+            f"{path} was recorded with another {', '.join(changed)}. Give another --out."
         )
     return table
 
@@ -187,7 +191,10 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
 
 def _comparable(header: Header) -> dict[str, object]:
     known = json.loads(_header().dump_json(header))
-    return {name: known[name] for name in ("name", "machine", "space", "baseline")}
+    return {
+        name: known[name]
+        for name in ("model_sha256", "machine", "space", "baseline", "memory_limit_bytes")
+    }
 
 
 def _first(error: ValidationError) -> str:

@@ -25,14 +25,15 @@ def seeds_from(source: str) -> tuple[TrainingConfig, ...]:
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         return (read_best(path).training_config,)
-    if path.is_dir():
+    own = Path("studies", source, "study.db")
+    if own.is_file():
+        path = own
+    elif path.is_dir():
         path = path / "study.db"
-    elif not path.suffix:
-        path = Path("studies", source, "study.db")
     if not path.is_file():
         raise UsageError(
-            f"--warm-start {source!r}: there is no {path}. Name a best.yaml, a study of this "
-            "folder, or the folder or database of one."
+            f"--warm-start {source!r}: there is neither {path} nor {own}. Name a best.yaml, a "
+            "study of this folder, or the folder or database of one."
         )
     trials = read_study(f"sqlite:///{path}")
     feasible = [t for t in trials if t.verdict.feasible and t.verdict.value is not None]

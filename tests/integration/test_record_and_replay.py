@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from autotune.config import TrainingConfig
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Crashed, Diagnosed, Loading, Lost, Measured, TrialOutcome
 from autotune.tuning.events import Answered, TrialEnded
@@ -109,6 +109,24 @@ def test_a_lost_answer_is_asked_for_the_next_time(tmp_path: Path) -> None:
     failing = iter([*[None] * 10, Lost("no process"), *[None] * 1000])
     recorded(tmp_path, scripted(lambda config, phase: next(failing) or law(config, phase)))
     assert [one.answer.task.kind for one in recorded(tmp_path)] == ["measure"] * 2
+
+
+def test_when_answer_after_answer_is_lost_the_recording_ends(tmp_path: Path) -> None:
+    with pytest.raises(TooManyLostError, match="5 answers in a row were lost"):
+        recorded(tmp_path, scripted(lambda config, phase: Lost("no process")))
+    assert recorded(tmp_path), "and goes on the next time"
+
+
+def test_a_table_of_another_model_is_not_continued(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    (tmp_path / "model.py").write_text("# trains otherwise\n")
+    with pytest.raises(UsageError, match="another model_sha256"):
+        recorded(tmp_path)
+
+
+def test_a_table_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    wanted = replace(options(tmp_path), out=tmp_path / "new" / "table.jsonl")
+    assert next(record(wanted, scripted()))
 
 
 def test_own_settings_that_fail_end_the_recording(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import signal
 import psutil
 import pytest
 
-from autotune.outcome import Crashed, Lost, Measured, UserError
+from autotune.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
+from autotune.training import host
 from autotune.tuning.runner import SubprocessRunner
 from children import WORKLOADS, job_for, nobody_is_left, wait_until
 from factories import written
@@ -156,3 +157,24 @@ def test_a_fork_that_is_killed_has_crashed(warm, tmp_path):
 def zombies():
     children = psutil.Process(os.getpid()).children(recursive=True)
     return [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):
+    device = tmp_path / "nvidia0"
+    device.touch()
+    monkeypatch.setattr(host, "_ACCELERATORS", (str(device),))
+    assert host.fork_obstacle() is None or "thread" in host.fork_obstacle()
+    with device.open():
+        assert host.fork_obstacle() == f"an import opened {device}"
+
+
+@pytest.mark.parametrize(("kills", "kind"), [((3, 3), Crashed), ((3, 4), OutOfMemory)])
+def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
+    tmp_path, monkeypatch, kills, kind
+):
+    counts = iter(kills)
+    monkeypatch.setattr("autotune.tuning.runner.oom_kills", lambda: next(counts))
+    source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
+        outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    assert isinstance(outcome, kind)

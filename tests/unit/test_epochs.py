@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from autotune.job import MeasurePlan
-from autotune.training.batches import Batches, EmptyEpochError
+from autotune.training.batches import Batches, EmptyEpochError, endless
 from clockwork import Bench, Clock, Loader
 
 # Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
@@ -73,3 +75,16 @@ def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end() -> N
     assert [batches.next(), batches.next()] == [1, 2]
     with pytest.raises(EmptyEpochError):
         batches.next()
+
+
+def test_endless_batches_end_where_an_epoch_gives_none() -> None:
+    epochs = iter([["a", "b"], ["c"], []])
+
+    class Once:
+        def __iter__(self) -> Iterator[str]:
+            return iter(next(epochs))
+
+    batches = endless(Once())
+    assert [next(batches) for _ in range(3)] == ["a", "b", "c"]
+    with pytest.raises(EmptyEpochError):
+        next(batches)

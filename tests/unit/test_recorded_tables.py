@@ -38,5 +38,6 @@ def test_what_a_diagnosis_leaves_out_would_not_have_won(path: Path) -> None:
     table = read_table(path)
     (stages,) = [row.outcome for row in table.answers if isinstance(row.outcome, Diagnosed)]
     space = SearchSpace(table.header.space)
-    left = narrowed(space, Diagnosis(stages, table.header.machine, table.baseline))
+    largest = max(int(size or 1) for size in space.domains["batch_size"])
+    left = narrowed(space, Diagnosis(stages, table.header.machine, table.baseline, largest))
     assert max(rates(table, left)) >= (1 - table.process_noise) * max(rates(table, space))

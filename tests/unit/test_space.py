@@ -167,3 +167,13 @@ def test_the_neighbours_without_workers_are_those_with_some_or_another_batch(
         {"num_workers": 1, "prefetch_factor": 2},
         {"num_workers": 2, "prefetch_factor": 2},
     ]
+
+
+def test_what_lies_outside_goes_to_the_nearest_value() -> None:
+    own = TrainingConfig.of({}).as_dict()
+    offered = {"batch_size": (16, 256, 1024), "num_workers": (0, 2, 8), "amp_dtype": (None,)}
+    space = SearchSpace({n: offered.get(n, (value,)) for n, value in own.items()})
+    found = space.within(
+        TrainingConfig.of({"batch_size": 768, "num_workers": 16, "amp_dtype": "bfloat16"})
+    )
+    assert (found["batch_size"], found["num_workers"], found["amp_dtype"]) == (1024, 8, None)

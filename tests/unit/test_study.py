@@ -49,6 +49,15 @@ def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
         assert study.ask(config)[1] == config
 
 
+def test_where_all_but_a_lost_one_is_known_nothing_is_left(nine: SearchSpace) -> None:
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    study.use_sampler(AUTO, seed=0)
+    number, _ = study.ask()
+    study.lose(number, "disk full")
+    assert len({tell(study, 1.0, HOLDS) for _ in range(8)}) == 8
+    assert study.exhausted()
+
+
 def test_what_was_lost_is_not_wanted_again_by_this_process(
     study: TuningStudy, nine: SearchSpace
 ) -> None:

@@ -26,14 +26,15 @@ BASELINE = TrainingConfig.of({"batch_size": 8})
 LARGER = TrainingConfig.of({"batch_size": 16})
 
 
-def header(name: str = "digits") -> Header:
+def header(limit: int = 1 << 30) -> Header:
     return Header(
-        name=name,
+        name="digits",
         machine=cpu_machine(),
         workload=IMAGE_FACTS,
         space={"batch_size": (8, 16)},
         baseline=BASELINE.as_dict(),
-        memory_limit_bytes=1 << 30,
+        memory_limit_bytes=limit,
+        model_sha256="0" * 64,
         about="made for a test",
     )
 
@@ -80,8 +81,8 @@ def test_a_recording_goes_on_behind_a_line_that_was_cut_off(tmp_path: Path) -> N
 def test_a_table_of_something_else_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     start_table(path, header())
-    with pytest.raises(UsageError, match="another name"):
-        start_table(path, header("photos"))
+    with pytest.raises(UsageError, match="another memory_limit_bytes"):
+        start_table(path, header(limit=1 << 31))
 
 
 @pytest.mark.parametrize(

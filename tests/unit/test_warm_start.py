@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 
 from autotune.best import write_best
@@ -65,3 +66,20 @@ def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path)
     assert [batch_of(trial.config) for trial in trials[:2]] == [8, 64]
     assert runner.batches("trial")[0] == 64
     assert len({trial.config for trial in trials}) == 4, "what is outside is no trial of its own"
+
+
+def test_a_study_that_is_not_ours_is_refused(tmp_path: Path, url: str) -> None:
+    optuna.create_study(storage=url).add_trial(optuna.trial.create_trial(value=1.0))
+    with pytest.raises(UsageError, match="no study of autotune's"):
+        seeds_from(str(tmp_path / "study.db"))
+
+
+def test_a_name_with_a_dot_is_a_study_all_the_same(
+    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier(nine, url)
+    folder = tmp_path / "studies" / "resnet.v2"
+    folder.mkdir(parents=True)
+    (tmp_path / "study.db").rename(folder / "study.db")
+    monkeypatch.chdir(tmp_path)
+    assert len(seeds_from("resnet.v2")) == 3

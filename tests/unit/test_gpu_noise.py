@@ -1,0 +1,53 @@
+"""What NVML says of a GPU during a block: throttled, shared with others, or nothing."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from autotune.training.disturbance import _gpu_noise
+
+THERMAL, POWER, IDLE = 0x20, 0x80, 0x1
+NOBODY_HERE = 1 << 30
+
+
+class NVMLError(Exception):
+    """What the library raises."""
+
+
+def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> SimpleNamespace:
+    """The part of pynvml that is asked."""
+
+    def processes(_: object) -> list[SimpleNamespace]:
+        if fails:
+            raise NVMLError
+        return [SimpleNamespace(pid=pid) for pid in pids]
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: reasons,
+        nvmlDeviceGetComputeRunningProcesses=processes,
+        nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
+        nvmlClocksThrottleReasonHwThermalSlowdown=0x40,
+        nvmlClocksThrottleReasonHwPowerBrakeSlowdown=POWER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("library", "says"),
+    [
+        (nvml(), ""),
+        (nvml(IDLE), ""),
+        (nvml(THERMAL), "thermal"),
+        (nvml(THERMAL | POWER), "thermal, power"),
+        (nvml(pids=(os.getpid(),)), ""),
+        (nvml(pids=(os.getpid(), NOBODY_HERE)), "other processes"),
+        (nvml(pids=(NOBODY_HERE,)), ""),
+        (nvml(THERMAL, fails=True), ""),
+    ],
+    ids=["quiet", "idle", "hot", "hot and braked", "mine", "shared", "container", "no answer"],
+)
+def test_what_slows_a_gpu_is_named(library: SimpleNamespace, says: str) -> None:
+    assert _gpu_noise(library, handle=None) == says
