@@ -55,8 +55,14 @@ def time_steps(model: Path, settings: dict[str, object]) -> float:
     fused = bool(settings.get("fused_optimizer"))
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=fused)
     workers, size = int(str(settings["num_workers"])), int(str(settings["batch_size"]))
+    torch.set_float32_matmul_precision(str(settings.get("float32_matmul_precision", "highest")))
     loader = torch.utils.data.DataLoader(
-        mine.build_dataset(), batch_size=size, shuffle=True, drop_last=True, num_workers=workers
+        mine.build_dataset(),
+        batch_size=size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
     )
     batches, start = iter(loader), 0.0
     for step in range(WARM_UP_STEPS + TIMED_STEPS):

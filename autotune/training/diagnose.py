@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import Dataset
@@ -19,14 +18,11 @@ from autotune.training.apply import DatasetTooSmallError, TrainingSetup, build_d
 from autotune.training.batches import endless
 from autotune.training.tasks import Bench, seconds_per_batch
 
-# A few blocks are enough: what follows from them are orders of magnitude.
-_LOOKS = (3,)
-
 
 def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
     """Time the stages of the job's configuration, one after the other."""
     bench.folder.enter_phase("diagnosis")
-    plan = replace(task.plan, looks=_LOOKS)
+    plan = task.plan
     dataset = build_dataset(bench.workload)
     setup = bench.setup(dataset, bench.job.seed)
     setup.model.train()

@@ -39,6 +39,8 @@ _MOST_SPEEDUP = 4.0
 # Two timings of the same may differ by twice as much.
 _NOISE = 0.05
 _SECONDS = 90.0
+# What follows from it are orders of magnitude.
+_PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
 _NOTE = "diagnosis"
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
@@ -185,7 +187,7 @@ def time_stages(scene: Scene, runner: Runner) -> Diagnosed | Failure:
     cores = scene.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     seconds = min(_SECONDS, scene.options.trial_timeout_seconds)
-    job = scene.job(Diagnose(MeasurePlan(), workers), scene.baseline, seconds)
+    job = scene.job(Diagnose(_PLAN, workers), scene.baseline, seconds)
     outcome = runner.run(job, scene.options.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
 
