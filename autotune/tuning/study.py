@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,8 +38,8 @@ _BELOW_BEST = 0.97
 # Optuna's samplers and the dashboard's release 0.21 both read this attribute; the dashboard does
 # not read what `Trial.set_constraint` writes.
 _CONSTRAINTS_ATTRIBUTE = "constraints"
-
-
+# A configuration that was lost is tried again when the others are done, but not for ever.
+_MOST_LOST = 1
 # Up to this size a space is gone through whole, to see whether anything is left to measure.
 _MOST_ENUMERATED = 2000
 
@@ -61,7 +62,7 @@ class TuningStudy:
         self._study = study
         self._objective = objective
         self._running: dict[int, tuple[optuna.Trial, TrainingConfig]] = {}
-        self._lost: set[TrainingConfig] = set()
+        self._lost: Counter[TrainingConfig] = Counter()
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -75,11 +76,9 @@ class TuningStudy:
     def use_sampler(self, sampler: BaseSampler | str, seed: int) -> None:
         """Propose with `sampler`, or the one of that name: never what was already measured."""
         if sampler == AUTO:
-
-            def known(config: TrainingConfig) -> bool:
-                return not self.is_worth_a_try(config)
-
-            self._study.sampler = SurrogateSampler(self._space, known, seed)
+            self._study.sampler = SurrogateSampler(
+                self._space, self.is_settled, self.is_worth_a_try, seed
+            )
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
         self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
@@ -132,7 +131,7 @@ class TuningStudy:
     def lose(self, number: int, reason: str) -> None:
         """Give a trial up because of the infrastructure; the sampler may propose the same again."""
         trial, config = self._running.pop(number)
-        self._lost.add(config)
+        self._lost[config] += 1
         trial.set_user_attr("reason", reason)
         self._study.tell(trial, state=TrialState.FAIL)
 
@@ -144,7 +143,7 @@ class TuningStudy:
         """Whether no configuration is left that is worth measuring."""
         if self._space.size > _MOST_ENUMERATED:
             return len(self._finished) >= self._space.size
-        return not any(map(self.is_worth_a_try, self._space.configurations()))
+        return all(map(self.is_settled, self._space.configurations()))
 
     def reap(self) -> int:
         """Fail the trials that an earlier, dead process left behind; how many there were."""
@@ -188,6 +187,10 @@ class TuningStudy:
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
         """Whether nothing is known of `config`, and it was not lost since this process began."""
         return config not in self._lost and not self.is_known(config)
+
+    def is_settled(self, config: TrainingConfig) -> bool:
+        """Known, or lost so often that this process gives it up."""
+        return self._lost[config] > _MOST_LOST or self.is_known(config)
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Measured already, running, or larger than what ran out of memory."""
@@ -263,11 +266,10 @@ def open_study(
 
 
 def read_study(storage: str) -> list[FinishedTrial]:
-    """Every finished trial of the one study, or the largest, that a storage holds.
+    """Every finished trial of the largest study that a storage holds.
 
     Raises:
-        StorageError: it cannot be read, or holds no study.
-        UsageError: its study is not one of autotune's.
+        StorageError, UsageError: it cannot be read, or holds no study of autotune's.
     """
     with storage_errors(storage):
         studies = [

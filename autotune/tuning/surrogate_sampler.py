@@ -8,7 +8,7 @@ step shows the way to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -36,11 +36,16 @@ class SurrogateSampler(BaseSampler):
     """Gaussian process with a kernel over knobs and pairs of them; constraints are learnt, too."""
 
     def __init__(
-        self, space: SearchSpace, is_known: Callable[[TrainingConfig], bool], seed: int
+        self,
+        space: SearchSpace,
+        is_known: Callable[[TrainingConfig], bool],
+        is_preferred: Callable[[TrainingConfig], bool],
+        seed: int,
     ) -> None:
-        """`is_known` tells which configurations need not be proposed any more."""
+        """`is_known` tells what need not be proposed any more, `is_preferred` what comes first."""
         self._encoding = Encoding(space)
         self._is_known = is_known
+        self._is_preferred = is_preferred
         self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
 
     def infer_relative_search_space(
@@ -83,11 +88,11 @@ class SurrogateSampler(BaseSampler):
     def _best_unknown(self, worth: Callable[[Indices], Array], seen: Seen) -> TrainingConfig | None:
         """Of the rows that are looked at, the one that promises most and is not known."""
         if self._encoding.space.size <= _MOST_ENUMERATED:
-            return next(self._unknown(self._encoding.every_row, worth), None)
+            return self._first(self._encoding.every_row, worth)
         best = np.argsort(-seen.rates)[:_BEST_FEW]
         near = [self._encoding.neighbours(row) for row in seen.rows[best]]
         drawn = self._encoding.some_rows(_SAMPLED, self._random)
-        return next(self._unknown(self._uphill(np.concatenate([*near, drawn]), worth), worth), None)
+        return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
 
     def _uphill(self, rows: Indices, worth: Callable[[Indices], Array]) -> Indices:
         """The rows, and all that are passed from the best of them to the top, knob by knob."""
@@ -100,14 +105,17 @@ class SurrogateSampler(BaseSampler):
             height = promises[best]
             passed.append(self._encoding.neighbours(passed[-1][best]))
 
-    def _unknown(
-        self, rows: Indices, worth: Callable[[Indices], Array]
-    ) -> Iterator[TrainingConfig]:
-        """Those that were not measured, the most promising first."""
+    def _first(self, rows: Indices, worth: Callable[[Indices], Array]) -> TrainingConfig | None:
+        """The most promising that is unknown and preferred; where none is, that is unknown."""
+        second = None
         for place in best_first(worth(rows)):
             config = self._encoding.config(rows[place])
-            if not self._is_known(config):
-                yield config
+            if self._is_known(config):
+                continue
+            if self._is_preferred(config):
+                return config
+            second = second or config
+        return second
 
 
 def _rate(trial: FrozenTrial) -> float:
