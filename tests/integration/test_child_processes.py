@@ -93,6 +93,16 @@ def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
     assert "hangs.py" in (tmp_path / "trial" / "stderr.log").read_text()
 
 
+@pytest.mark.skipif(os.cpu_count() == 1, reason="torch.compile starts helpers for several cores")
+def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
+    job = job_for(WORKLOADS / "compile_helpers.py", deadline_seconds=12.0)
+    outcome = run_child(tmp_path, job)
+    assert outcome == TimedOut("build", 12.0)
+    assert "0 helpers" not in (tmp_path / "trial" / "stdout.log").read_text()
+    assert "helpers" in (tmp_path / "trial" / "stdout.log").read_text()
+    assert nobody_is_left(tmp_path)
+
+
 @pytest.mark.slow
 def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     job = job_for(
