@@ -1,0 +1,31 @@
+"""Its model changes a constant after a while, for which torch.compile has to compile again."""
+
+from plain import BASELINE, build_dataset, build_optimizer  # noqa: F401
+from torch import Tensor, nn
+from torch.nn import functional
+
+STEPS_BEFORE = 200
+losses: list[None] = []
+
+
+class Changing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 2)
+        self.mode = "first"
+
+    def forward(self, points: Tensor) -> Tensor:
+        scores = self.layer(points)
+        return scores if self.mode == "first" else scores * 2
+
+
+def build_model() -> nn.Module:
+    return Changing()
+
+
+def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    losses.append(None)
+    if len(losses) == STEPS_BEFORE:
+        model.mode = "second"
+    points, labels = batch
+    return functional.cross_entropy(model(points), labels)
