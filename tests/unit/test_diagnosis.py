@@ -93,7 +93,7 @@ def test_workers_beyond_any_need_are_dropped() -> None:
 
 @pytest.mark.parametrize("double", [None, 0.09, 0.1, 0.2, 0.22])
 def test_batches_are_never_dropped(double: float | None) -> None:
-    """What computes no faster in float32 may in bfloat16: a recorded table showed that it does."""
+    """What computes no faster in float32 may in bfloat16: in a recorded table it does."""
     sizes = (32, 64, 4096)
     same = narrowed(
         space_of(batch_size=sizes), diagnosis(offered=4096, double_compute_seconds=double)
