@@ -18,7 +18,7 @@ from autotune.config import TrainingConfig
 from autotune.job import Diagnose, MeasurePlan
 from autotune.knobs.base import Value, spelled
 from autotune.machine import Machine
-from autotune.outcome import Diagnosed, Failure, Loading, as_failure, describe
+from autotune.outcome import Diagnosed, Failure, as_failure, describe
 from autotune.space import SearchSpace
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
@@ -69,13 +69,13 @@ class Diagnosis:
 
     def limits(self) -> dict[str, float]:
         """Samples per second of each stage if it were the only one; none that takes no time."""
+        stages = self.stages
         seconds = {
-            "loader, 1 process": self.load_seconds,
-            **{f"loader, {one.num_workers} workers": one.seconds for one in self._with_workers()},
-            "copy to device": self.stages.transfer_seconds,
-            "compute": self.stages.compute_seconds,
+            **{f"loader, num_workers={one.num_workers}": one.seconds for one in stages.loading},
+            "copy to device": stages.transfer_seconds,
+            "compute": stages.compute_seconds,
         }
-        return {name: self.stages.batch_size / s for name, s in seconds.items() if s > 0}
+        return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
 
     @property
     def bound(self) -> str:
@@ -103,9 +103,6 @@ class Diagnosis:
     def frozen(self) -> dict[str, str]:
         """Knobs that cannot gain anything worth a trial, each with the reason."""
         return dict(self._frozen())
-
-    def _with_workers(self) -> Iterator[Loading]:
-        return (one for one in self.stages.loading if one.num_workers)
 
     def _frozen(self) -> Iterator[tuple[str, str]]:
         stages, fastest = self.stages, self.fastest_compute_seconds

@@ -126,7 +126,7 @@ def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -
 def test_limits_are_what_each_stage_could_do_alone() -> None:
     limits = diagnosis(cpu_machine(), transfer_seconds=0.0).limits()
     assert limits == pytest.approx(
-        {"loader, 1 process": 320.0, "loader, 2 workers": 640.0, "compute": 320.0}
+        {"loader, num_workers=0": 320.0, "loader, num_workers=2": 640.0, "compute": 320.0}
     )
 
 
