@@ -25,12 +25,15 @@ def has_settled(finished: Sequence[FinishedTrial]) -> bool:
 
 
 def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
-    """Whether the best feasible trial is so near to the ceiling that nothing is left to win."""
+    """Whether the best feasible trial is so near to the ceiling that nothing is left to win.
+
+    One that exceeds it shows that the ceiling was measured too low, and says nothing.
+    """
     if ceiling is None:
         return False
     feasible = (trial for trial in finished if trial.verdict.feasible)
     rates = [trial.details.get("samples_per_second") or 0.0 for trial in feasible]
-    return max(rates, default=0.0) >= ENOUGH * ceiling
+    return ENOUGH * ceiling <= max(rates, default=0.0) <= ceiling
 
 
 def _best(trials: Sequence[FinishedTrial]) -> float:

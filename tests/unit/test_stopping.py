@@ -49,7 +49,7 @@ def test_what_is_infeasible_is_no_gain() -> None:
     assert has_settled([*trials([100.0] * FEWEST), *crashed])
 
 
-@pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True)])
+@pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
 def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -> None:
     (trial,) = trials([rate])
     at_rate = replace(trial, details={"samples_per_second": rate})
