@@ -37,7 +37,7 @@ from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
-from autotune.tuning.study import storage_errors
+from autotune.tuning.storage import storage_errors
 
 
 def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:

@@ -37,7 +37,8 @@ from autotune.tuning.costs import ColdCosts
 from autotune.tuning.rounds import Duel
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, sha256_of
-from autotune.tuning.study import FinishedTrial, masked
+from autotune.tuning.storage import masked
+from autotune.tuning.study import FinishedTrial
 from autotune.version import __version__
 
 # Nothing is decided by them: no interval is needed.

@@ -25,7 +25,8 @@ from autotune.tuning.events import (
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, SearchOptions, survey
 from autotune.tuning.session import Accuracy, Session
-from autotune.tuning.study import check_storage, open_study, storage_errors
+from autotune.tuning.storage import check_storage, storage_errors
+from autotune.tuning.study import open_study
 from autotune.tuning.trials import run_trials
 
 

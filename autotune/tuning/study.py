@@ -10,18 +10,15 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
@@ -30,6 +27,7 @@ from autotune.knobs.base import Value
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
 from autotune.tuning.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
+from autotune.tuning.storage import masked, refuse, storage_errors
 from autotune.tuning.surrogate_sampler import SurrogateSampler
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
@@ -224,20 +222,6 @@ class TuningStudy:
         return min(measured, _BELOW_BEST * max(best, default=measured))
 
 
-@contextmanager
-def storage_errors(storage: str | None) -> Iterator[None]:
-    """Turns what databases raise into a message with what to do."""
-    try:
-        yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        _refuse(storage, error)
-    except OSError as error:
-        raise StorageError(
-            f"{error.filename or masked(storage)}: {error.strerror or error}. "
-            "Free space or permissions there; the same command continues."
-        ) from error
-
-
 def open_study(
     name: str, storage: str | None, space: SearchSpace, objective: Objective
 ) -> TuningStudy:
@@ -256,7 +240,7 @@ def open_study(
                 load_if_exists=True,
             )
         except (ImportError, ValueError) as error:  # the driver of a database is not installed
-            _refuse(storage, error)
+            refuse(storage, error)
         if study.direction != StudyDirection[objective.direction.upper()]:
             raise StudyMismatchError(f"study {name!r} has another direction than {objective.name}.")
         if "constraint_names" not in study.user_attrs:
@@ -285,30 +269,6 @@ def read_study(storage: str) -> list[FinishedTrial]:
         raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
 
 
-def check_storage(storage: str | None) -> None:
-    """Refuse what is no storage URL, before anything is measured.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if storage is None:
-        return
-    try:
-        make_url(storage)
-    except ArgumentError:
-        raise UsageError(
-            f"--storage {storage!r} is not a storage URL; write sqlite:///study.db or "
-            "postgresql+psycopg://user@host/database."
-        ) from None
-
-
-def masked(storage: str | None) -> str:
-    """A storage URL without its password."""
-    if storage is None:
-        return "in memory"
-    return make_url(storage).render_as_string(hide_password=True)
-
-
 def _in_order(verdict: Verdict) -> list[float]:
     return [verdict.margins[name] for name in CONSTRAINTS]
 
@@ -329,14 +289,6 @@ def _set_metric_name(study: optuna.Study, unit: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([unit])
-
-
-def _refuse(storage: str | None, error: Exception) -> NoReturn:
-    cause = str(error.__cause__ or error).splitlines()[0]
-    raise StorageError(
-        f"the storage {masked(storage)} cannot be used: {cause}. "
-        "Check that it exists, is writable and is not held by another process."
-    ) from error
 
 
 def _short(fact: Any) -> str:

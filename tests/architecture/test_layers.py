@@ -29,14 +29,17 @@ child    training.worker
 child    training.preload training.host
 parent   tuning tuning.launch tuning.runner tuning.samplers
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
-parent   tuning.study tuning.stopping tuning.warm_start
+parent   tuning.storage tuning.study tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.scene
 parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
-parent   export text tables progress drive flags cli __main__
+parent   export text tables progress drive flags
+parent   commands commands.common commands.init commands.search commands.profile commands.record
+parent   commands.compare commands.export commands.show
+parent   cli __main__
 user     model_template production __init__
 """
 SEEN_BY = {"shared": [], "child": ["shared"], "parent": ["shared"], "user": ["shared", "child"]}

@@ -10,7 +10,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler
 
-from autotune.cli import search
+from autotune.commands.search import search
 from autotune.config import TrainingConfig
 from autotune.space import SearchSpace
 from autotune.tuning.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of

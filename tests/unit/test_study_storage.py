@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError
 from autotune.space import SearchSpace
-from autotune.tuning.study import masked, open_study
+from autotune.tuning.storage import masked
+from autotune.tuning.study import open_study
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 

@@ -1,0 +1,84 @@
+"""What several commands share: their options, and what they do when they are told to end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from autotune.errors import UsageError
+from autotune.flags import SettingsType, folder_name
+
+if TYPE_CHECKING:
+    from autotune.tuning.scene import SearchOptions
+
+Command = Callable[..., None]
+
+TERMINATED = 143
+
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+DEVICE = click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
+SPACE = click.option(
+    "--space", default="default", help="Name of a shipped search space, or a YAML file."
+)
+BASELINE = click.option(
+    "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
+)
+# Flags that only a search has.
+_SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
+
+
+def options_of(model: Path, **flags: Any) -> SearchOptions:
+    """What a search is asked for; files go to studies/NAME/ unless a flag says otherwise.
+
+    Raises:
+        UsageError: model or output is no file that can be read or written.
+    """
+    from autotune.tuning.scene import SearchOptions
+    from autotune.tuning.warm_start import seeds_from
+
+    check_model(model)
+    flags = _SHORT | flags
+    study, storage, out = (flags.pop(name) for name in ("study", "storage", "out"))
+    warm_start = flags.pop("warm_start", None)
+    if out is not None and out.is_dir():
+        raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
+    study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
+    folder = Path("studies") / folder_name(study)
+    return SearchOptions(
+        model_path=model,
+        study=study,
+        storage=storage or f"sqlite:///{folder / 'study.db'}",
+        folder=folder,
+        out=out or folder / "best.yaml",
+        time_budget_seconds=flags.pop("time_budget"),
+        memory_limit_bytes=flags.pop("memory_limit"),
+        trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
+        warm_start=seeds_from(warm_start) if warm_start else (),
+        **flags,
+    )
+
+
+def check_model(model: Path) -> None:
+    """Refuse what is no Python file.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not model.exists():
+        raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
+    if model.is_dir() or model.suffix != ".py":
+        raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
+
+
+def unwind_on_sigterm() -> None:
+    """SIGTERM unwinds like an exception, so that the running child is killed on the way out."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(TERMINATED)

@@ -1,0 +1,101 @@
+"""Creates or continues a study and writes best.yaml."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.commands import common
+from autotune.flags import Duration, Share, Size, ToleranceType
+
+_NOTHING_FEASIBLE = 3
+
+
+@click.command()
+@common.MODEL
+@common.SPACE
+@click.option(
+    "--trials", type=click.IntRange(min=1), help="In total, over all runs; default: the space's."
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    help="Such as 90s, 10m or 1h: no trial starts that would leave no time to confirm.",
+)
+@click.option("--study", help="Name of the study; default: from the model's path.")
+@click.option(
+    "--storage", help="Any storage URL that Optuna takes; default: SQLite in the study's folder."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Default: best.yaml in the study's folder."
+)
+@common.DEVICE
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "run_time"]),
+    default="throughput",
+    help="Of the steady state, or the time of a run: --run-samples and --run-epochs imply that.",
+)
+@click.option(
+    "--run-samples",
+    type=click.IntRange(min=1),
+    help="Find what trains so many samples soonest, start and compilation included.",
+)
+@click.option("--run-epochs", type=click.IntRange(min=1), help="The same in epochs.")
+@click.option(
+    "--memory-headroom", type=Share(), default="8%", help="Share of memory to leave free."
+)
+@click.option("--memory-limit", type=Size(), help="Such as 2GiB; default: all but the headroom.")
+@click.option(
+    "--accuracy-tolerance",
+    type=ToleranceType(),
+    default="1%",
+    help="Share of the baseline (1%), or absolute (0.01).",
+)
+@click.option("--min-accuracy", type=float, help="A floor for evaluate().")
+@click.option(
+    "--accuracy-samples",
+    type=click.IntRange(min=1),
+    help="Samples that each accuracy probe trains on; default: 6 s of your settings.",
+)
+@click.option(
+    "--lr-scaling",
+    type=click.Choice(["none", "linear", "sqrt"]),
+    default="none",
+    help="Learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
+)
+@common.BASELINE
+@click.option(
+    "--trial-timeout", type=Duration(), default="10m", help="The longest that one process may take."
+)
+@click.option(
+    "--warm-start",
+    metavar="STUDY|BEST.yaml",
+    help="Try first what was best in an earlier search, of another machine or model.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["auto", "tpe", "gp", "random", "qmc", "nsga2", "grid"]),
+    default="auto",
+    help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
+)
+@click.option("--seed", type=int, default=0)
+@click.option(
+    "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
+@click.option("--progress", type=click.Choice(["auto", "plain", "none"]), default="auto")
+def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
+    """Create or continue a study of MODEL, and write best.yaml."""
+    from autotune.drive import drive_search, show_plan
+
+    options = common.options_of(**flags)
+    common.unwind_on_sigterm()
+    if dry_run:
+        show_plan(options)
+        return
+    found = drive_search(options, quiet=progress == "none", as_json=as_json)
+    sys.exit(0 if found else _NOTHING_FEASIBLE)

@@ -1,0 +1,49 @@
+"""What can be tuned, the shipped spaces, and what this machine allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.commands import common
+
+if TYPE_CHECKING:
+    from autotune.outcome import Inspected
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@common.DEVICE
+def knobs(model: Path | None, device: str) -> None:
+    """List what can be tuned here, or why not; with MODEL also what it cannot use."""
+    from autotune.tables import show_knobs
+
+    inspected = _inspect(device, model)
+    show_knobs(inspected.machine, inspected.workload)
+
+
+@click.command()
+def spaces() -> None:
+    """List the shipped search spaces."""
+    from autotune.tables import show_spaces
+
+    show_spaces()
+
+
+@click.command()
+@common.DEVICE
+def doctor(device: str) -> None:
+    """Say what this machine is and allows."""
+    from autotune.tables import show_machine
+
+    show_machine(_inspect(device, None).machine)
+
+
+def _inspect(device: str, model: Path | None) -> Inspected:
+    from autotune.drive import inspect_once
+
+    if model is not None:
+        common.check_model(model)
+    return inspect_once(device, model)
