@@ -21,6 +21,7 @@ FORMAT = 1
 # Checked by `_config_faults`, which names one fault where a union would name three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
 Pair = tuple[float, float]
+Stage = Literal["loading", "copying", "computing"]
 
 
 class _Part(BaseModel):
@@ -34,12 +35,26 @@ class Throughput(_Part):
     ci95: Pair
 
 
+class Stages(_Part):
+    """Samples per second of each stage of training if it were the only one."""
+
+    bound: Stage
+    """The slowest."""
+    loading: float | None = None
+    copying: float | None = None
+    """None where a stage takes no time, as copying on a CPU."""
+    computing: float | None = None
+    optimizer_share: float
+    """Of computing, as a fraction."""
+
+
 class Baseline(_Part):
     """The user's own settings and what they reach."""
 
     config: Settings
     samples_per_second: float
     ci95: Pair
+    stages: Stages | None = None
 
 
 class Speedup(_Part):

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.measurement import Measurement
-from autotune.non_inferiority import Decision, decide
+from autotune.non_inferiority import Decision, bounds, decide
 from autotune.objectives import Objective
 from autotune.outcome import (
     Crashed,
@@ -92,7 +92,14 @@ class AccuracyRule:
         A point estimate, graded for samplers: it says what to try next. What may be emitted is
         for `decision` to say.
         """
-        excess = fmean(self.losses(qualities)) - self.tolerance
+        return self._margin(fmean(self.losses(qualities)), qualities)
+
+    def margin_in_doubt(self, qualities: Sequence[float]) -> float:
+        """The same for the largest mean loss that the seeds do not rule out."""
+        return self._margin(bounds(self.losses(qualities))[1], qualities)
+
+    def _margin(self, loss: float, qualities: Sequence[float]) -> float:
+        excess = loss - self.tolerance
         if self.minimum is not None:
             excess = max(excess, self.minimum - fmean(qualities))
         return excess / (abs(fmean(self.baseline)) or 1.0)

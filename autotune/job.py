@@ -70,6 +70,8 @@ class Diagnose:
     plan: MeasurePlan
     workers: tuple[int, ...]
     """How many workers to load with; 0 loads in the training process."""
+    bfloat16: bool = False
+    """Whether to time a step under bfloat16 autocast, too."""
     kind: Literal["diagnose"] = "diagnose"
 
 

@@ -78,6 +78,10 @@ class Diagnosed:
     """Without workers first."""
     optimizer_seconds: float
     """The part of `compute_seconds` in which the optimizer updates the parameters."""
+    launch_seconds: float | None = None
+    """Until a step has told the accelerator what to do, done or not; None on a CPU."""
+    bfloat16_compute_seconds: float | None = None
+    """Of a step under bfloat16 autocast; None where that was not asked for, or fails."""
     kind: Literal["diagnosed"] = "diagnosed"
 
 

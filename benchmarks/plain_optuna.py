@@ -1,6 +1,6 @@
 """What a person writes who tunes with Optuna alone: sixty lines, an interpreter for each trial.
 
-    python benchmarks/plain_optuna.py MODEL.py SPACE.json SECONDS
+    python benchmarks/plain_optuna.py MODEL.py SPACE.json SECONDS SEED
 
 Prints a JSON line per trial: seconds since the start, the settings, samples per second of 20 steps.
 It checks neither memory nor accuracy, and nothing of autotune is in it.
@@ -18,12 +18,12 @@ from pathlib import Path
 WARM_UP_STEPS, TIMED_STEPS = 5, 20
 
 
-def tune(model: Path, space: dict[str, list[object]], seconds: float) -> None:
+def tune(model: Path, space: dict[str, list[object]], seconds: float, seed: int) -> None:
     """Ask, time in a process of its own, tell, until the time is up."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     start = time.monotonic()
     while time.monotonic() - start < seconds:
         trial = study.ask()
@@ -85,4 +85,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "--time":
         print(time_steps(Path(sys.argv[2]), json.loads(sys.argv[3])))
     else:
-        tune(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()), float(sys.argv[3]))
+        space = json.loads(Path(sys.argv[2]).read_text())
+        tune(Path(sys.argv[1]), space, float(sys.argv[3]), int(sys.argv[4]))

@@ -2,10 +2,10 @@
 
     python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 2]
 
-For each example with a table in studies/tables: this search, its runner with random proposals, and
-a plain Optuna script (plain_optuna.py) over the same space, one after the other, for real. The
-table says what each configuration is worth, so that nobody is judged by their own measurement. Run
-it on a machine that does nothing else.
+For each example with a table in studies/tables: this search, its runner with random proposals, a
+plain Optuna script (plain_optuna.py) over the same space, and loadtune where it is installed, which
+answers once, at its end. One after the other, for real. The table says what each configuration is
+worth, so that nobody is judged by their own measurement. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from search import NEAR, TableTruth, options_for, truth_of
@@ -29,6 +30,9 @@ from autotune.tuning.events import TrialEnded
 from autotune.tuning.runner import SubprocessRunner
 from autotune.tuning.search import search
 
+WAYS = ["auto", "random", "plain Optuna"]
+if find_spec("loadtune"):
+    WAYS.append("loadtune")
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "studies" / "tables"
 
@@ -46,14 +50,19 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name in arguments.names:
         for seed in range(arguments.seeds):
-            for way in ("auto", "random", "plain Optuna"):
+            for way in WAYS:
                 print(row(name, seed, way, arguments.seconds), flush=True)
 
 
 def row(name: str, seed: int, way: str, seconds: float) -> str:
     """One run of one way."""
     truth = truth_of(name)
-    runs = plain(truth, name, seconds) if way == "plain Optuna" else ours(truth, name, way, seed)
+    if way == "plain Optuna":
+        runs = plain(truth, name, seconds, seed)
+    elif way == "loadtune":
+        runs = loadtune(truth, name)
+    else:
+        runs = ours(truth, name, way, seed)
     best, reached, trials = 0.0, math.inf, 0
     for gone, config in runs:
         trials += 1
@@ -80,7 +89,9 @@ def ours(
                     yield time.monotonic() - start, event.trial.config
 
 
-def plain(truth: TableTruth, name: str, seconds: float) -> Iterator[tuple[float, TrainingConfig]]:
+def plain(
+    truth: TableTruth, name: str, seconds: float, seed: int
+) -> Iterator[tuple[float, TrainingConfig]]:
     """Seconds and configuration of each trial of the plain script."""
     header = truth.table.header
     varied = {n: list(values) for n, values in header.space.items() if len(values) > 1}
@@ -90,7 +101,7 @@ def plain(truth: TableTruth, name: str, seconds: float) -> Iterator[tuple[float,
         space = Path(folder) / "space.json"
         space.write_text(json.dumps(varied), encoding="utf-8")
         script = Path(__file__).with_name("plain_optuna.py")
-        command = [sys.executable, str(script), str(model), str(space), str(seconds)]
+        command = [sys.executable, str(script), str(model), str(space), str(seconds), str(seed)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
@@ -100,6 +111,16 @@ def plain(truth: TableTruth, name: str, seconds: float) -> Iterator[tuple[float,
         finally:
             process.terminate()
             process.wait()
+
+
+def loadtune(truth: TableTruth, name: str) -> Iterator[tuple[float, TrainingConfig]]:
+    """Seconds and the one configuration that it answers, less what the table does not have."""
+    script, model = Path(__file__).with_name("with_loadtune.py"), ROOT / "studies" / name
+    own, space = truth.table.baseline, truth.table.header.space
+    command = [sys.executable, str(script), str(model / "model.py"), str(own["batch_size"])]
+    told = json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
+    known = {n: v for n, v in told["settings"].items() if v in space.get(n, ())}
+    yield told["seconds"], own.replace(**known)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,26 @@ no time cannot be worth tuning.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
 from autotune.job import Diagnose, MeasurePlan
 from autotune.outcome import Diagnosed, Loading, TrialOutcome
-from autotune.training.apply import DatasetTooSmallError, TrainingSetup, build_dataset, build_loader
+from autotune.training.apply import (
+    DatasetTooSmallError,
+    TrainingSetup,
+    apply,
+    build_dataset,
+    build_loader,
+)
 from autotune.training.batches import endless
 from autotune.training.tasks import Bench, seconds_per_batch
+
+_LAUNCHES = 3
 
 
 def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
@@ -36,6 +46,8 @@ def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
         loading=tuple(_loading(bench, setup, dataset, count, plan) for count in task.workers),
         optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
         double_compute_seconds=_double(bench, setup, dataset, plan),
+        launch_seconds=_launch(setup, batch),
+        bfloat16_compute_seconds=_bfloat16(bench, dataset, plan) if task.bfloat16 else None,
     )
 
 
@@ -51,6 +63,32 @@ def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
     if setup.device.type == "cpu":
         return 0.0
     return _seconds(setup, setup.transfer, raw, plan)
+
+
+def _launch(setup: TrainingSetup, batch: Any) -> float | None:
+    """Of a step until it returns; few at a time, since a full queue makes launching wait."""
+    if setup.device.type == "cpu":
+        return None
+    torch.accelerator.synchronize(setup.device)
+    start = time.perf_counter()
+    for _ in range(_LAUNCHES):
+        setup.step(batch)
+    seconds = (time.perf_counter() - start) / _LAUNCHES
+    torch.accelerator.synchronize(setup.device)
+    return seconds
+
+
+def _bfloat16(bench: Bench, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
+    """Of a step under bfloat16 autocast; None where the model cannot run so."""
+    config = bench.config.replace(amp_dtype="bfloat16")
+    job = bench.job
+    try:
+        setup = apply(config, bench.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup.model.train()
+        batch = setup.transfer(next(iter(setup.loader)))
+        return _seconds(setup, setup.step, batch, plan)
+    except (RuntimeError, ValueError, TypeError):
+        return None
 
 
 def _double(

@@ -35,7 +35,7 @@ from autotune.tuning.study import TuningStudy
 SEEDS = (0, 1, 2)
 """Of the baseline, and at most of a trial during the search."""
 MOST_SEEDS = 6
-"""Of a configuration that is about to be the answer."""
+"""Of what leads the search, or is about to be the answer."""
 PROBE_SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
@@ -114,7 +114,8 @@ class AccuracyProber:
     ) -> AccuracyVerdict | Failure:
         """Gate and probe `config`, one seed after the other until they decide.
 
-        Nothing is accepted on fewer than `least_seeds`; rejected it may be on the first.
+        Nothing is accepted on fewer than `least_seeds`; rejected it may be on the first. Seeds
+        that are known already all count.
         """
         fault = self._gates.fault(config)
         if isinstance(fault, GateFault):
@@ -123,7 +124,8 @@ class AccuracyProber:
             return fault
         if self.trained_as(config).quality_key() == self.scene.baseline.quality_key():
             return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
-        for seeds in range(1, most_seeds + 1):
+        known = max(1, len(self._known(config)))
+        for seeds in range(known, max(known, most_seeds) + 1):
             found = self._after(rule, config, seeds)
             if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
                 break
@@ -132,7 +134,10 @@ class AccuracyProber:
         return found
 
     def proof(self, rule: AccuracyRule, config: TrainingConfig) -> AccuracyVerdict | Failure:
-        """The verdict on what is about to be the answer: on as many seeds as it takes, up to 6."""
+        """The verdict on what leads or is about to be the answer: on as many seeds as it takes.
+
+        What 6 do not decide no search will: it is held back by what they do not rule out.
+        """
         return self.verdict(rule, config, MOST_SEEDS, least_seeds=len(SEEDS))
 
     def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
@@ -168,7 +173,10 @@ class AccuracyProber:
         if not isinstance(wider, AccuracyRule):
             return wider
         decision, margin = wider.decision(qualities), wider.margin(qualities)
-        return AccuracyVerdict(decision, margin, qualities, _reason(decision, margin, seeds))
+        reason = _reason(decision, margin, seeds)
+        if decision == "undecided" and seeds == MOST_SEEDS:
+            margin = wider.margin_in_doubt(qualities)
+        return AccuracyVerdict(decision, margin, qualities, reason)
 
     def trained_as(self, config: TrainingConfig) -> TrainingConfig:
         """What is trained in a probe of `config`: what the gate is enough for is the baseline's."""
@@ -177,19 +185,22 @@ class AccuracyProber:
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """The quality for the first `seeds` seeds; what is known is not probed again."""
-        trained = self.trained_as(config)
-        known = self.study.noted(_NOTE, {})
+        trained, have = self.trained_as(config), self._known(config)
         key = trained.quality_key()
-        have = tuple(known.get(key, ()))
         if len(have) >= seeds:
             return have[:seeds]
         task = Probe(self.samples, tuple(range(len(have), seeds)))
         outcome = self.runner.run(self.scene.job(task, trained), self._folder(key, len(have)))
         if isinstance(outcome, Probed):
             have += outcome.qualities
-            self.study.note(_NOTE, {**known, key: list(have)})
+            self.study.note(_NOTE, {**self.study.noted(_NOTE, {}), key: list(have)})
             return have
         return as_failure(outcome)
+
+    def _known(self, config: TrainingConfig) -> tuple[float, ...]:
+        """The qualities of the seeds that were probed so far."""
+        key = self.trained_as(config).quality_key()
+        return tuple(self.study.noted(_NOTE, {}).get(key, ()))
 
     def _folder(self, key: str, first_seed: int) -> Path:
         name = key.replace(",", "-").replace("=", "_")

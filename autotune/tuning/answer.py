@@ -23,6 +23,7 @@ from autotune.best import (
     Provenance,
     Speedup,
     StageLimits,
+    Stages,
     Throughput,
 )
 from autotune.config import TrainingConfig
@@ -34,8 +35,8 @@ from autotune.outcome import Gated, SpeedLimits
 from autotune.tuning.accuracy import AccuracyProber
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.costs import ColdCosts
+from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.rounds import Duel
-from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, sha256_of
 from autotune.tuning.storage import masked
 from autotune.tuning.study import FinishedTrial
@@ -71,20 +72,16 @@ def keep_baseline(
 
 
 def build_answer(
-    scene: Scene,
-    runner: Runner,
-    prober: AccuracyProber,
-    rule: AccuracyRule,
-    costs: ColdCosts,
-    won: Confirmed,
+    prober: AccuracyProber, rule: AccuracyRule, costs: ColdCosts, won: Confirmed
 ) -> BestConfig:
     """Everything that best.yaml states, each number beside what it was measured with."""
+    scene = prober.scene
     return BestConfig(
         config=won.trial.config.as_dict(),
-        evidence=_evidence(scene, runner, costs, won),
+        evidence=_evidence(prober, costs, won),
         constraints=ConstraintEvidence(
             memory=_memory(scene, won.runs),
-            accuracy=_accuracy(scene, prober, rule, won),
+            accuracy=_accuracy(prober, rule, won),
         ),
         lr_scaling=LearningRate(
             rule=scene.options.lr_scaling, factor=scene.lr_factor(won.trial.config)
@@ -94,11 +91,16 @@ def build_answer(
     )
 
 
-def _evidence(scene: Scene, runner: Runner, costs: ColdCosts, won: Confirmed) -> Evidence:
+def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
+    scene = prober.scene
+    baseline = _throughput(won.baseline_runs)
     return Evidence(
         objective=scene.objective.name,
         baseline=Baseline(
-            config=scene.baseline.as_dict(), **_throughput(won.baseline_runs).model_dump()
+            config=scene.baseline.as_dict(),
+            samples_per_second=baseline.samples_per_second,
+            ci95=baseline.ci95,
+            stages=_stages(prober),
         ),
         best=_throughput(won.runs),
         speedup=won.speedup,
@@ -106,8 +108,18 @@ def _evidence(scene: Scene, runner: Runner, costs: ColdCosts, won: Confirmed) ->
         break_even_samples=_break_even(scene, costs, won),
         predicted_run=_predicted_run(scene, costs, won),
         blocks=_blocks(won),
-        limits=_stage_limits(scene, runner, won),
+        limits=_stage_limits(prober, won),
     )
+
+
+def _stages(prober: AccuracyProber) -> Stages | None:
+    """What the diagnosis found; None where it failed."""
+    found = noted_diagnosis(prober.scene, prober.study)
+    if found is None:
+        return None
+    limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
+    share = found.stages.optimizer_seconds / found.stages.compute_seconds
+    return Stages(bound=found.bound, optimizer_share=round(share, 4), **limits)
 
 
 def _blocks(won: Confirmed) -> Blocks:
@@ -166,9 +178,10 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
     return median(costs.fixed_seconds(config, run) for run in runs)
 
 
-def _stage_limits(scene: Scene, runner: Runner, won: Confirmed) -> StageLimits | None:
+def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
+    scene = prober.scene
     job = scene.job(FindLimits(_LIMITS_PLAN), won.trial.config)
-    outcome = runner.run(job, scene.options.folder / "trials" / "limits")
+    outcome = prober.runner.run(job, scene.options.folder / "trials" / "limits")
     if not isinstance(outcome, SpeedLimits):
         return None
     return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
@@ -179,9 +192,7 @@ def _memory(scene: Scene, runs: Sequence[Measurement]) -> MemoryEvidence:
     return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
 
 
-def _accuracy(
-    scene: Scene, prober: AccuracyProber, rule: AccuracyRule, won: Confirmed
-) -> AccuracyEvidence:
+def _accuracy(prober: AccuracyProber, rule: AccuracyRule, won: Confirmed) -> AccuracyEvidence:
     wider = prober.rule_over(rule, len(won.qualities))
     rule = wider if isinstance(wider, AccuracyRule) else rule
     config = won.trial.config
@@ -195,7 +206,7 @@ def _accuracy(
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
         seeds=len(won.qualities),
-        needs_full_run=config["batch_size"] != scene.baseline["batch_size"],
+        needs_full_run=config["batch_size"] != prober.scene.baseline["batch_size"],
     )
 
 

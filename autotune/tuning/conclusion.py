@@ -46,7 +46,7 @@ def conclude(
     won = yield from _find(session, accuracy, costs)
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)
-    best = build_answer(session.scene, session.runner, accuracy.prober, accuracy.rule, costs, won)
+    best = build_answer(accuracy.prober, accuracy.rule, costs, won)
     trials = len(session.study.finished())
     session.study.note(_NOTE, {"trials": trials, "best": best.model_dump(mode="json")})
     yield emit(session, best)

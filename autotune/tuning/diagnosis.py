@@ -8,12 +8,13 @@ not be beside a fast one, and what a step costs whatever its batch is shared by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from pydantic import TypeAdapter
 
+from autotune.best import Stage
 from autotune.config import TrainingConfig
 from autotune.job import Diagnose, MeasurePlan
 from autotune.knobs.base import Value, spelled
@@ -24,6 +25,7 @@ from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
 
+Useless = Callable[[Value], bool]
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers")
 COMPUTE = (
     "amp_dtype",
@@ -36,6 +38,8 @@ COMPUTE = (
 NEGLIGIBLE = 0.03
 """A gain that is not worth a trial: less than the noise of most machines."""
 _MOST_SPEEDUP = 4.0
+# No other setting makes up for a precision that the CPU has no instructions for.
+_FAR_SLOWER = 1.5
 # Two timings of the same may differ by twice as much.
 _NOISE = 0.05
 _SECONDS = 90.0
@@ -78,17 +82,21 @@ class Diagnosis:
         return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
 
     @property
-    def bound(self) -> str:
+    def bound(self) -> Stage:
         """Which stage training waits for with the user's own settings."""
-        workers = self.baseline["num_workers"]
+        limits = self.stage_limits()
+        return min(limits, key=lambda stage: limits[stage])
+
+    def stage_limits(self) -> dict[Stage, float]:
+        """Samples per second of each stage alone, with as many workers as the user's settings."""
+        workers = int(self.baseline["num_workers"] or 0)
         loading = {one.num_workers: one.seconds for one in self.stages.loading}
-        load = loading.get(int(workers or 0), self.load_seconds / max(1, int(workers or 0)))
-        stages = {
-            "loading": load,
+        seconds: dict[Stage, float] = {
+            "loading": loading.get(workers, self.load_seconds / max(1, workers)),
             "copying": self.stages.transfer_seconds,
             "computing": self.stages.compute_seconds,
         }
-        return max(stages, key=lambda name: stages[name])
+        return {stage: self.stages.batch_size / s for stage, s in seconds.items() if s > 0}
 
     @property
     def compute_limit(self) -> float:
@@ -125,6 +133,22 @@ class Diagnosis:
         elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
             yield "fused_optimizer", f"{why} of a step"
+        slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
+        if slower > _FAR_SLOWER and not self.machine.has_accelerator:
+            yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
+
+    def useless(self) -> dict[str, tuple[Useless, str]]:
+        """Values of knobs that cannot be of use, each as a test with the reason."""
+        most = self.most_workers()
+        found: dict[str, tuple[Useless, str]] = {
+            "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
+        }
+        launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
+        if launch is not None and launch < compute / _MOST_SPEEDUP:
+            # CUDA graphs are what this mode adds to `default`: they save launching alone.
+            why = f"launching a step takes {_share(launch, compute)} of computing it"
+            found["compile_mode"] = (lambda value: value == "reduce-overhead", why)
+        return found
 
     def _is_loader_bound(self) -> bool:
         """For good: whatever the workers. On a CPU they share the cores with computing."""
@@ -184,7 +208,9 @@ def time_stages(scene: Scene, runner: Runner) -> Diagnosed | Failure:
     cores = scene.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     seconds = min(_SECONDS, scene.options.trial_timeout_seconds)
-    job = scene.job(Diagnose(_PLAN, workers), scene.baseline, seconds)
+    halves = not scene.machine.has_accelerator and scene.baseline["amp_dtype"] is None
+    asks = halves and "bfloat16" in scene.space.domains["amp_dtype"]
+    job = scene.job(Diagnose(_PLAN, workers, asks), scene.baseline, seconds)
     outcome = runner.run(job, scene.options.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
 
@@ -196,20 +222,18 @@ def _adapter() -> TypeAdapter[Diagnosed]:
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
     """The space without what cannot matter; the baseline stays inside."""
-    frozen = diagnosis.frozen()
     domains = dict(space.domains)
     notes = list(space.notes)
-    for name, reason in frozen.items():
+    for name, reason in diagnosis.frozen().items():
         if len(domains[name]) > 1:
             domains[name] = _own(domains[name], diagnosis.baseline[name])
             notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
-    most = diagnosis.most_workers()
-    offered, own = domains["num_workers"], diagnosis.baseline["num_workers"]
-    kept = tuple(value for value in offered if value == own or int(value or 0) <= most)
-    dropped = ", ".join(spelled(value) for value in offered if value not in kept)
-    if dropped:
-        notes.append(f"num_workers={dropped} dropped: no faster than {most}")
-    domains["num_workers"] = kept
+    for name, (is_useless, reason) in diagnosis.useless().items():
+        own = diagnosis.baseline[name]
+        dropped = [value for value in domains[name] if value != own and is_useless(value)]
+        if dropped:
+            notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
+        domains[name] = tuple(value for value in domains[name] if value not in dropped)
     return replace(space, domains=domains, notes=tuple(notes))
 
 

@@ -121,12 +121,17 @@ def _judge(
 def _accuracy_of(
     accuracy: Accuracy, config: TrainingConfig, leads: bool
 ) -> AccuracyVerdict | Failure:
-    """The gate and one seed, which refuse what is far off; more for what is near or may lead."""
+    """The gate and one seed, which refuse what is far off; more for what is near, proof of a lead.
+
+    Otherwise a search may follow what it cannot answer with in the end.
+    """
     prober, rule = accuracy.prober, accuracy.rule
     found = prober.verdict(rule, config, most_seeds=1)
-    if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+    if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
         return found
-    return prober.verdict(rule, config, len(SEEDS)) if leads or found.margin > 0 else found
+    if leads:
+        return prober.proof(rule, config)
+    return prober.verdict(rule, config, len(SEEDS)) if found.margin > 0 else found
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:

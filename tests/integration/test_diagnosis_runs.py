@@ -52,6 +52,14 @@ def test_a_batch_of_twice_the_size_may_not_exist(diagnosed):
     assert diagnosed("plain", batch_size=256).double_compute_seconds is None
 
 
+def test_a_step_in_bfloat16_is_timed_where_that_is_asked_for(runner, tmp_path):
+    workload = WORKLOADS / "plain.py"
+    for asked in (False, True):
+        found = runner.run(job_for(workload, task=Diagnose(QUICK, (0,), asked)), tmp_path / "trial")
+        assert (found.bfloat16_compute_seconds is not None) == asked
+        assert found.launch_seconds is None, "a CPU is told nothing ahead"
+
+
 def test_settings_that_fail_are_a_failure(diagnosed):
     assert isinstance(diagnosed("wrong_shapes"), UserError)
 

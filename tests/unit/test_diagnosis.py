@@ -91,6 +91,23 @@ def test_workers_beyond_any_need_are_dropped() -> None:
     assert "num_workers=4, 8 dropped" in small.notes[0]
 
 
+def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for() -> None:
+    modes = (None, "default", "reduce-overhead", "max-autotune")
+    few = narrowed(space_of(compile_mode=modes), diagnosis(launch_seconds=0.02))
+    assert few.domains["compile_mode"] == (None, "default", "max-autotune")
+    assert "launching a step takes 20 % of computing it" in few.notes[0]
+    for launch in (None, 0.03, 0.2):  # four times as fast a computation would wait
+        same = narrowed(space_of(compile_mode=modes), diagnosis(launch_seconds=launch))
+        assert same.domains["compile_mode"] == modes
+
+
+def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it() -> None:
+    slow = diagnosis(cpu_machine(), bfloat16_compute_seconds=0.21).frozen()
+    assert slow == {"amp_dtype": "a step in bfloat16 takes 2.1 times as long"}
+    assert not diagnosis(cpu_machine(), bfloat16_compute_seconds=0.14).frozen()
+    assert not diagnosis(cuda_machine(), bfloat16_compute_seconds=0.21).frozen()
+
+
 @pytest.mark.parametrize("double", [None, 0.09, 0.1, 0.2, 0.22])
 def test_batches_are_never_dropped(double: float | None) -> None:
     """What computes no faster in float32 may in bfloat16: in a recorded table it does."""
