@@ -12,7 +12,7 @@ from autotune.constraints import Verdict, judge
 from autotune.errors import TooManyLostError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.accuracy import SEEDS, AccuracyVerdict
+from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.foresight import foresee
@@ -127,11 +127,11 @@ def _accuracy_of(
     """
     prober, rule = accuracy.prober, accuracy.rule
     found = prober.verdict(rule, config, most_seeds=1)
-    if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
+    if not isinstance(found, AccuracyVerdict):
         return found
-    if leads:
-        return prober.proof(rule, config)
-    return prober.verdict(rule, config, len(SEEDS)) if found.margin > 0 else found
+    if found.decision == "undecided" and (leads or found.margin > 0):
+        return prober.verdict(rule, config, MOST_SEEDS if leads else len(SEEDS))
+    return found
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:
