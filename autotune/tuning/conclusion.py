@@ -14,6 +14,7 @@ from autotune.measurement import Measurement
 from autotune.outcome import Failure, describe
 from autotune.tuning.accuracy import AccuracyVerdict
 from autotune.tuning.answer import Confirmed, build_answer, confirmed_by, keep_baseline
+from autotune.tuning.belief import Beliefs
 from autotune.tuning.candidates import candidates, contenders
 from autotune.tuning.confirm import Standing, contest, looks
 from autotune.tuning.costs import ColdCosts
@@ -32,6 +33,8 @@ _NOTE = "answer"
 # What a second candidate adds to a contest; no more than three are in one.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
+# Who was set aside beside a candidate that failed may come again; others need a wider family.
+_MOST_TESTED = 4
 _TIME_IS_UP = "the time is up, and the rounds so far do not decide"
 
 Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
@@ -83,18 +86,24 @@ def _find(
     session: Session, accuracy: Accuracy, costs: ColdCosts
 ) -> Generator[Event, None, Confirmed | None]:
     """The winner of the first group that has one, unless the time budget is spent before."""
-    pool = candidates(session, costs)
+    pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
-    while pool:
+    while pool and len(tested) < _MOST_TESTED:
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()
         aside: Container[int] = ()
         if held:
-            won, aside = yield from _test(session, costs, held, len(tested))
+            beliefs = {_contestant(c.trial): c.belief for c in group if c.trial.number in held}
+            won, aside = yield from _test(session, costs, held, beliefs, len(tested))
             if won is not None:
                 return won
-        pool = [one for one in pool if one not in group or one.trial.number in aside]
+        pool = [
+            one
+            for one in pool
+            if (one not in group or one.trial.number in aside)
+            and not accuracy.prober.speaks_against(accuracy.rule, one.trial.config)
+        ]
         if session.over_budget():
             break
     return None
@@ -123,13 +132,14 @@ def _hold_accuracy(
 
 
 def _test(
-    session: Session, costs: ColdCosts, held: Held, family: int
+    session: Session, costs: ColdCosts, held: Held, beliefs: Beliefs, family: int
 ) -> Generator[Event, None, tuple[Confirmed | None, set[int]]]:
     """The contest of these candidates: its winner, or the numbers of those who may try again."""
     numbers = {_contestant(trial): number for number, (trial, _) in held.items()}
     trials = {contestant: held[number][0] for contestant, number in numbers.items()}
     aside: set[int] = set()
-    for standing in contest(_course(session, costs, list(held)), list(numbers), family):
+    course = _course(session, costs, list(held))
+    for standing in contest(course, list(numbers), family, beliefs):
         yield from _told(standing, trials)
         aside |= {numbers[one] for one in standing.set_aside}
         if standing.winner is not None:

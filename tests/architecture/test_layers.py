@@ -28,11 +28,12 @@ child    training.trajectory training.gate
 child    training.worker
 child    training.preload training.host
 parent   tuning tuning.launch tuning.runner tuning.samplers
+parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
 parent   tuning.storage tuning.study tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.scene
 parent   tuning.diagnosis
-parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
+parent   tuning.gates tuning.accuracy tuning.costs tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
