@@ -9,7 +9,7 @@ MODEL ?= studies/digits_cnn/model.py
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm]'
 	touch $@
 
 demo: $(INSTALLED)

@@ -41,7 +41,20 @@ from autotune.tuning.storage import storage_errors
 
 
 def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
-    """Run a search to its end; whether it found anything feasible.
+    """Run a search to its end, for a shell; whether it found anything feasible.
+
+    Raises:
+        AutotuneError: see `autotune.tuning.search.search`.
+        KeyboardInterrupt: the person stopped it; finished trials are in the study.
+    """
+    last = run_search(options, quiet)
+    if as_json:
+        sys.stdout.write(result(last) + "\n")
+    return isinstance(last, Answered)
+
+
+def run_search(options: SearchOptions, quiet: bool) -> Answered | NothingFeasible:
+    """Run a search to its end, alone in its folder, and say on stderr what happens.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
@@ -60,9 +73,7 @@ def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
             to_stderr("\nStopped. Finished trials are kept; the same command continues.")
             raise
     assert last is not None
-    if as_json:
-        sys.stdout.write(result(last) + "\n")
-    return isinstance(last, Answered)
+    return last
 
 
 def _folder_to_lock(options: SearchOptions) -> Path:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.errors import UsageError
+from autotune.errors import MismatchError, UsageError
 from autotune.flags import SettingsType, folder_name
+from autotune.text import clean
+from autotune.trial_folder import write_atomically
 
 if TYPE_CHECKING:
     from autotune.tuning.scene import SearchOptions
@@ -27,6 +29,11 @@ SPACE = click.option(
 )
 BASELINE = click.option(
     "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
+)
+STRICT = click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 6 where a best.yaml was made for another machine, PyTorch or model.",
 )
 # Flags that only a search has.
 _SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
@@ -73,6 +80,43 @@ def check_model(model: Path) -> None:
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
     if model.is_dir() or model.suffix != ".py":
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
+
+
+def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
+    """Say on stderr what `best` was made for that is not here.
+
+    Raises:
+        UsageError: a file cannot be read.
+        MismatchError: there is something to say, and `strict` says that there must not be.
+    """
+    from autotune.best import read_best
+    from autotune.mismatch import mismatch_text, mismatches
+
+    found = mismatches(read_best(best), model)
+    if found and strict:
+        raise MismatchError(mismatch_text(str(best), found))
+    if found:
+        click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
+
+
+def write_new(path: Path, text: str, force: bool) -> None:
+    """Write a file as a whole; over an existing one only by `force`, through a link never.
+
+    Raises:
+        UsageError: it is not to be written there, or cannot be.
+    """
+    try:
+        if path.is_symlink():
+            raise UsageError(
+                f"{path} is a symbolic link, which is not followed. Name a file itself."
+            )
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file that can be replaced. Name another.")
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists. Choose another name, or overwrite with --force.")
+        write_atomically(path, text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def unwind_on_sigterm() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Tolerance
@@ -23,6 +24,9 @@ from autotune.space import SearchSpace, narrow
 from autotune.space_file import SpaceFile, find_space, read_space
 from autotune.tuning.runner import Runner
 from autotune.workload_facts import WorkloadFacts
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class SearchOptions:
     baseline: dict[str, Value] = field(default_factory=dict)
     warm_start: tuple[TrainingConfig, ...] = ()
     """Configurations to try before all others, as far as the space has them."""
-    sampler: str = "auto"
-    """One of `autotune.tuning.samplers.SAMPLERS`, or auto."""
+    sampler: str | BaseSampler = "auto"
+    """One of `autotune.tuning.samplers.SAMPLERS`, auto, or a sampler of one's own."""
     seed: int = 0
     trial_timeout_seconds: float = 600.0
 

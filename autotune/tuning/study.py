@@ -63,13 +63,12 @@ class TuningStudy:
         self._lost: Counter[TrainingConfig] = Counter()
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         # This process is the only writer, so what it read and told is all there is.
         self._finished: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
         self._smallest_oom: dict[tuple[Value, ...], int] = {}
-        for trial in complete:
-            self._remember(_read(trial))
+        for trial in finished_trials(study):
+            self._remember(trial)
 
     def use_sampler(self, sampler: BaseSampler | str, seed: int) -> None:
         """Propose with `sampler`, or the one of that name: never what was already measured."""
@@ -260,13 +259,22 @@ def read_study(storage: str) -> list[FinishedTrial]:
             optuna.load_study(study_name=name, storage=storage)
             for name in optuna.get_all_study_names(storage)
         ]
-    told = [study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) for study in studies]
-    if not any(told):
+    largest = max(studies, key=lambda study: len(_complete(study)), default=None)
+    if largest is None or not _complete(largest):
         raise StorageError(f"{masked(storage)} holds no study with finished trials.")
     try:
-        return [_read(trial) for trial in max(told, key=len)]
+        return finished_trials(largest)
     except (KeyError, ValueError, UsageError) as error:
         raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
+
+
+def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
+    """Every trial of a study of autotune's that was told a verdict, in order."""
+    return [_read(trial) for trial in _complete(study)]
+
+
+def _complete(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def _in_order(verdict: Verdict) -> list[float]:

@@ -15,10 +15,11 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 
 # Low to high: a module imports only from those before it on its side, and from the shared ones.
 LAYERS = """
-shared   version errors suggest lr_scaling non_inferiority machine intervals measurement
+shared   version errors text suggest lr_scaling non_inferiority machine intervals measurement
 shared   workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
 shared   config space_file space objectives constraints job trial_folder best lifeline channel
+shared   mismatch
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
@@ -37,13 +38,20 @@ parent   tuning.gates tuning.accuracy tuning.costs tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
-parent   export text tables progress drive flags
+parent   export.form export.env export.torchrun export.json_object export.python_literal
+parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
+parent   tables progress drive flags
 parent   commands commands.common commands.init commands.search commands.profile commands.record
 parent   commands.compare commands.export commands.show
 parent   cli __main__
-user     model_template production __init__
+user     model_template production notebook __init__
 """
-SEEN_BY = {"shared": [], "child": ["shared"], "parent": ["shared"], "user": ["shared", "child"]}
+SEEN_BY = {
+    "shared": [],
+    "child": ["shared"],
+    "parent": ["shared"],
+    "user": ["shared", "child", "parent"],
+}
 ROWS: dict[str, list[str]] = {}
 for side, *modules in map(str.split, LAYERS.strip().splitlines()):
     ROWS.setdefault(side, []).extend(modules)

@@ -6,7 +6,7 @@ from random import Random
 import optuna
 import pytest
 
-import autotune
+from autotune.best import read_best
 from autotune.measurement import Noise
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
 from autotune.tuning.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
@@ -22,7 +22,7 @@ def in_proportion(config, phase):
 def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
     last = events_of(options_in(folder, **changes), runner)[-1]
     assert isinstance(last, Answered)
-    assert autotune.load(folder / "best.yaml").answer == last.best
+    assert read_best(folder / "best.yaml") == last.best
     return last
 
 
