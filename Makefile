@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies bench-search clean
+.PHONY: demo test check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +32,12 @@ format: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
 
+# Needs a browser: Playwright's, or one that is called chromium. REPORT is a study that was searched here.
+REPORT ?= studies/digits_cnn
+docs-pictures: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
+	$(BIN)/python docs/pictures.py report $(REPORT)
+
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py
 
@@ -43,6 +49,9 @@ bench-same: $(INSTALLED)
 
 bench-reproduction: $(INSTALLED)
 	$(BIN)/python benchmarks/reproduction.py
+
+bench-report: $(INSTALLED)
+	$(BIN)/python benchmarks/report.py
 
 bench-studies: $(INSTALLED)
 	$(BIN)/python benchmarks/example_studies.py

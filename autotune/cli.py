@@ -15,6 +15,7 @@ from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
 from autotune.commands.record import record
+from autotune.commands.report import report
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
 from autotune.errors import AutotuneError
@@ -22,7 +23,7 @@ from autotune.text import clean
 from autotune.version import __version__
 
 _INTERRUPTED = 130
-_COMMANDS = (init, search, profile, compare, export, record, knobs, spaces, doctor)
+_COMMANDS = (init, search, profile, compare, report, export, record, knobs, spaces, doctor)
 
 
 def main() -> None:

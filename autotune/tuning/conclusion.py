@@ -25,11 +25,13 @@ from autotune.tuning.events import (
     Event,
     RoundEnded,
 )
+from autotune.tuning.fates import kept
 from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 
-_NOTE = "answer"
+ANSWER = "answer"
+"""Of the study's notes: the content of best.yaml, and after how many trials it was found."""
 # What a second candidate adds to a contest; no more than three are in one.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
@@ -46,18 +48,18 @@ def conclude(
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that holds, or keep the baseline; write best.yaml."""
     costs = ColdCosts(session.study.finished(), runs)
-    won = yield from _find(session, accuracy, costs)
+    won = yield from kept(session.study, _find(session, accuracy, costs))
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)
     best = build_answer(accuracy.prober, accuracy.rule, costs, won)
     trials = len(session.study.finished())
-    session.study.note(_NOTE, {"trials": trials, "best": best.model_dump(mode="json")})
+    session.study.note(ANSWER, {"trials": trials, "best": best.model_dump(mode="json")})
     yield emit(session, best)
 
 
 def known_answer(session: Session) -> BestConfig | None:
     """The answer of an earlier run, where no trial came after it and none is left to come."""
-    answer = session.study.noted(_NOTE)
+    answer = session.study.noted(ANSWER)
     if answer is None or answer["trials"] != len(session.study.finished()):
         return None
     if session.end_reason() is None:

@@ -270,7 +270,7 @@ def read_study(storage: str) -> list[FinishedTrial]:
 
 def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
     """Every trial of a study of autotune's that was told a verdict, in order."""
-    return [_read(trial) for trial in _complete(study)]
+    return [finished_trial(trial) for trial in _complete(study)]
 
 
 def _complete(study: optuna.Study) -> list[FrozenTrial]:
@@ -281,7 +281,12 @@ def _in_order(verdict: Verdict) -> list[float]:
     return [verdict.margins[name] for name in CONSTRAINTS]
 
 
-def _read(trial: FrozenTrial) -> FinishedTrial:
+def finished_trial(trial: FrozenTrial) -> FinishedTrial:
+    """A trial that was told a verdict, as Optuna holds it.
+
+    Raises:
+        KeyError, ValueError, UsageError: it is none of autotune's.
+    """
     attributes = trial.user_attrs
     margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=True))
     verdict = Verdict(attributes["value"], margins, attributes["reason"])

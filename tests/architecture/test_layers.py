@@ -31,18 +31,21 @@ child    training.preload training.host
 parent   tuning tuning.launch tuning.runner tuning.samplers
 parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
-parent   tuning.storage tuning.study tuning.stopping tuning.warm_start
+parent   tuning.storage tuning.study tuning.archive tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.scene
 parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.costs tuning.confirm tuning.compare
-parent   tuning.events tuning.answer tuning.session tuning.candidates
+parent   tuning.events tuning.fates tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
 parent   export.form export.env export.torchrun export.json_object export.python_literal
 parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
 parent   tables progress drive flags
+parent   report report.source report.data report.account report.effects report.explain
+parent   report.frame report.summary report.terminal report.svg report.marks
+parent   report.trial_charts report.knob_charts report.stage_charts report.html
 parent   commands commands.common commands.init commands.search commands.profile commands.record
-parent   commands.compare commands.export commands.show
+parent   commands.compare commands.export commands.report commands.show
 parent   cli __main__
 user     model_template production notebook __init__
 """
