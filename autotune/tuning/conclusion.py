@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from autotune.best import BestConfig, write_best
 from autotune.config import TrainingConfig
@@ -27,7 +29,7 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.fates import kept
 from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
-from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.session import LIMITS_SECONDS, Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 
 ANSWER = "answer"
@@ -140,9 +142,12 @@ def _test(
     numbers = {_contestant(trial): number for number, (trial, _) in held.items()}
     trials = {contestant: held[number][0] for contestant, number in numbers.items()}
     aside: set[int] = set()
+    taken: list[float] = []
+    since = time.monotonic()
     course = _course(session, costs, list(held))
     for standing in contest(course, list(numbers), family, beliefs):
-        yield from _told(standing, trials)
+        taken.append(time.monotonic() - since)
+        yield from _told(standing, trials, _seconds_left(standing, taken, family))
         aside |= {numbers[one] for one in standing.set_aside}
         if standing.winner is not None:
             trial, qualities = held[numbers[standing.winner]]
@@ -152,13 +157,23 @@ def _test(
             for one in left:
                 yield CandidateRefused(trials[one], _TIME_IS_UP)
             break
+        since = time.monotonic()
     return None, aside
 
 
-def _told(standing: Standing, trials: Mapping[Contestant, FinishedTrial]) -> Iterator[Event]:
+def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> float:
+    """An estimate of the time until the answer, where the next look decides."""
+    coming = [look for look in looks(family) if look > standing.rounds]
+    rounds = coming[0] - standing.rounds if coming and standing.winner is None else 0
+    return rounds * median(taken) + LIMITS_SECONDS
+
+
+def _told(
+    standing: Standing, trials: Mapping[Contestant, FinishedTrial], seconds_left: float
+) -> Iterator[Event]:
     """A round as events."""
     for one, duel in standing.duels.items():
-        yield RoundEnded(one.config, duel.ratios, duel.interval)
+        yield RoundEnded(one.config, duel.ratios, duel.interval, seconds_left)
     for one, reason in standing.refused.items():
         yield CandidateRefused(trials[one], reason)
     for one, other in standing.set_aside.items():

@@ -14,7 +14,7 @@ from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial
 
-Phase = Literal["baseline", "search", "confirmation"]
+Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialStarted:
+    """A configuration is about to be measured; where that is lost, no `TrialEnded` follows."""
+
+    number: int
+    config: TrainingConfig
+
+
+@dataclass(frozen=True, slots=True)
 class TrialEnded:
     """One more trial is in the study."""
 
@@ -74,6 +82,8 @@ class RoundEnded:
     config: TrainingConfig
     ratios: tuple[float, ...]
     interval: Interval
+    eta_seconds: float | None = None
+    """Until the answer, if the next look decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,7 @@ Event = (
     | StagesTimed
     | StagesUnknown
     | PhaseStarted
+    | TrialStarted
     | TrialEnded
     | TrialsEnded
     | RoundEnded

@@ -74,6 +74,7 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
         return
     accuracy = Accuracy(prober, rule)
     if noted is None and not study.finished():
+        yield PhaseStarted("diagnosis", "each stage of training on its own")
         found = diagnose(session.scene, runner, study)
         if isinstance(found, str):
             yield StagesUnknown(found)

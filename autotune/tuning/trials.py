@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
@@ -14,7 +14,7 @@ from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.drift import drift_now
-from autotune.tuning.events import TrialEnded
+from autotune.tuning.events import TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.study import FinishedTrial, best_feasible
@@ -28,7 +28,7 @@ _COMPILE_ALLOWANCE_SECONDS = 300.0
 _SEED_STRIDE = 1_000_003
 
 
-def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
+def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialStarted | TrialEnded]:
     """Trials until the budget is spent or the space exhausted.
 
     Raises:
@@ -40,7 +40,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
         drift_now(session, resumed=True)
     lost: list[str] = []
     while session.end_reason() is None:
-        trial = _run_trial(session, accuracy)
+        trial = yield from _run_trial(session, accuracy)
         if isinstance(trial, FinishedTrial):
             lost.clear()
             yield session.trial_ended(trial)
@@ -53,11 +53,14 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded]:
             )
 
 
-def _run_trial(session: Session, accuracy: Accuracy) -> FinishedTrial | str:
+def _run_trial(
+    session: Session, accuracy: Accuracy
+) -> Generator[TrialStarted, None, FinishedTrial | str]:
     """Measure one configuration and tell the study; a text says how it was lost instead."""
     number, config = session.study.ask(_found_elsewhere(session))
-    start = time.monotonic()
     try:
+        yield TrialStarted(number, config)
+        start = time.monotonic()
         outcome = foresee(session, config) or _measure(session, config, number)
         if isinstance(outcome, Lost):
             session.study.lose(number, outcome.detail)
