@@ -13,9 +13,9 @@ from tempfile import mkdtemp
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.job import MeasurePlan, Profile
+from autotune.live import Mode, display
 from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
 from autotune.progress import (
-    PlainProgress,
     comparison_line,
     comparison_result,
     plan_lines,
@@ -40,33 +40,36 @@ from autotune.tuning.search import search
 from autotune.tuning.storage import storage_errors
 
 
-def drive_search(options: SearchOptions, quiet: bool, as_json: bool) -> bool:
+def drive_search(options: SearchOptions, progress: Mode, as_json: bool) -> bool:
     """Run a search to its end, for a shell; whether it found anything feasible.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
         KeyboardInterrupt: the person stopped it; finished trials are in the study.
     """
-    last = run_search(options, quiet)
+    last = run_search(options, progress)
     if as_json:
-        sys.stdout.write(result(last) + "\n")
+        sys.stdout.write(result(last) + "
+")
     return isinstance(last, Answered)
 
 
-def run_search(options: SearchOptions, quiet: bool) -> Answered | NothingFeasible:
+def run_search(options: SearchOptions, progress: Mode) -> Answered | NothingFeasible:
     """Run a search to its end, alone in its folder, and say on stderr what happens.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
         KeyboardInterrupt: the person stopped it; finished trials are in the study.
     """
-    progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
     last: Answered | NothingFeasible | None = None
     with study_lock(_folder_to_lock(options)):
         try:
-            with SubprocessRunner(options.folder / "inductor") as runner:
+            with (
+                display(progress) as show,
+                SubprocessRunner(options.folder / "inductor") as runner,
+            ):
                 for event in search(options, runner):
-                    progress.show(event)
+                    show(event)
                     if isinstance(event, Answered | NothingFeasible):
                         last = event
         except KeyboardInterrupt:

@@ -92,9 +92,9 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     from autotune.drive import run_search as run
 
     values = values_of(model, flags)
-    quiet = values.pop("progress") == "none"
+    progress = values.pop("progress")
     options = _options(values)
-    return result_of(options, run(options, quiet=quiet))
+    return result_of(options, run(options, progress))
 
 
 def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> SearchResult:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.commands import common
 from autotune.flags import Duration, Share, Size, ToleranceType
+
+if TYPE_CHECKING:
+    from autotune.live import Mode
 
 _NOTHING_FEASIBLE = 3
 
@@ -87,8 +90,13 @@ _NOTHING_FEASIBLE = 3
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "none"]), default="auto")
-def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
+@click.option(
+    "--progress",
+    type=click.Choice(["auto", "rich", "plain", "none"]),
+    default="auto",
+    help="auto: a table on a terminal, plain lines elsewhere and in CI.",
+)
+def search(dry_run: bool, as_json: bool, progress: Mode, **flags: Any) -> None:
     """Create or continue a study of MODEL, and write best.yaml."""
     from autotune.drive import drive_search, show_plan
 
@@ -97,5 +105,5 @@ def search(dry_run: bool, as_json: bool, progress: str, **flags: Any) -> None:
     if dry_run:
         show_plan(options)
         return
-    found = drive_search(options, quiet=progress == "none", as_json=as_json)
+    found = drive_search(options, progress, as_json)
     sys.exit(0 if found else _NOTHING_FEASIBLE)

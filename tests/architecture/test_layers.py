@@ -40,12 +40,14 @@ parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
 parent   export.form export.env export.torchrun export.json_object export.python_literal
 parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
-parent   tables progress drive flags
+parent   tables progress board live drive flags
 parent   report report.source report.data report.account report.effects report.explain
 parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html
+parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note dashboard.attach
+parent   dashboard.serve
 parent   commands commands.common commands.init commands.search commands.profile commands.record
-parent   commands.compare commands.export commands.report commands.show
+parent   commands.compare commands.dashboard commands.export commands.report commands.show
 parent   cli __main__
 user     model_template production notebook __init__
 """
