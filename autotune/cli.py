@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from autotune.commands.compare import compare
+from autotune.commands.dashboard import dashboard
 from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
@@ -23,7 +24,19 @@ from autotune.text import clean
 from autotune.version import __version__
 
 _INTERRUPTED = 130
-_COMMANDS = (init, search, profile, compare, report, export, record, knobs, spaces, doctor)
+_COMMANDS = (
+    init,
+    search,
+    profile,
+    compare,
+    report,
+    dashboard,
+    export,
+    record,
+    knobs,
+    spaces,
+    doctor,
+)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def _take(descriptor: int, folder: Path) -> None:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
         raise StorageError(
             f"the study in {folder} is in use by process {holder}. "
-            "Wait for it, or give this search a name of its own with --study NAME."
+            "Wait for it; a search of its own can have another name, with --study NAME."
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
