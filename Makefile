@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
+READER ?= best.yaml
 
-.PHONY: demo test check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search clean
+.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -17,6 +18,14 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# Fifty times as many generated inputs as `test`.
+test-long: $(INSTALLED)
+	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
+
+fuzz: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet atheris
+	PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(READER) -max_total_time=60
 
 # `test` runs as a second make so that the suite comes last, after every quick check has passed.
 check: $(INSTALLED)

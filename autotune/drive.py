@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import MeasurePlan, Profile
 from autotune.live import Mode, display
 from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
@@ -181,11 +181,14 @@ def _one_run(folder: Path) -> SubprocessRunner:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, except after an error, whose message names a log in it."""
+    """A folder that is gone afterwards, except after an error whose message names a log in it."""
     folder = Path(mkdtemp(prefix="autotune-"))
+    keep = False
     try:
         yield folder
-    except (KeyboardInterrupt, SystemExit):
-        shutil.rmtree(folder)
+    except (WorkloadError, TooManyLostError):
+        keep = True
         raise
-    shutil.rmtree(folder)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)

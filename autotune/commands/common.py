@@ -55,6 +55,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
+    _check_text("--study", study)
     folder = Path("studies") / folder_name(study)
     return SearchOptions(
         model_path=model,
@@ -78,6 +79,7 @@ def check_model(model: Path) -> None:
     """
     if not model.exists():
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
+    _check_text("the model's path", str(model))
     if model.is_dir() or model.suffix != ".py":
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
 
@@ -117,6 +119,14 @@ def write_new(path: Path, text: str, force: bool) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _check_text(what: str, text: str) -> None:
+    """Refuse bytes that are no text, which no database and no JSON can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} {text!r} is not UTF-8. Choose another name.") from None
 
 
 def unwind_on_sigterm() -> None:

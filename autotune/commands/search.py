@@ -85,7 +85,7 @@ _NOTHING_FEASIBLE = 3
     default="auto",
     help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
 )
-@click.option("--seed", type=int, default=0)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )

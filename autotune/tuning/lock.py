@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.errors import StorageError
+from autotune.trial_folder import make_private
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def study_lock(folder: Path) -> Iterator[None]:
     """
     path = folder / "lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(

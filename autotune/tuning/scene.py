@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.config import TrainingConfig
+from autotune.config import TrainingConfig, render
 from autotune.constraints import Tolerance
 from autotune.errors import UsageError, WorkloadError
 from autotune.job import Inspect, Job, Task
@@ -154,6 +154,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         )
     _run_samples(options, facts)
     baseline = TrainingConfig.of({**facts.baseline, **options.baseline})
+    _check_baseline(options, baseline)
     baseline = baseline.resolved(inspected.machine)
     allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes)
     return Scene(
@@ -167,6 +168,20 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         time_budget_seconds=_time_budget(options, file),
         start_seconds=start_seconds,
     )
+
+
+def _check_baseline(options: SearchOptions, baseline: TrainingConfig) -> None:
+    """Refuse settings on the command line that others switch off: they would not be measured.
+
+    Raises:
+        UsageError: there are such.
+    """
+    lost = {n: v for n, v in options.baseline.items() if v is not None and baseline[n] != v}
+    if lost:
+        raise UsageError(
+            f"--baseline {render(lost)} contradicts the other settings, with which it can only be "
+            f"{render({name: baseline[name] for name in lost})}."
+        )
 
 
 def _time_budget(options: SearchOptions, file: SpaceFile) -> float | None:

@@ -8,6 +8,7 @@ nothing from trials that are told as failed; FAIL is kept for faults of the infr
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -264,7 +265,7 @@ def read_study(storage: str) -> list[FinishedTrial]:
         raise StorageError(f"{masked(storage)} holds no study with finished trials.")
     try:
         return finished_trials(largest)
-    except (KeyError, ValueError, UsageError) as error:
+    except StudyMismatchError as error:
         raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
 
 
@@ -282,15 +283,29 @@ def _in_order(verdict: Verdict) -> list[float]:
 
 
 def finished_trial(trial: FrozenTrial) -> FinishedTrial:
-    """A trial that was told a verdict, as Optuna holds it.
+    """A trial that this program told; what anyone else wrote into a database is data, no more.
 
     Raises:
-        KeyError, ValueError, UsageError: it is none of autotune's.
+        StudyMismatchError: someone else told it.
     """
     attributes = trial.user_attrs
-    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=True))
-    verdict = Verdict(attributes["value"], margins, attributes["reason"])
-    return FinishedTrial(trial.number, TrainingConfig.of(attributes["config"]), verdict, attributes)
+    try:
+        margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
+        value, reason = attributes["value"], str(attributes["reason"])
+        verdict = Verdict(None if value is None else float(value), margins, reason)
+        if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
+            raise ValueError("a number is not finite")
+        config = TrainingConfig.of(dict(attributes["config"]))
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({error}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return FinishedTrial(trial.number, config, verdict, attributes)
+
+
+def _margins(trial: FrozenTrial) -> list[float]:
+    return list(trial.constraints.values())
 
 
 def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:

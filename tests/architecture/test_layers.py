@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 # Low to high: a module imports only from those before it on its side, and from the shared ones.
 LAYERS = """
 shared   version errors text suggest lr_scaling non_inferiority machine intervals measurement
-shared   workload_facts outcome strict_yaml
+shared   strict_json workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
 shared   config space_file space objectives constraints job trial_folder best lifeline channel
 shared   mismatch
@@ -28,7 +28,7 @@ child    training.diagnose training.operators
 child    training.trajectory training.gate
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.runner tuning.samplers
+parent   tuning tuning.launch tuning.family tuning.logs tuning.runner tuning.samplers
 parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
 parent   tuning.storage tuning.study tuning.archive tuning.stopping tuning.warm_start
