@@ -49,8 +49,7 @@ def drive_search(options: SearchOptions, progress: Mode, as_json: bool) -> bool:
     """
     last = run_search(options, progress)
     if as_json:
-        sys.stdout.write(result(last) + "
-")
+        sys.stdout.write(result(last) + "\n")
     return isinstance(last, Answered)
 
 
