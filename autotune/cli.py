@@ -18,6 +18,7 @@ from autotune.commands.init import init
 from autotune.commands.profile import profile
 from autotune.commands.record import record
 from autotune.commands.report import report
+from autotune.commands.run import run
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
 from autotune.errors import AutotuneError, UsageError
@@ -30,6 +31,7 @@ _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, err
 _COMMANDS = (
     init,
     search,
+    run,
     profile,
     compare,
     report,

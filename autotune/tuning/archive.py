@@ -16,7 +16,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.config import TrainingConfig
-from autotune.errors import StorageError, StudyMismatchError, UsageError
+from autotune.errors import AutotuneError, StorageError, UsageError
 from autotune.tuning.storage import masked, refuse, storage_errors
 from autotune.tuning.study import FinishedTrial, finished_trial
 
@@ -71,7 +71,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
     try:
         finished = tuple(map(finished_trial, complete))
         opened = tuple(_open(trial) for trial in trials if trial.state in _STATES)
-    except (AttributeError, KeyError, TypeError, ValueError, StudyMismatchError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(
             f"{masked(url)}: study {chosen!r} is none of autotune's: its trials have no "
             "configuration with constraints. Name a study that `autotune search` made."

@@ -18,23 +18,28 @@ LAYERS = """
 shared   version errors text suggest lr_scaling non_inferiority machine intervals measurement
 shared   strict_json workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
-shared   config space_file space objectives constraints job trial_folder best lifeline channel
-shared   mismatch
+shared   config script space_file space objectives constraints job trial_folder best lifeline
+shared   channel mismatch
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
 child    training.quality training.failures training.inspection training.tasks
 child    training.diagnose training.operators
 child    training.trajectory training.gate
+child    scripting scripting.program scripting.seen scripting.outer scripting.optimizers
+child    scripting.interpose scripting.report scripting.run
+child    scripting.feed scripting.sites scripting.observe scripting.printed scripting.timed
+child    scripting.trial scripting.perform
 child    training.worker
 child    training.preload training.host
 parent   tuning tuning.launch tuning.family tuning.logs tuning.runner tuning.samplers
 parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
 parent   tuning.storage tuning.study tuning.archive tuning.stopping tuning.warm_start
-parent   tuning.table tuning.replay tuning.scene
+parent   tuning.table tuning.replay tuning.observation tuning.scene
 parent   tuning.diagnosis
-parent   tuning.gates tuning.accuracy tuning.costs tuning.confirm tuning.compare
+parent   tuning.gates tuning.accuracy tuning.script_accuracy tuning.costs
+parent   tuning.confirm tuning.compare
 parent   tuning.events tuning.fates tuning.answer tuning.session tuning.candidates
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
 parent   tuning.conclusion tuning.lock tuning.search tuning.record
@@ -46,8 +51,9 @@ parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html
 parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note dashboard.attach
 parent   dashboard.serve
-parent   commands commands.common commands.init commands.search commands.profile commands.record
-parent   commands.compare commands.dashboard commands.export commands.report commands.show
+parent   commands commands.common commands.scripts commands.init commands.search
+parent   commands.profile commands.record commands.compare commands.dashboard commands.export
+parent   commands.report commands.run commands.show
 parent   cli __main__
 user     model_template production notebook __init__
 """
