@@ -10,7 +10,7 @@ READER ?= best.yaml
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,browser]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -44,7 +44,6 @@ docs: $(INSTALLED)
 # Needs a browser: Playwright's, or one that is called chromium. REPORT is a study that was searched here.
 REPORT ?= studies/digits_cnn
 docs-pictures: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
 	$(BIN)/python docs/pictures.py report $(REPORT)
 
 bench-startup: $(INSTALLED)
