@@ -41,10 +41,9 @@ format: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
 
-# Needs a browser: Playwright's, or one that is called chromium. REPORT is a study that was searched here.
-REPORT ?= studies/digits_cnn
+# Needs chromium.
 docs-pictures: $(INSTALLED)
-	$(BIN)/python docs/pictures.py report $(REPORT)
+	$(BIN)/python docs/pictures.py
 
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py
