@@ -10,6 +10,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from autotune.errors import AutotuneError
 from autotune.knobs.base import Value
+from autotune.script import Script
 from autotune.strict_json import check
 
 
@@ -98,8 +99,16 @@ class Gate:
     kind: Literal["gate"] = "gate"
 
 
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """Run a script as it is for some steps, and say what it does."""
+
+    kind: Literal["observe"] = "observe"
+
+
 Task = Annotated[
-    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate, Discriminator("kind")
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | Observe,
+    Discriminator("kind"),
 ]
 
 
@@ -111,7 +120,9 @@ class Job:
     device: str
     """"auto", or as torch spells it."""
     model_path: str | None = None
-    """Absolute path of the workload; None only for an inspection of the machine alone."""
+    """Absolute path of model.py or script; None only for an inspection of the machine alone."""
+    script: Script | None = None
+    """How to call a script; None where it is a model.py."""
     config: dict[str, Value] | None = None
     seed: int = 0
     lr_factor: float = 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.commands import common
+from autotune.commands import common, scripts
 from autotune.flags import Duration, Share, Size, ToleranceType
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NOTHING_FEASIBLE = 3
 
 
-@click.command()
+@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
 @common.MODEL
 @common.SPACE
 @click.option(
@@ -86,6 +86,10 @@ _NOTHING_FEASIBLE = 3
     help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
+@scripts.ALLOW
+@scripts.MAP
+@scripts.METRIC_REGEX
+@scripts.METRIC_MODE
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
@@ -97,10 +101,14 @@ _NOTHING_FEASIBLE = 3
     help="auto: a table on a terminal, plain lines elsewhere and in CI.",
 )
 def search(dry_run: bool, as_json: bool, progress: Mode, **flags: Any) -> None:
-    """Create or continue a study of MODEL, and write best.yaml."""
+    """Create or continue a study of MODEL, and write best.yaml.
+
+    MODEL is a model.py, or a training script that nobody changed: its arguments follow a `--`.
+    """
     from autotune.drive import drive_search, show_plan
 
-    options = common.options_of(**flags)
+    script = scripts.script_options(flags["model"], flags)
+    options = common.options_of(**flags, script=script)
     common.unwind_on_sigterm()
     if dry_run:
         show_plan(options)

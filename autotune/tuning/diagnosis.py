@@ -195,6 +195,8 @@ def noted_diagnosis(scene: Scene, study: TuningStudy) -> Diagnosis | None:
 
 def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | str:
     """Time the stages and note them; a text says why that failed, which nothing depends on."""
+    if scene.options.script is not None:
+        return "the stages of a script cannot be timed one by one"
     outcome = time_stages(scene, runner)
     if not isinstance(outcome, Diagnosed):
         return describe(outcome)
