@@ -179,8 +179,9 @@ class Diagnosis:
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
     """Samples per second of each stage if it were the only one; none that takes no time."""
+    loading = sorted(stages.loading, key=lambda one: one.num_workers)
     seconds = {
-        **{f"loader, num_workers={one.num_workers}": one.seconds for one in stages.loading},
+        **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
         "copy to device": stages.transfer_seconds,
         "compute": stages.compute_seconds,
     }
