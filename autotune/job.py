@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter
 
 from autotune.errors import AutotuneError
 from autotune.knobs.base import Value
 from autotune.script import Script
-from autotune.strict_json import check
+from autotune.strict_json import check, fault_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,5 @@ def job_from_json(text: str | bytes) -> Job:
     try:
         check(text)
         return _adapter().validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise AutotuneError(f"no readable job: {first['msg']} at {first['loc']}") from error
     except ValueError as error:
-        raise AutotuneError(f"no readable job: {error}") from error
+        raise AutotuneError(f"no readable job: {fault_of(error)}") from error

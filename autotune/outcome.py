@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter
 
 from autotune.machine import Machine
 from autotune.measurement import Measurement
-from autotune.strict_json import check
+from autotune.strict_json import check, fault_of
 from autotune.workload_facts import WorkloadFacts
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
@@ -253,11 +253,8 @@ def outcome_from_json(text: str | bytes) -> TrialOutcome:
     try:
         check(text)
         outcome = _adapter().validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        return Lost(f"the child's outcome is not readable: {first['msg']} at {first['loc']}")
     except ValueError as error:
-        return Lost(f"the child's outcome is not readable: {error}")
+        return Lost(f"the child's outcome is not readable: {fault_of(error)}")
     nonsense = nonsense_in(outcome)
     return Lost(f"the child's outcome makes no sense: {nonsense}") if nonsense else outcome
 

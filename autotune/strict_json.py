@@ -40,6 +40,15 @@ def check(text: str | bytes) -> None:
         raise ValueError("it is nested too deeply") from None
 
 
+def fault_of(error: ValueError) -> str:
+    """What is wrong first, with its place where a schema says so, and without the content."""
+    errors = getattr(error, "errors", None)  # of pydantic's ValidationError
+    if errors is None:
+        return str(error)
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the top'}"
+
+
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word:.40} is not a number to reckon with")
 

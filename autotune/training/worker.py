@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
 import sys
 import traceback
 from contextlib import suppress
@@ -84,6 +85,7 @@ def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
     except BaseException as error:
         from autotune.training import failures, memory
 
+        _allow_files()
         traceback.print_exception(error)
         peak = memory.peak_so_far(job.device)
         return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
@@ -110,6 +112,13 @@ def _answer(bench: Bench, task: Task) -> TrialOutcome:
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:
             assert_never(task)
+
+
+def _allow_files() -> None:
+    """Where all files that may be open are, the outcome could not be written."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":
