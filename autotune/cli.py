@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -49,8 +50,9 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
-        error.message = clean(error.message)
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(clean(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except AutotuneError as error:
         click.echo(clean(f"autotune: {error}"), err=True)
