@@ -121,8 +121,6 @@ class Job:
     """"auto", or as torch spells it."""
     model_path: str | None = None
     """Absolute path of model.py or script; None only for an inspection of the machine alone."""
-    script: Script | None = None
-    """How to call a script; None where it is a model.py."""
     config: dict[str, Value] | None = None
     seed: int = 0
     lr_factor: float = 1.0
@@ -132,6 +130,8 @@ class Job:
     deadline_seconds: float = 300.0
     host: str | None = "search"
     """Jobs of one name after another are forked from one warm host; None: a fresh interpreter."""
+    script: Script | None = None
+    """How to call a script; None where it is a model.py."""
 
 
 @cache

@@ -51,15 +51,23 @@ class ScriptCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def script_options(model: Path, flags: dict[str, Any]) -> ScriptOptions | None:
+def arguments_given() -> tuple[str, ...] | None:
+    """What followed the `--` of this command line; None without one."""
+    return click.get_current_context().meta.get(_ARGUMENTS)
+
+
+def script_options(
+    model: Path, flags: dict[str, Any], arguments: Sequence[str] | None
+) -> ScriptOptions | None:
     """What is asked of a script; None where `model` is a model.py. Takes its flags out of `flags`.
+
+    `arguments` are the script's own; None leaves it to the file whether it is one.
 
     Raises:
         UsageError: flags that do not fit what the file was read as; all are named.
     """
     from autotune.script import ScriptOptions, flag_from
 
-    arguments = click.get_current_context().meta.get(_ARGUMENTS)
     own = {name: flags.pop(name) for name in ("allow", "maps", "metric_regex", "metric_mode")}
     common.check_model(model)
     if arguments is None and not _is_script(model):
@@ -71,7 +79,7 @@ def script_options(model: Path, flags: dict[str, Any]) -> ScriptOptions | None:
             )
         return None
     options = ScriptOptions(
-        arguments=arguments or (),
+        arguments=tuple(arguments or ()),
         flags=tuple(flag_from(text) for text in own["maps"]),
         allow_numerics=own["allow"] is not None,
         metric=own["metric_regex"],

@@ -107,7 +107,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, **flags: Any) -> None:
     """
     from autotune.drive import drive_search, show_plan
 
-    script = scripts.script_options(flags["model"], flags)
+    script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     options = common.options_of(**flags, script=script)
     common.unwind_on_sigterm()
     if dry_run:
