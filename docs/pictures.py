@@ -86,7 +86,9 @@ def progress(folder: Path) -> bytes:
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=124, height=30)
     console.print(shown.board)
     # Without fonts from elsewhere: a picture asks nobody for anything.
-    template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    template = re.sub(
+        r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
+    )
     svg = console.export_svg(title="autotune search model.py", code_format=template, unique_id="p")
     return svg.encode()
 
