@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autotune.cli import cli
 from children import autotune
 from finished_study import NAME
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-pytestmark = pytest.mark.skipif("report" not in cli.commands, reason="there is no report yet")
 
 
 @pytest.fixture(scope="session")
