@@ -15,14 +15,16 @@ from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
 from autotune.commands.record import record
+from autotune.commands.repair import repair
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
+from autotune.commands.worker import worker
 from autotune.errors import AutotuneError
 from autotune.text import clean
 from autotune.version import __version__
 
 _INTERRUPTED = 130
-_COMMANDS = (init, search, profile, compare, export, record, knobs, spaces, doctor)
+_COMMANDS = (init, search, profile, compare, export, record, repair, worker, knobs, spaces, doctor)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ exception: that is a value, see `autotune.outcome`.
   + WorkloadError                   4  the user's model.py fails with the user's own settings
   + StorageError                    5  the study cannot be read or written
   + StudyMismatchError              6  the study was made for something else
-  + TooManyLostError                7  trial after trial is lost to faults of the machine
+  + TooManyLostError                7  trial after trial failed, or was lost
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ class StudyMismatchError(AutotuneError):
 
 
 class TooManyLostError(AutotuneError):
-    """Trial after trial was lost to faults of the infrastructure."""
+    """Trial after trial failed, or was lost to faults of the infrastructure."""
 
     exit_code = 7

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, assert_never
 
+from autotune.cores import stay_on_cores
 from autotune.job import (
     Diagnose,
     FindLimits,
@@ -37,6 +38,7 @@ _STACKS_AT = 0.95
 def main() -> None:
     """The job of a child that was started afresh."""
     hold_lifeline(int(sys.argv[2]))
+    stay_on_cores()
     work(TrialFolder(Path(sys.argv[1])), process_start=float(sys.argv[3]))
 
 

@@ -27,6 +27,7 @@ from autotune.tuning.events import (
 from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.study import FinishedTrial
+from autotune.tuning.unconfirmed import forget_so_far
 
 _NOTE = "answer"
 # What a second candidate adds to a contest; no more than three are in one.
@@ -76,6 +77,7 @@ def emit(session: Session, best: BestConfig) -> Answered:
             f"{out} cannot be written: {error.strerror}. The study keeps the answer: free some "
             "space or choose another --out, and run the same command again."
         ) from error
+    forget_so_far(session.scene.options)
     return Answered(best, out)
 
 

@@ -61,6 +61,20 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something is not searched any more, and why."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that a person had better know, and what to do."""
+
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialsEnded:
     """No further trial comes."""
 
@@ -113,6 +127,8 @@ Event = (
     | StagesUnknown
     | PhaseStarted
     | TrialEnded
+    | LeftOut
+    | Warned
     | TrialsEnded
     | RoundEnded
     | CandidateRefused

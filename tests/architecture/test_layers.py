@@ -18,7 +18,7 @@ LAYERS = """
 shared   version errors suggest lr_scaling non_inferiority machine intervals measurement
 shared   workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
-shared   config space_file space objectives constraints job trial_folder best lifeline channel
+shared   config space_file space objectives constraints job trial_folder best lifeline channel cores
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
@@ -29,16 +29,21 @@ child    training.worker
 child    training.preload training.host
 parent   tuning tuning.launch tuning.runner tuning.samplers
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
-parent   tuning.storage tuning.study tuning.stopping tuning.warm_start
+parent   tuning.lock tuning.storage tuning.leases tuning.mutex tuning.journal tuning.finished
+parent   tuning.knowledge tuning.identity tuning.retell tuning.study tuning.opening
+parent   tuning.repair tuning.stop tuning.devices tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.scene
 parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
 parent   tuning.events tuning.answer tuning.session tuning.candidates
-parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
-parent   tuning.conclusion tuning.lock tuning.search tuning.record
-parent   export text tables progress drive flags
+parent   tuning.unconfirmed tuning.breaker
+parent   tuning.baseline tuning.drift tuning.foresight tuning.trials tuning.crew
+parent   tuning.workers
+parent   tuning.conclusion tuning.search tuning.record
+parent   export text tables progress interrupts drive flags
 parent   commands commands.common commands.init commands.search commands.profile commands.record
-parent   commands.compare commands.export commands.show
+parent   commands.compare commands.export commands.show commands.repair
+parent   commands.worker
 parent   cli __main__
 user     model_template production __init__
 """
