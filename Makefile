@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies bench-search clean
+.PHONY: demo test test-long check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies bench-search bench-scaling clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,postgres]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -17,6 +17,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# Kills a search at 200 random moments instead of 20.
+test-long: $(INSTALLED)
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py
 
 # `test` runs as a second make so that the suite comes last, after every quick check has passed.
 check: $(INSTALLED)
@@ -50,6 +54,9 @@ bench-studies: $(INSTALLED)
 # Each search is one process: linear algebra of its own threads would only be in the way.
 bench-search: $(INSTALLED)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
+
+bench-scaling: $(INSTALLED)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist
