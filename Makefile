@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
+READER ?= best.yaml
 
-.PHONY: demo test test-long check format docs bench-startup bench-overhead bench-same bench-reproduction bench-studies bench-search bench-scaling clean
+.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,postgres]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,postgres]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -18,9 +19,14 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
-# Kills a search at 200 random moments instead of 20.
+# Fifty times as many generated inputs as `test`, and a search that is killed at 200 random moments instead of 20.
 test-long: $(INSTALLED)
+	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py
+
+fuzz: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet atheris
+	PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(READER) -max_total_time=60
 
 # `test` runs as a second make so that the suite comes last, after every quick check has passed.
 check: $(INSTALLED)
@@ -36,6 +42,12 @@ format: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
 
+# Needs a browser: Playwright's, or one that is called chromium. REPORT is a study that was searched here.
+REPORT ?= studies/digits_cnn
+docs-pictures: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
+	$(BIN)/python docs/pictures.py report $(REPORT)
+
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py
 
@@ -47,6 +59,9 @@ bench-same: $(INSTALLED)
 
 bench-reproduction: $(INSTALLED)
 	$(BIN)/python benchmarks/reproduction.py
+
+bench-report: $(INSTALLED)
+	$(BIN)/python benchmarks/report.py
 
 bench-studies: $(INSTALLED)
 	$(BIN)/python benchmarks/example_studies.py

@@ -166,6 +166,8 @@ class MachineRecord(_Part):
     memory_bytes: int
     torch: str
     python: str
+    driver: str | None = None
+    """Of the accelerator; None without one, and in files from before this was noted."""
     fingerprint: str
 
 

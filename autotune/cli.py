@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -11,20 +12,40 @@ from typing import NoReturn
 import click
 
 from autotune.commands.compare import compare
+from autotune.commands.dashboard import dashboard
 from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
 from autotune.commands.record import record
 from autotune.commands.repair import repair
+from autotune.commands.report import report
+from autotune.commands.run import run
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
 from autotune.commands.worker import worker
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.text import clean
 from autotune.version import __version__
 
 _INTERRUPTED = 130
-_COMMANDS = (init, search, profile, compare, export, record, repair, worker, knobs, spaces, doctor)
+# A path that was given cannot be used, whichever it is.
+_FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+_COMMANDS = (
+    init,
+    search,
+    worker,
+    run,
+    profile,
+    compare,
+    report,
+    dashboard,
+    repair,
+    export,
+    record,
+    knobs,
+    spaces,
+    doctor,
+)
 
 
 def main() -> None:
@@ -32,6 +53,7 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
+        error.message = clean(error.message)
         error.show()
         sys.exit(error.exit_code)
     except AutotuneError as error:
@@ -41,6 +63,11 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         sys.exit(AutotuneError.exit_code)
+    except OSError as error:
+        if error.errno not in _FOR_A_PERSON:
+            _report_bug(error)
+        click.echo(clean(f"autotune: {error.filename}: {error.strerror}."), err=True)
+        sys.exit(UsageError.exit_code)
     except Exception as error:
         _report_bug(error)
 
@@ -58,9 +85,10 @@ for _command in _COMMANDS:
 def _report_bug(error: Exception) -> NoReturn:
     handle, name = tempfile.mkstemp(prefix="autotune-crash-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        traceback.print_exception(error, file=file)
+        file.write(clean("".join(traceback.format_exception(error))))
+    said = clean(f"{type(error).__name__}: {error}")
     click.echo(
-        f"autotune: a fault of autotune itself: {type(error).__name__}: {error}\n"
+        f"autotune: a fault of autotune itself: {said}\n"
         f"The details are in {name}; please report them.",
         err=True,
     )

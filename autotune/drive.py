@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -13,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.interrupts import interrupts
 from autotune.job import MeasurePlan, Profile
+from autotune.live import Mode, display
 from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
 from autotune.progress import (
     PlainProgress,
@@ -49,31 +49,54 @@ from autotune.tuning.workers import WorkerOptions, join
 
 
 def drive_search(
-    options: SearchOptions, quiet: bool, as_json: bool, devices: Sequence[Device] = ()
+    options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
 ) -> bool:
-    """Run a search to its end, on `devices` where any are named; whether it found anything.
+    """Run a search to its end, for a shell; whether it found anything feasible.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
         KeyboardInterrupt, SystemExit: it was stopped; finished trials are in the study.
     """
-    progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
-    last: Answered | NothingFeasible | None = None
     stop = Stop()
-    with study_lock(_folder_to_lock(options)), interrupts(stop):
-        try:
-            with _runners(options.folder, devices, stop) as (runner, mates):
-                for event in search(options, runner, stop, mates):
-                    progress.show(event)
-                    if isinstance(event, Answered | NothingFeasible):
-                        last = event
-        except (KeyboardInterrupt, SystemExit):
-            _say_how_to_continue(options)
-            raise
-    assert last is not None
+    try:
+        with interrupts(stop):
+            last = run_search(options, progress, devices, stop)
+    except (KeyboardInterrupt, SystemExit):
+        _say_how_to_continue(options)
+        raise
     if as_json:
         sys.stdout.write(result(last) + "\n")
     return isinstance(last, Answered)
+
+
+def run_search(
+    options: SearchOptions,
+    progress: Mode,
+    devices: Sequence[Device] = (),
+    stop: Stop | None = None,
+) -> Answered | NothingFeasible:
+    """Run a search to its end, alone in its folder, and say on stderr what happens.
+
+    On `devices` where any are named, all of them at the same time. Finished trials are kept however
+    it ends.
+
+    Raises:
+        AutotuneError: see `autotune.tuning.search.search`.
+        KeyboardInterrupt: a stop was asked for.
+    """
+    last: Answered | NothingFeasible | None = None
+    stop = stop or Stop()
+    with (
+        study_lock(_folder_to_lock(options)),
+        display(progress) as show,
+        _runners(options.folder, devices, stop) as (runner, mates),
+    ):
+        for event in search(options, runner, stop, mates):
+            show(event)
+            if isinstance(event, Answered | NothingFeasible):
+                last = event
+    assert last is not None
+    return last
 
 
 @contextmanager
@@ -95,14 +118,14 @@ def _runners(
             yield runner(()), {}
 
 
-def drive_worker(options: WorkerOptions, quiet: bool) -> None:
+def drive_worker(options: WorkerOptions, progress: Mode) -> None:
     """Run trials of a study that a search leads, until none is left.
 
     Raises:
         AutotuneError: see `autotune.tuning.workers.join`.
         KeyboardInterrupt, SystemExit: it was stopped.
     """
-    progress = PlainProgress(write=(lambda _: None) if quiet else to_stderr)
+    show = (lambda _: None) if progress == "none" else PlainProgress().show
     stop = Stop()
     cache, cores = options.folder / "inductor", options.device.cores
     with (
@@ -110,7 +133,7 @@ def drive_worker(options: WorkerOptions, quiet: bool) -> None:
         SubprocessRunner(cache, cores=cores, is_cancelled=stop.is_at_once) as runner,
     ):
         for event in join(options, runner, stop):
-            progress.show(event)
+            show(event)
 
 
 def _folder_to_lock(options: SearchOptions) -> Path:
@@ -124,9 +147,7 @@ def _folder_to_lock(options: SearchOptions) -> Path:
 
 def _say_how_to_continue(options: SearchOptions) -> None:
     so_far = path_so_far(options)
-    # A password in a storage's URL is the person's own to put back.
-    arguments = (re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", text) for text in sys.argv[1:])
-    command = shlex.join(["autotune", *arguments])
+    command = shlex.join(["autotune", *sys.argv[1:]])  # shown without passwords, as every line
     for line in stopped_lines(command, so_far if so_far.exists() else None):
         to_stderr(line)
 
@@ -223,11 +244,14 @@ def _one_run(folder: Path) -> SubprocessRunner:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, except after an error, whose message names a log in it."""
+    """A folder that is gone afterwards, except after an error whose message names a log in it."""
     folder = Path(mkdtemp(prefix="autotune-"))
+    keep = False
     try:
         yield folder
-    except (KeyboardInterrupt, SystemExit):
-        shutil.rmtree(folder)
+    except (WorkloadError, TooManyLostError):
+        keep = True
         raise
-    shutil.rmtree(folder)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)

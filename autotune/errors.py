@@ -8,6 +8,7 @@ exception: that is a value, see `autotune.outcome`.
   + WorkloadError                   4  the user's model.py fails with the user's own settings
   + StorageError                    5  the study cannot be read or written
   + StudyMismatchError              6  the study was made for something else
+  + MismatchError                   6  best.yaml was made for something else
   + TooManyLostError                7  trial after trial failed, or was lost
 """
 
@@ -42,6 +43,16 @@ class StudyMismatchError(AutotuneError):
     """The study on disk was made for another model, search space or machine."""
 
     exit_code = 6
+
+
+class MismatchError(AutotuneError):
+    """A best.yaml was made for another machine, PyTorch or model, and that was not to be."""
+
+    exit_code = 6
+
+
+class MismatchWarning(UserWarning):
+    """The same, where nobody asked for more than being told."""
 
 
 class TooManyLostError(AutotuneError):

@@ -19,7 +19,7 @@ _SLUG_LENGTH = 40
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, from "90s", "10m" or "1.5h"."""
+    """Seconds, from "90s", "10m" or "1.5h"; from Python also as a number."""
 
     name = "duration"
 
@@ -27,6 +27,8 @@ class Duration(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Seconds."""
+        if _is_number(value):
+            value = f"{value}s"
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value))
         if not match or not float(match[1]):
             self.fail(f"{value!r} is not a duration; write 90s, 10m or 1.5h.", param, ctx)
@@ -57,7 +59,7 @@ class Share(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """0 to 1."""
-        share, _ = _amount(str(value))
+        share, _ = _amount(value)
         if share is None or not 0 <= share < 1:
             self.fail(f"{value!r} is not a share below one; write 8% or 0.08.", param, ctx)
         return share
@@ -74,7 +76,9 @@ class ToleranceType(click.ParamType["Tolerance"]):
         """The tolerance."""
         from autotune.constraints import Tolerance
 
-        amount, relative = _amount(str(value))
+        if isinstance(value, Tolerance):
+            return value
+        amount, relative = _amount(value)
         if amount is None:
             self.fail(f"{value!r} is not a tolerance; write 1% or 0.01.", param, ctx)
         return Tolerance(amount, relative)
@@ -91,19 +95,23 @@ class SettingsType(click.ParamType["dict[str, Value]"]):
         """Knob name to value."""
         from autotune.config import setting_faults
 
-        if isinstance(value, dict):
-            return value
+        settings = dict(value) if isinstance(value, dict) else self._parsed(str(value), param, ctx)
+        faults = setting_faults(settings)
+        if faults:
+            self.fail(" ".join(faults.values()), param, ctx)
+        return settings
+
+    def _parsed(
+        self, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Value]:
         settings: dict[str, Value] = {}
-        for part in str(value).split(","):
-            name, equals, text = part.partition("=")
+        for part in text.split(","):
+            name, equals, setting = part.partition("=")
             if not equals:
                 self.fail(f"{part!r} is not a setting; write batch_size=64.", param, ctx)
             if name.strip() in settings:
                 self.fail(f"{name.strip()} stands twice.", param, ctx)
-            settings[name.strip()] = _setting(text.strip())
-        faults = setting_faults(settings)
-        if faults:
-            self.fail(" ".join(faults.values()), param, ctx)
+            settings[name.strip()] = _setting(setting.strip())
         return settings
 
 
@@ -115,7 +123,12 @@ def folder_name(study: str) -> str:
     return f"{slug}-{hashlib.sha256(study.encode(errors='replace')).hexdigest()[:8]}"
 
 
-def _amount(text: str) -> tuple[float | None, bool]:
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _amount(value: object) -> tuple[float | None, bool]:
+    text = f"{value:.15f}" if isinstance(value, float) else str(value)
     match = re.fullmatch(r"(\d*\.?\d+)\s*(%?)", text)
     if not match:
         return None, False

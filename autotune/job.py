@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, TypeAdapter
+from pydantic import Discriminator, TypeAdapter, ValidationError
 
+from autotune.errors import AutotuneError
 from autotune.knobs.base import Value
+from autotune.strict_json import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,13 @@ def job_from_json(text: str | bytes) -> Job:
     """Read a job back.
 
     Raises:
-        pydantic.ValidationError: not a job.
+        AutotuneError: not a job.
     """
-    return _adapter().validate_json(text, strict=True)
+    try:
+        check(text)
+        return _adapter().validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise AutotuneError(f"no readable job: {first['msg']} at {first['loc']}") from error
+    except ValueError as error:
+        raise AutotuneError(f"no readable job: {error}") from error

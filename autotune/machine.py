@@ -10,6 +10,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,6 +76,8 @@ class Machine:
     compile_obstacle: str
     """Why torch.compile cannot work here; empty where it can."""
     cuda_graphs: bool
+    driver: str = ""
+    """Version of the accelerator's driver; empty without one, or where nobody knows."""
 
     @property
     def device_type(self) -> str:
@@ -119,6 +122,12 @@ def probe_host(root: Path = ROOT) -> Host:
         shm_bytes=_shm_bytes(root),
         compiler=shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"),
     )
+
+
+def nvidia_driver(root: Path = ROOT) -> str:
+    """Version of NVIDIA's kernel driver; empty where there is none, or it cannot be read."""
+    version = re.search(r"^NVRM.*?\s(\d+\.[\d.]+)", _read(root / "proc/driver/nvidia/version"))
+    return version[1] if version else ""
 
 
 def oom_kills(root: Path = ROOT) -> int:

@@ -110,6 +110,20 @@ class Measurement:
         object.__setattr__(self, "flags", tuple(sorted(found.union(self.flags))))
 
     @property
+    def nonsense(self) -> str | None:
+        """What no clock can have shown and no loader given, or None."""
+        if not self.blocks:
+            return "it has no blocks"
+        if any(b.seconds <= 0 or b.samples - b.stock_samples <= 0 for b in self.blocks):
+            return "a block without time or samples"
+        spans = (*self.boundary_seconds, *self.warmup_step_seconds, self.compile_seconds)
+        if min(*spans, *(block.wait_seconds for block in self.blocks)) < 0:
+            return "a time below 0"
+        if (self.epoch_samples is not None and self.epoch_samples <= 0) or self.machine_speed <= 0:
+            return "an epoch without samples or a machine without speed"
+        return None
+
+    @property
     def telling_blocks(self) -> tuple[Block, ...]:
         """The undisturbed blocks, where there are enough of them; else all."""
         calm = tuple(block for block in self.blocks if not block.is_disturbed)

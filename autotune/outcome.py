@@ -6,15 +6,15 @@ the runner writes what it saw. What an outcome is worth is decided in `autotune.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from autotune.machine import Machine
 from autotune.measurement import Measurement
+from autotune.strict_json import check
 from autotune.workload_facts import WorkloadFacts
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
@@ -232,18 +232,20 @@ def outcome_to_json(outcome: TrialOutcome) -> str:
 def outcome_from_json(text: str | bytes) -> TrialOutcome:
     """Read an outcome back; what is not one becomes `Lost`, never an exception."""
     try:
-        json.loads(text, parse_constant=_refuse_constant)
-        return _adapter().validate_json(text, strict=True)
+        check(text)
+        outcome = _adapter().validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         return Lost(f"the child's outcome is not readable: {first['msg']} at {first['loc']}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return Lost(f"the child's outcome is not readable: {error}")
+    nonsense = nonsense_in(outcome)
+    return Lost(f"the child's outcome makes no sense: {nonsense}") if nonsense else outcome
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    """NaN and infinity pass every comparison of the wrong kind; no outcome may hold them."""
-    raise ValueError(f"{name} is not a number to reckon with")
+def nonsense_in(outcome: TrialOutcome) -> str | None:
+    """What of an outcome cannot have been observed, or None; its statistics rest on these."""
+    return outcome.measurement.nonsense if isinstance(outcome, Measured) else None
 
 
 def as_failure(outcome: TrialOutcome) -> Failure:
@@ -258,6 +260,8 @@ def describe(failure: Failure) -> str:
     match failure:
         case OutOfMemory(_, detail, foreseen=True):
             return detail
+        case OutOfMemory("file descriptors", detail):
+            return f"out of file descriptors: {detail}; `ulimit -n` says how many there are"
         case OutOfMemory(memory, detail):
             return f"out of {memory} memory: {detail}"
         case TimedOut(phase, limit):

@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autotune.best import BestConfig
-from autotune.config import render
+from autotune.config import TrainingConfig, render
+from autotune.mismatch import difference, report
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 class Best:
     """A best.yaml whose settings can be put into force."""
 
-    def __init__(self, answer: BestConfig) -> None:
+    def __init__(self, answer: BestConfig, *, strict: bool = False) -> None:
         self.answer = answer
         """The file as it was read: configuration, evidence, constraints, machine, provenance."""
         self.config = answer.training_config
+        self._strict = strict
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Best) and self.answer == other.answer
@@ -57,9 +59,24 @@ class Best:
         """Threads, cuDNN and matmul settings of this process; before the first operation.
 
         What has to be in the environment before Python starts cannot be set here: see
-        `autotune export --format env`.
+        `autotune export --format env`. Warns where the file was made for another accelerator.
+
+        Raises:
+            MismatchError: instead of the warning, where the file was loaded with `strict`.
         """
+        name = f"the answer of study {self.answer.provenance.study}"
+        report(name, self._other_device(), strict=self._strict)
         self.settings.apply_to_process()
+
+    def _other_device(self) -> list[str]:
+        """That the accelerator is not the one in the file; anyone may train on the CPU."""
+        recorded = self.answer.machine.device
+        if recorded == "cpu":
+            return []
+        from autotune.training.inspection import accelerator_name
+
+        here = accelerator_name()
+        return [] if here == recorded else [difference("device", recorded, here)]
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """The model to train, from one on its device: memory format and torch.compile."""
@@ -100,12 +117,19 @@ class Best:
         if self.answer.keeps_baseline:
             return "keep your settings: nothing was faster beyond the noise"
         (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
-        mine = {**evidence.baseline.config}
-        changed = {k: v for k, v in self.answer.config.items() if mine.get(k, v) != v}
-        return (
-            f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}\n"
+        changed = self.config.differences(TrainingConfig.of(evidence.baseline.config))
+        lines = [
+            f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-            f"samples/s on {self.answer.machine.device}\n"
+            f"samples/s on {self.answer.machine.device}",
             f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
-            f"{accuracy.samples} samples, over {accuracy.seeds} seeds"
-        )
+            f"{accuracy.samples} samples, over {accuracy.seeds} seeds",
+        ]
+        if run := evidence.predicted_run:
+            was, now = run.baseline_seconds, run.best_seconds
+            lines.append(f"a run of {run.samples} samples, predicted: {was:g} s to {now:g} s")
+        if self.answer.lr_scaling.factor != 1:
+            lines.append(f"learning rates times {self.answer.lr_scaling.factor:g}")
+        if accuracy.needs_full_run:
+            lines.append("the batch size changed: check one full training before you rely on it")
+        return "\n".join(lines)

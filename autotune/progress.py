@@ -1,6 +1,7 @@
 """What a person reads while a search runs and when it ends: plain lines on stderr.
 
-The result for programs is one JSON object on stdout, on request.
+On a terminal `autotune.live` draws the same as a table. The result for programs is one JSON object
+on stdout, on request.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from autotune.tuning.events import (
     StagesUnknown,
     TrialEnded,
     TrialsEnded,
+    TrialStarted,
     Warned,
 )
 from autotune.tuning.record import Recorded
@@ -70,6 +72,8 @@ class PlainProgress:
                     self.write(f"continues after {finished_before} finished trials")
             case StagesTimed() | StagesUnknown():
                 self._lines(self._stages(event))
+            case PhaseStarted("diagnosis") | TrialStarted():
+                pass  # told when it is over
             case PhaseStarted(phase, detail):
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
@@ -78,27 +82,26 @@ class PlainProgress:
                 self.write(f"{round_line(ratios, interval)}  {self._differences(config)}")
             case Answered():
                 self._lines(answer_lines(event))
-            case NothingFeasible(reasons):
-                self.write("\nNothing feasible, no file is written:")
-                self._lines([f"  {count} x {reason}" for reason, count in reasons.items()])
+            case NothingFeasible():
+                self._lines(nothing_lines(event))
             case _:
-                self.write(_remark(event))
+                self.write(remark_line(event))
 
     def _trial(self, event: TrialEnded) -> list[str]:
         trial, best = event.trial, event.best
         differs = self._differences(trial.config) if trial.number else "your settings"
-        value, memory = _value(trial), trial.details.get("peak_memory_bytes")
+        value, memory = rate_of(trial), trial.details.get("peak_memory_bytes")
         columns = [
             f"{trial.number:4d}",
             f"{value:9.1f}/s" if value else f"{'-':>11}",
-            _ratio(trial, event.baseline),
+            gain_text(trial, event.baseline),
             f"{size(memory):>9}" if memory else f"{'-':>9}",
             differs,
         ]
         eta = "" if event.eta_seconds is None else f", about {span(event.eta_seconds)} left"
         return [
-            "  ".join([*columns, _verdict(trial)]),
-            f"      best so far: trial {best.number}, {_ratio(best, event.baseline).strip()}"
+            "  ".join([*columns, verdict_text(trial)]),
+            f"      best so far: trial {best.number}, {gain_text(best, event.baseline).strip()}"
             f"   {span(event.elapsed_seconds)} gone{eta}",
         ]
 
@@ -121,13 +124,13 @@ class PlainProgress:
             self.write(line)
 
 
-def _remark(event: CandidateRefused | CandidateSetAside | LeftOut | TrialsEnded | Warned) -> str:
+def remark_line(
+    event: CandidateRefused | CandidateSetAside | LeftOut | TrialsEnded | Warned,
+) -> str:
     """What takes one line."""
     match event:
-        case CandidateRefused(trial, reason):
-            return f"  trial {trial.number} does not hold: {reason}"
-        case CandidateSetAside(trial, other):
-            return f"  trial {trial.number} is set aside for trial {other.number}"
+        case CandidateRefused() | CandidateSetAside():
+            return gone_line(event)
         case LeftOut(note):
             return f"  left out: {note}"
         case TrialsEnded(reason):
@@ -218,6 +221,19 @@ def answer_lines(event: Answered) -> list[str]:
     return [*lines, f"  written to  {event.path}"]
 
 
+def nothing_lines(event: NothingFeasible) -> list[str]:
+    """Why there is no answer, each reason with its count."""
+    reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
+    return ["\nNothing feasible, no file is written:", *reasons]
+
+
+def gone_line(event: CandidateRefused | CandidateSetAside) -> str:
+    """Which candidate is out of the contest, and why."""
+    if isinstance(event, CandidateRefused):
+        return f"  trial {event.trial.number} does not hold: {event.reason}"
+    return f"  trial {event.trial.number} is set aside for trial {event.other.number}"
+
+
 def result(event: Answered | NothingFeasible) -> str:
     """The end of a search as one JSON object for programs."""
     if isinstance(event, NothingFeasible):
@@ -285,11 +301,12 @@ def _objective_line(scene: Scene) -> str:
     return f"time of a run of {samples} samples, start and compilation included"
 
 
-def _value(trial: FinishedTrial) -> float | None:
+def rate_of(trial: FinishedTrial) -> float | None:
+    """Samples per second, where it ran."""
     return trial.details.get("samples_per_second")
 
 
-def _verdict(trial: FinishedTrial) -> str:
+def verdict_text(trial: FinishedTrial) -> str:
     """What became of a trial, with what has to be known of its number."""
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
@@ -300,6 +317,7 @@ def _verdict(trial: FinishedTrial) -> str:
     return ", ".join(notes)
 
 
-def _ratio(trial: FinishedTrial, baseline: FinishedTrial) -> str:
+def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
+    """Its value over the baseline's, six characters wide."""
     value, reference = trial.verdict.value, baseline.verdict.value
     return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"

@@ -110,14 +110,17 @@ def _values(document: Document, name: str, written: Any, faults: list[str]) -> t
             f"{{low, high, step}} or {{low, high, log2: true}}; got {written!r}."
         )
         return ()
+    seen: set[tuple[type, Value]] = set()
     for index, value in enumerate(written):
         fault = KNOBS[name].values.fault(value)
         if fault:
             faults.append(
                 f"{document.position(name, index)}: {name}={value!r} is not possible; {fault}."
             )
-        elif any(value is v or (type(value) is type(v) and value == v) for v in written[:index]):
+        elif (type(value), value) in seen:
             faults.append(f"{document.position(name, index)}: {name}={value!r} stands twice.")
+        else:
+            seen.add((type(value), value))
     return tuple(written)
 
 

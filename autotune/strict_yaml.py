@@ -23,7 +23,9 @@ from yaml.reader import ReaderError
 
 from autotune.errors import UsageError
 
-MAX_BYTES = 256_000
+# Beyond these, a file would take PyYAML more than half a second; an answer has 4 kB, 150 values.
+MAX_BYTES = 64_000
+MAX_VALUES = 2000
 MAX_DEPTH = 20
 _MAX_NUMBER_CHARACTERS = 400  # the largest float has 309 digits; Python reads at most 4300
 _MAX_PROBLEMS_SHOWN = 50
@@ -142,7 +144,7 @@ def _spot_after(text: str) -> Spot:
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
-class _TooDeepError(Exception):
+class _TooMuchError(Exception):
     """Ends the reading of a file; the problem is already noted."""
 
 
@@ -165,7 +167,7 @@ class _Reader:
         except (ValueError, OverflowError):  # from chr() and int() in PyYAML's scanner
             what = "not valid YAML: the number of a character or version is too large. Correct it."
             self._note(self.loader.get_mark(), what)
-        except _TooDeepError:
+        except _TooMuchError:
             pass
         return None
 
@@ -190,6 +192,9 @@ class _Reader:
         return self.loader.get_event()  # type: ignore[no-untyped-call]
 
     def _node(self, event: Any, place: Place) -> object:
+        if len(self.value_spots) >= MAX_VALUES:
+            self._note(event.start_mark, f"more than {MAX_VALUES} values. Shorten the file.")
+            raise _TooMuchError
         self.value_spots[place] = _spot(event.start_mark)
         return self._content(event, place)
 
@@ -214,7 +219,7 @@ class _Reader:
         self._note_labels(event)
         if len(place) >= MAX_DEPTH:
             self._note(event.start_mark, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
-            raise _TooDeepError
+            raise _TooMuchError
 
     def _sequence(self, place: Place) -> list[object]:
         items: list[object] = []

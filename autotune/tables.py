@@ -14,7 +14,7 @@ from autotune.knobs.base import Integers, Knob, OneOf, spelled
 from autotune.machine import Machine
 from autotune.outcome import Profiled
 from autotune.space_file import read_space, shipped_spaces
-from autotune.text import size
+from autotune.text import clean, size
 from autotune.tuning.diagnosis import Diagnosis
 from autotune.workload_facts import WorkloadFacts
 
@@ -24,7 +24,7 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     table = _table("knob", "default", "values on this machine", "what it is")
     for knob in ALL_KNOBS:
         values = _domain(knob, machine, facts)
-        table.add_row(knob.name, spelled(knob.default), Text(values), Text(knob.summary))
+        table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
     _print(table)
 
 
@@ -33,7 +33,7 @@ def show_spaces() -> None:
     table = _table("space", "trials", "knobs", "about")
     for name, path in shipped_spaces().items():
         space = read_space(path)
-        table.add_row(name, str(space.trials), Text(", ".join(space.offers)), Text(space.about))
+        table.add_row(name, str(space.trials), _cell(", ".join(space.offers)), _cell(space.about))
     _print(table)
 
 
@@ -64,7 +64,7 @@ def show_machine(machine: Machine) -> None:
     }
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, fact in facts.items():
-        table.add_row(name, Text(fact))
+        table.add_row(name, _cell(fact))
     _print(table)
 
 
@@ -79,8 +79,8 @@ def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled)
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
         share = f"{100 * one.share:.1f} %"
-        operators.add_row(Text(one.name), share, f"{one.seconds:.6f}", str(one.calls))
-    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
+        operators.add_row(_cell(one.name), share, f"{one.seconds:.6f}", str(one.calls))
+    sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
     _print(operators)
 
 
@@ -99,6 +99,11 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
             text = ", ".join(map(spelled, allowed))
             text += "".join(f"\nnot {spelled(v)}: {knob.obstacle(v, machine)}" for v in refused)
     return f"{text}  (with {knob.needs})" if knob.needs else text
+
+
+def _cell(text: str) -> Text:
+    """A cell without markup and without control characters that came from elsewhere."""
+    return Text(clean(text))
 
 
 def _table(*columns: str) -> Table:

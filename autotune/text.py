@@ -7,7 +7,12 @@ import re
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _MINUTE, _HOUR = 60, 3600
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control sequences, and strings such as a window's title, as a whole; of others the first byte.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]P^_X][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+_PASSWORD = re.compile(r"(\w://[^\s/:@]*:)[^\s@]+@|((?:password|passwd|pwd)=)[^\s&;'\"]+", re.I)
 
 
 def size(count: int) -> str:
@@ -28,5 +33,13 @@ def span(seconds: float) -> str:
 
 
 def clean(text: str) -> str:
-    """Without terminal escapes and other control characters, newlines and tabs excepted."""
-    return _CONTROL.sub("", text)
+    """Without what text from elsewhere may hold: terminal escapes, passwords of URLs.
+
+    Of control characters, newlines and tabs stay.
+    """
+    return without_passwords(_CONTROL.sub("", text))
+
+
+def without_passwords(text: str) -> str:
+    """With stars for what stands as a password in URLs."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)

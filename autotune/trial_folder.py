@@ -52,6 +52,16 @@ class TrialFolder:
         (self.path / "phase").write_text(name, encoding="utf-8")
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, where there is none, that only its owner can look into.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write beside and rename, so that a reader finds the old file or the new one, never a half.
 

@@ -5,7 +5,7 @@
 For each example with a table in studies/tables: this search, its runner with random proposals, a
 plain Optuna script (plain_optuna.py) over the same space, and loadtune where it is installed, which
 answers once, at its end. One after the other, for real. The table says what each configuration is
-worth, so that nobody is judged by their own measurement. Run it on a machine that does nothing else.
+worth, so that nobody is judged by their own measurement. Run it where nothing else runs.
 """
 
 from __future__ import annotations

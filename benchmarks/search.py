@@ -5,7 +5,8 @@
 A table is a world of worlds.py or a recorded file. Each search is the real one, confirmation
 included, with a runner that answers from the table. Printed per sampler: trials, the baseline's own
 included, until a configuration within 5 % and 2 % of the feasible optimum was measured; the regret
-of what was emitted; what proposing a trial took.
+of what was emitted; where the plateau rule would have ended the search, and the share of the rate
+that this would have lost of the best trial; what proposing a trial took.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from autotune.tuning.gates import NUMERICS, PRECISION, gate_fault
 from autotune.tuning.replay import ReplayRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.stopping import has_settled
+from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 from autotune.tuning.table import Table, read_table
 
 TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
@@ -57,6 +59,10 @@ class Run:
     trials: int
     measured: float
     """Share of the space."""
+    settled_at: int
+    """Trials after which the plateau rule would have ended it."""
+    settled_loss: float
+    """What the best trial by then is worth less than the best trial at the end."""
     seconds_to_near: float
     """That measuring would have taken until then."""
     ask_seconds: tuple[float, ...]
@@ -73,9 +79,10 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
     print(
         "| sampler | table | within 5 %: median, 90th, reached | within 2 % | seconds to 5 % |"
-        " regret, mean | infeasible | trials | of the space | proposing, ms |"
+        " regret, mean | infeasible | trials | of the space | plateau: trials, loss |"
+        " proposing, ms |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for sampler in arguments.samplers.split(","):
         jobs = [
             (t, sampler, s, arguments.trials)
@@ -103,6 +110,8 @@ def row(sampler: str, name: str, runs: Sequence[Run]) -> str:
         str(sum(run.emitted_infeasible for run in runs)),
         f"{median(run.trials for run in runs):g}",
         f"{100 * median(run.measured for run in runs):.1f} %",
+        f"{median(run.settled_at for run in runs):g}, "
+        f"{100 * fmean(run.settled_loss for run in runs):.2f} %",
         f"{1000 * median(asks):.0f}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -126,14 +135,15 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
     asks = _timed_asks()
     runner = ReplayRunner(truth.table, seed)
     reached = {NEAR: math.inf, NEARER: math.inf}
-    seconds, count, regret, infeasible = math.inf, 0, 1.0, False
+    seconds, regret, infeasible = math.inf, 1.0, False
+    ended: list[FinishedTrial] = []
     with tempfile.TemporaryDirectory() as folder:
         for event in search(options_for(truth, Path(folder), sampler, seed, trials), runner):
             if isinstance(event, TrialEnded):
-                count += 1
+                ended.append(event.trial)
                 share = truth.share(event.trial.config)
                 reached = {
-                    goal: min(before, count if share >= goal else math.inf)
+                    goal: min(before, len(ended) if share >= goal else math.inf)
                     for goal, before in reached.items()
                 }
                 if share >= NEAR:
@@ -141,14 +151,17 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
             if isinstance(event, Answered):
                 share = truth.share(TrainingConfig.of(event.best.config))
                 regret, infeasible = 1 - share, share == 0
+    settled = next((n for n in range(1, len(ended)) if has_settled(ended[:n])), len(ended))
     return Run(
         table=name,
         trials_to_near=reached[NEAR],
         trials_to_nearer=reached[NEARER],
         regret=regret,
         emitted_infeasible=infeasible,
-        trials=count,
-        measured=count / len(truth.table.timed),
+        trials=len(ended),
+        measured=len(ended) / len(truth.table.timed),
+        settled_at=settled,
+        settled_loss=truth.share_of_best(ended) - truth.share_of_best(ended[:settled]),
         seconds_to_near=seconds,
         ask_seconds=tuple(asks),
     )
@@ -167,6 +180,11 @@ class TableTruth:
     def share(self, config: TrainingConfig) -> float:
         """The rate as a share of the feasible optimum; 0 where the configuration is infeasible."""
         return self.rates.get(config, 0.0) / self.optimum
+
+    def share_of_best(self, trials: Sequence[FinishedTrial]) -> float:
+        """The same of what looked best."""
+        best = best_feasible(trials)
+        return 0.0 if best is None else self.share(best.config)
 
 
 @cache

@@ -3,8 +3,8 @@
     pip install loadtune==0.3.0
     python benchmarks/with_loadtune.py MODEL.py BATCH_SIZE
 
-Prints a JSON line: seconds, and the settings it calls best in PyTorch's words. It times the loader's
-settings and a few others, each once, and says nothing of the rest.
+Prints a JSON line: seconds, and the settings it calls best, in PyTorch's words. It times settings
+of the loader and a few others, each once, and says nothing of the rest.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from secrets import token_hex
 
 import optuna
 import pytest
+from hypothesis import settings
 from optuna.samplers import RandomSampler
 
+import leaks
 from autotune.space import SearchSpace
 from autotune.tuning.opening import open_study
 from autotune.tuning.study import TuningStudy
@@ -20,10 +22,45 @@ from factories import TINY_CONV, cpu_machine, narrowed, written
 from postgres import create_database, programs, running_server
 from tuning import NINE, THROUGHPUT
 
+# `make test-long`: pytest --hypothesis-profile=long
+settings.register_profile("long", max_examples=5_000, deadline=None)
+
 
 def pytest_configure() -> None:
     """Let Ctrl-C reach the programs under test, though a shell's background job ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    leaks.begin()
+
+
+def pytest_unconfigure() -> None:
+    """Remove what was temporary."""
+    leaks.end()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_host_is_left() -> Iterator[None]:
+    """Warm hosts of a module's runners end with the module."""
+    before = leaks.traces()
+    yield
+    _refuse(leaks.left_since(before))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test leaves processes, shared memory, temporary folders or locks behind."""
+    before = leaks.traces()
+    yield
+    left = leaks.left_since(before, hosts_may_stay=True)
+    if request.node.get_closest_marker("keeps_log"):
+        kept = {name for name in left if name.startswith("autotune-")}
+        leaks.clear(kept)
+        left -= kept
+    _refuse(left)
+
+
+def _refuse(left: set[str]) -> None:
+    leaks.clear(left)
+    assert not left, f"left behind: {', '.join(sorted(left))}"
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import platform
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from autotune.best import (
@@ -20,7 +23,7 @@ from autotune.best import (
 )
 from autotune.config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.machine import Host, Machine
+from autotune.machine import Host, Machine, probe_host
 from autotune.measurement import Block, Measurement
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import read_space
@@ -181,3 +184,23 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
             created="2026-01-01T00:00:00+00:00",
         ),
     )
+
+
+def found_here(best: BestConfig, model: Path) -> BestConfig:
+    """The same answer, as if it had been found on this machine for this model.py."""
+    here = probe_host()
+    machine = best.machine.model_copy(
+        update={
+            "cpu": here.cpu_name,
+            "cores": here.usable_cores,
+            "torch": version("torch"),
+            "python": platform.python_version(),
+        }
+    )
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    source = {"model": str(model), "model_sha256": digest}
+    provenance = best.provenance.model_copy(update=source)
+    memory = best.constraints.memory.model_copy(update={"peak_bytes": 1})
+    constraints = best.constraints.model_copy(update={"memory": memory})
+    changes = {"machine": machine, "provenance": provenance, "constraints": constraints}
+    return best.model_copy(update=changes)

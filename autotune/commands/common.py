@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.errors import UsageError
+from autotune.errors import MismatchError, UsageError
 from autotune.flags import SettingsType, folder_name
+from autotune.text import clean
+from autotune.trial_folder import write_atomically
 
 if TYPE_CHECKING:
     from autotune.tuning.scene import SearchOptions
@@ -28,6 +30,11 @@ SPACE = click.option(
 )
 BASELINE = click.option(
     "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
+)
+STRICT = click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 6 where a best.yaml was made for another machine, PyTorch or model.",
 )
 # Flags that only a search has.
 _SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
@@ -49,6 +56,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
+    _check_text("--study", study)
     folder = study_folder(study)
     return SearchOptions(
         model_path=model,
@@ -93,8 +101,54 @@ def check_model(model: Path) -> None:
     """
     if not model.exists():
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
+    _check_text("the model's path", str(model))
     if model.is_dir() or model.suffix != ".py":
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
+
+
+def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
+    """Say on stderr what `best` was made for that is not here.
+
+    Raises:
+        UsageError: a file cannot be read.
+        MismatchError: there is something to say, and `strict` says that there must not be.
+    """
+    from autotune.best import read_best
+    from autotune.mismatch import mismatch_text, mismatches
+
+    found = mismatches(read_best(best), model)
+    if found and strict:
+        raise MismatchError(mismatch_text(str(best), found))
+    if found:
+        click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
+
+
+def write_new(path: Path, text: str, force: bool) -> None:
+    """Write a file as a whole; over an existing one only by `force`, through a link never.
+
+    Raises:
+        UsageError: it is not to be written there, or cannot be.
+    """
+    try:
+        if path.is_symlink():
+            raise UsageError(
+                f"{path} is a symbolic link, which is not followed. Name a file itself."
+            )
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file that can be replaced. Name another.")
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists. Choose another name, or overwrite with --force.")
+        write_atomically(path, text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _check_text(what: str, text: str) -> None:
+    """Refuse bytes that are no text, which no database and no JSON can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} {text!r} is not UTF-8. Choose another name.") from None
 
 
 def unwind_on_sigterm() -> None:

@@ -27,12 +27,15 @@ _NOT_FASTER = 8
 @common.DEVICE
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--require-faster", is_flag=True, help="Exit with 8 unless A is confirmed faster.")
-def compare(model: Path, as_json: bool, require_faster: bool, **flags: Any) -> None:
+@common.STRICT
+def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or of MODEL itself, in turns."""
     from autotune.drive import drive_comparison
     from autotune.tuning.compare import ComparisonOptions, side_of
 
     common.check_model(model)
+    for best in filter(None, (flags["a"], flags["b"])):
+        common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     common.unwind_on_sigterm()
     faster = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)

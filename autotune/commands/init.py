@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.errors import UsageError
+from autotune.trial_folder import write_atomically
 
 
 @click.command()
@@ -14,11 +15,11 @@ from autotune.errors import UsageError
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(path: Path, force: bool) -> None:
     """Write a commented model.py to start from."""
-    if path.exists() and not force:
+    if (path.exists() or path.is_symlink()) and not force:
         raise UsageError(f"{path} exists already. Choose another name, or overwrite with --force.")
     template = Path(__file__).parents[1] / "model_template.py"
     try:
-        path.write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+        write_atomically(path, template.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
     click.echo(f"Wrote {path}. Next: autotune search {path} --space quick", err=True)

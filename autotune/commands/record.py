@@ -23,7 +23,7 @@ from autotune.errors import UsageError
     help="Processes for each configuration.",
 )
 @common.DEVICE
-@click.option("--seed", type=int, default=0, help="Of the order.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the order.")
 def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
     """Measure every configuration of a space into a table for replays; continues it."""
     from autotune.drive import drive_recording

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.commands import common
 from autotune.errors import StudyMismatchError, UsageError
 from autotune.flags import Duration, Share, Size, ToleranceType
+
+if TYPE_CHECKING:
+    from autotune.live import Mode
 
 _NOTHING_FEASIBLE = 3
 
@@ -106,13 +109,18 @@ _NOTHING_FEASIBLE = 3
     is_flag=True,
     help="Where it was, begin anew in the same storage; results are never compared.",
 )
-@click.option("--seed", type=int, default=0)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "none"]), default="auto")
-def search(dry_run: bool, as_json: bool, progress: str, new_study: bool, **flags: Any) -> None:
+@click.option(
+    "--progress",
+    type=click.Choice(["auto", "rich", "plain", "none"]),
+    default="auto",
+    help="auto: a table on a terminal, plain lines elsewhere and in CI.",
+)
+def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flags: Any) -> None:
     """Create or continue a study of MODEL, and write best.yaml."""
     from autotune.drive import drive_search, show_plan
     from autotune.tuning.devices import devices_of
@@ -131,7 +139,7 @@ def search(dry_run: bool, as_json: bool, progress: str, new_study: bool, **flags
     named = (f"{name}-{number}" for number in count(2))
     while True:
         try:
-            found = drive_search(options, progress == "none", as_json, devices)
+            found = drive_search(options, progress, as_json, devices)
             sys.exit(0 if found else _NOTHING_FEASIBLE)
         except StudyMismatchError:
             if not new_study:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from autotune.commands import common
+
+if TYPE_CHECKING:
+    from autotune.live import Mode
 
 
 @click.command()
@@ -23,7 +27,7 @@ from autotune.commands import common
 )
 @click.option("--progress", type=click.Choice(["auto", "plain", "none"]), default="auto")
 def worker(
-    study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: str
+    study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: Mode
 ) -> None:
     """Run trials of STUDY, which an `autotune search` with the same --storage leads."""
     from autotune.drive import drive_worker
@@ -34,4 +38,4 @@ def worker(
     chosen = Device(device) if device == "auto" else devices_of(device)[0]
     folder = common.study_folder(study)
     options = WorkerOptions(study, storage, model, folder, chosen, allow_mixed)
-    drive_worker(options, quiet=progress == "none")
+    drive_worker(options, progress)

@@ -7,6 +7,7 @@ only where nothing else does, and never the text of the user's own output.
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def _message(error: BaseException, text: str) -> str:
     """Type and first line; what a worker sends holds both in its last line."""
     if text.startswith("Caught ") and "DataLoader worker" in text:
         return text.strip().splitlines()[-1]
-    return f"{type(error).__name__}: {_first_line(text)}"
+    where = f" (by {sys.executable})" if isinstance(error, ImportError) else ""
+    return f"{type(error).__name__}: {_first_line(text)}{where}"
 
 
 def _syntax(error: SyntaxError) -> str:

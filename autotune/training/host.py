@@ -114,7 +114,7 @@ def _become_child(end: socket.socket, request: dict[str, Any], lifeline: int) ->
         hold_lifeline(lifeline)
         folder = TrialFolder(Path(request["folder"]))
         for path, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
-            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
             os.dup2(log, descriptor)
             os.close(log)
         send(end, {"pid": os.getpid()})

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.errors import UsageError, WorkloadError
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
-from autotune.machine import Host, Machine, probe_host
+from autotune.machine import Host, Machine, nvidia_driver, probe_host
 from autotune.training.apply import build_dataset, build_model
 from autotune.training.workload import Workload
 from autotune.workload_facts import WorkloadFacts
@@ -49,6 +49,17 @@ def resolve_device(device: str) -> str:
     return f"{wanted.type}:{wanted.index or 0}"
 
 
+def accelerator_name() -> str:
+    """The accelerator in use, as best.yaml names devices; "cpu" where there is none."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return "cpu"
+    index = torch.accelerator.current_device_index()
+    if accelerator.type == "cuda":
+        return torch.cuda.get_device_properties(index).name
+    return f"{accelerator.type}:{index}"
+
+
 def describe_machine(device: str) -> Machine:
     """The machine with everything that decides which knob values can work on it."""
     host = probe_host()
@@ -68,6 +79,7 @@ def describe_machine(device: str) -> Machine:
         compile_modes=_compile_modes(),
         compile_obstacle=_compile_obstacle(host, device),
         cuda_graphs=cuda,
+        driver=nvidia_driver() if cuda else "",
     )
 
 

@@ -8,10 +8,10 @@ synchronisation are parameters, so that tests need neither a GPU nor a sleep.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.intervals import median_interval, relative_half_width
 from autotune.job import MeasurePlan
@@ -19,6 +19,10 @@ from autotune.measurement import QUIET, Block, Noise
 from autotune.training.batches import Batches, Clock, Synchronize
 
 Step = Callable[[Any], object]
+Result = TypeVar("Result")
+Course = Generator[int, None, Result]
+"""Yields numbers of steps for somebody to take, and goes on when they are taken. What times a loop
+of ours and what times a script's own differ in nothing else."""
 
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
@@ -56,7 +60,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Timer:
-    """Runs steps on batches and times them."""
+    """Times steps on batches, which it takes itself unless it is asked for a course."""
 
     step: Step
     batches: Batches
@@ -70,6 +74,26 @@ class Timer:
     """What was remarkable, see `Measurement.flags`."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
+        """`warming_up`, with the steps taken."""
+        return self._take(self.warming_up(plan))
+
+    def time_blocks(
+        self, plan: MeasurePlan, step_seconds: float, batch_size: int
+    ) -> tuple[Block, ...]:
+        """`timing_blocks`, with the steps taken."""
+        return self._take(self.timing_blocks(plan, step_seconds, batch_size))
+
+    def _take(self, course: Course[Result]) -> Result:
+        """Take the steps that a course asks for; what it returns."""
+        while True:
+            try:
+                steps = next(course)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            for _ in range(steps):
+                self.step(self.batches.next())
+
+    def warming_up(self, plan: MeasurePlan) -> Course[WarmUp]:
         """Untimed steps, until enough in a row went by without a stall.
 
         A stall lets the workers fill their queue, so the count begins again with each, and includes
@@ -78,7 +102,7 @@ class Timer:
         seconds: list[float] = []
         calm, fastest, start = 0, math.inf, self.clock()
         while not self._is_steady(plan, calm):
-            block = self._time(1)
+            block = yield from self._time(1)
             seconds.append(block.seconds)
             busy = block.seconds - block.wait_seconds
             if busy > 0:  # else the clock jumped
@@ -100,20 +124,20 @@ class Timer:
         used_up = ready is not None and ready <= _STOCK_NOISE
         return used_up or calm >= plan.warmup_steps + self.batches.queued
 
-    def time_blocks(
+    def timing_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
-    ) -> tuple[Block, ...]:
+    ) -> Course[tuple[Block, ...]]:
         """Blocks of equally many steps, until their interval is narrow or time is up.
 
         A disturbed block stays in the list, marked, and another one is timed in its place, for as
         long as the plan's patience lasts.
         """
-        steps, first = self._first_block(plan, step_seconds, batch_size)
+        steps, first = yield from self._first_block(plan, step_seconds, batch_size)
         blocks = [first]
         start = self.clock() - first.seconds
         for look in plan.looks:
             while _counted(blocks, plan) < look:
-                blocks.append(self._block(steps, batch_size))
+                blocks.append((yield from self._block(steps, batch_size)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
             late = self.clock() - start > plan.max_seconds
@@ -123,17 +147,17 @@ class Timer:
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
-    ) -> tuple[int, Block]:
+    ) -> Course[tuple[int, Block]]:
         """How many steps a block has, and the first one.
 
         The warm-up's last steps may have been quicker than those that come when the stock is gone,
         so a block that turns out much too short makes way for a longer one.
         """
         steps = self._steps(plan, step_seconds)
-        block = self._block(steps, batch_size)
+        block = yield from self._block(steps, batch_size)
         while (missing := plan.block_seconds / block.seconds) > _TOO_SHORT:
             steps = math.ceil(min(missing, _MOST_GROWTH) * steps)
-            block = self._block(steps, batch_size)
+            block = yield from self._block(steps, batch_size)
         return steps, block
 
     def _steps(self, plan: MeasurePlan, step_seconds: float) -> int:
@@ -165,11 +189,11 @@ class Timer:
             self.flags.add("raced")
         return beaten
 
-    def _block(self, steps: int, batch_size: int) -> Block:
+    def _block(self, steps: int, batch_size: int) -> Course[Block]:
         """One block during which nothing was compiled; such a block is void."""
         for _ in range(_MOST_VOID_BLOCKS):
             compilations, ready = self.compilations(), self.batches.ready()
-            block = self._time(steps)
+            block = yield from self._time(steps)
             left, noise = self.batches.ready(), self.noise()
             compiled = self.compilations() != compilations
             if not compiled and block.seconds > 0:
@@ -185,13 +209,12 @@ class Timer:
             noise=noise,
         )
 
-    def _time(self, steps: int) -> Block:
+    def _time(self, steps: int) -> Course[Block]:
         """A block whose samples are its steps."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         self.synchronize()
         start = self.clock()
-        for _ in range(steps):
-            self.step(self.batches.next())
+        yield steps
         self.synchronize()
         passed = self.batches.boundary_seconds[boundaries:]
         seconds = self.clock() - start - sum(passed)

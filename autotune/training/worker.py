@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn, assert_never
 
 from autotune.cores import stay_on_cores
+from autotune.errors import AutotuneError
 from autotune.job import (
     Diagnose,
     FindLimits,
@@ -28,7 +29,8 @@ from autotune.job import (
     job_from_json,
 )
 from autotune.lifeline import hold_lifeline
-from autotune.outcome import TrialOutcome, outcome_to_json
+from autotune.outcome import Lost, TrialOutcome, outcome_to_json
+from autotune.strict_json import read_some
 from autotune.trial_folder import TrialFolder, write_atomically
 
 # The stacks of all threads are printed this share of the deadline before the runner kills.
@@ -45,9 +47,13 @@ def main() -> None:
 def work(folder: TrialFolder, process_start: float) -> NoReturn:
     """Run one job, then exit without teardown: workers must not keep a result waiting."""
     faulthandler.enable()
-    job = job_from_json(folder.job.read_bytes())
-    faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
-    outcome = run(job, folder, process_start)
+    try:
+        job = job_from_json(read_some(folder.job))
+    except AutotuneError as error:
+        outcome: TrialOutcome = Lost(str(error))
+    else:
+        faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
+        outcome = run(job, folder, process_start)
     write_atomically(folder.outcome, outcome_to_json(outcome))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the user's code may have closed or replaced it

@@ -140,6 +140,12 @@ class AccuracyProber:
         """
         return self.verdict(rule, config, MOST_SEEDS, least_seeds=len(SEEDS))
 
+    def speaks_against(self, rule: AccuracyRule, config: TrainingConfig) -> bool:
+        """Whether the seeds that are known do, so that no proof can be hoped for; runs nothing."""
+        seeds = len(self._known(config))
+        found = self._after(rule, config, seeds) if seeds else None
+        return isinstance(found, AccuracyVerdict) and found.margin > 0
+
     def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
         """The rule with the baseline's qualities for at least so many seeds."""
         baseline = self._probed(self.scene.baseline, max(seeds, len(SEEDS)))

@@ -232,6 +232,7 @@ def _machine(scene: Scene) -> MachineRecord:
         memory_bytes=machine.memory_bytes,
         torch=machine.torch,
         python=machine.python,
+        driver=machine.driver or None,
         fingerprint=machine.fingerprint,
     )
 

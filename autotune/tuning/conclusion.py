@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from autotune.best import BestConfig, write_best
 from autotune.config import TrainingConfig
@@ -14,6 +16,7 @@ from autotune.measurement import Measurement
 from autotune.outcome import Failure, describe
 from autotune.tuning.accuracy import AccuracyVerdict
 from autotune.tuning.answer import Confirmed, build_answer, confirmed_by, keep_baseline
+from autotune.tuning.belief import Beliefs
 from autotune.tuning.candidates import candidates, contenders
 from autotune.tuning.confirm import Standing, contest, looks
 from autotune.tuning.costs import ColdCosts
@@ -24,15 +27,19 @@ from autotune.tuning.events import (
     Event,
     RoundEnded,
 )
+from autotune.tuning.fates import kept
 from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
-from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.session import LIMITS_SECONDS, Accuracy, Session
 from autotune.tuning.study import FinishedTrial
 from autotune.tuning.unconfirmed import forget_so_far
 
-_NOTE = "answer"
+ANSWER = "answer"
+"""Of the study's notes: the content of best.yaml, and after how many trials it was found."""
 # What a second candidate adds to a contest; no more than three are in one.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
+# Who was set aside beside a candidate that failed may come again; others need a wider family.
+_MOST_TESTED = 4
 _TIME_IS_UP = "the time is up, and the rounds so far do not decide"
 
 Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
@@ -44,18 +51,18 @@ def conclude(
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that holds, or keep the baseline; write best.yaml."""
     costs = ColdCosts(session.study.finished(), runs)
-    won = yield from _find(session, accuracy, costs)
+    won = yield from kept(session.study, _find(session, accuracy, costs))
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)
     best = build_answer(accuracy.prober, accuracy.rule, costs, won)
     trials = len(session.study.finished())
-    session.study.note(_NOTE, {"trials": trials, "best": best.model_dump(mode="json")})
+    session.study.note(ANSWER, {"trials": trials, "best": best.model_dump(mode="json")})
     yield emit(session, best)
 
 
 def known_answer(session: Session) -> BestConfig | None:
     """The answer of an earlier run, where no trial came after it and none is left to come."""
-    answer = session.study.noted(_NOTE)
+    answer = session.study.noted(ANSWER)
     if answer is None or answer["trials"] != len(session.study.finished()):
         return None
     if session.end_reason() is None:
@@ -85,18 +92,24 @@ def _find(
     session: Session, accuracy: Accuracy, costs: ColdCosts
 ) -> Generator[Event, None, Confirmed | None]:
     """The winner of the first group that has one, unless the time budget is spent before."""
-    pool = candidates(session, costs)
+    pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
-    while pool:
+    while pool and len(tested) < _MOST_TESTED:
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()
         aside: Container[int] = ()
         if held:
-            won, aside = yield from _test(session, costs, held, len(tested))
+            beliefs = {_contestant(c.trial): c.belief for c in group if c.trial.number in held}
+            won, aside = yield from _test(session, costs, held, beliefs, len(tested))
             if won is not None:
                 return won
-        pool = [one for one in pool if one not in group or one.trial.number in aside]
+        pool = [
+            one
+            for one in pool
+            if (one not in group or one.trial.number in aside)
+            and not accuracy.prober.speaks_against(accuracy.rule, one.trial.config)
+        ]
         if session.over_budget():
             break
     return None
@@ -125,14 +138,18 @@ def _hold_accuracy(
 
 
 def _test(
-    session: Session, costs: ColdCosts, held: Held, family: int
+    session: Session, costs: ColdCosts, held: Held, beliefs: Beliefs, family: int
 ) -> Generator[Event, None, tuple[Confirmed | None, set[int]]]:
     """The contest of these candidates: its winner, or the numbers of those who may try again."""
     numbers = {_contestant(trial): number for number, (trial, _) in held.items()}
     trials = {contestant: held[number][0] for contestant, number in numbers.items()}
     aside: set[int] = set()
-    for standing in contest(_course(session, costs, list(held)), list(numbers), family):
-        yield from _told(standing, trials)
+    taken: list[float] = []
+    since = time.monotonic()
+    course = _course(session, costs, list(held))
+    for standing in contest(course, list(numbers), family, beliefs):
+        taken.append(time.monotonic() - since)
+        yield from _told(standing, trials, _seconds_left(standing, taken, family))
         aside |= {numbers[one] for one in standing.set_aside}
         if standing.winner is not None:
             trial, qualities = held[numbers[standing.winner]]
@@ -142,13 +159,23 @@ def _test(
             for one in left:
                 yield CandidateRefused(trials[one], _TIME_IS_UP)
             break
+        since = time.monotonic()
     return None, aside
 
 
-def _told(standing: Standing, trials: Mapping[Contestant, FinishedTrial]) -> Iterator[Event]:
+def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> float:
+    """An estimate of the time until the answer, where the next look decides."""
+    coming = [look for look in looks(family) if look > standing.rounds]
+    rounds = coming[0] - standing.rounds if coming and standing.winner is None else 0
+    return rounds * median(taken) + LIMITS_SECONDS
+
+
+def _told(
+    standing: Standing, trials: Mapping[Contestant, FinishedTrial], seconds_left: float
+) -> Iterator[Event]:
     """A round as events."""
     for one, duel in standing.duels.items():
-        yield RoundEnded(one.config, duel.ratios, duel.interval)
+        yield RoundEnded(one.config, duel.ratios, duel.interval, seconds_left)
     for one, reason in standing.refused.items():
         yield CandidateRefused(trials[one], reason)
     for one, other in standing.set_aside.items():

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from autotune.config import TrainingConfig
 from autotune.intervals import CONFIDENCE
 from autotune.knobs import KNOBS
 from autotune.measurement import Measurement
 from autotune.outcome import Failure, describe
-from autotune.tuning.rounds import Contestant, Course, Duel, orders, play_round, ratio_interval
+from autotune.tuning.belief import Beliefs, beliefs_after
+from autotune.tuning.rounds import Contestant, Course, Duel, orders, play_round
 
 # At the last look, one round may have gone against the candidate; no look allows more.
 _MOST_LOSSES = 1
-# Who was slower than the leader by this much in each of so many rounds need not run any more.
-_CLEARLY_SLOWER = 0.97
+# Before, nobody leaves for being slower than another.
 _FEWEST_ROUNDS = 2
+# Who is slower by no more than this, as a logarithm, is as fast.
+_AS_FAST = 0.01
 
 
 def looks(family: int) -> tuple[int, int]:
@@ -37,6 +40,7 @@ def looks(family: int) -> tuple[int, int]:
 
 
 LOOKS = looks(1)
+_NO_BELIEFS: Beliefs = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,14 @@ class Standing:
         return max((len(duel.ratios) for duel in self.duels.values()), default=0)
 
 
-def contest(course: Course, candidates: Sequence[Contestant], family: int) -> Iterator[Standing]:
-    """The standing after each round, until one of the candidates has won or none is left."""
+def contest(
+    course: Course, candidates: Sequence[Contestant], family: int, beliefs: Beliefs = _NO_BELIEFS
+) -> Iterator[Standing]:
+    """The standing after each round, until one of the candidates has won or none is left.
+
+    `beliefs` is what is known of their order beforehand. That one is faster than the baseline is
+    for the rounds alone to show.
+    """
     confidence = 1 - (1 - CONFIDENCE) / family
     duels = {candidate: Duel(confidence=confidence) for candidate in candidates}
     decisions, block = looks(family), len(candidates) + 1
@@ -69,10 +79,10 @@ def contest(course: Course, candidates: Sequence[Contestant], family: int) -> It
         played = dict(duels)
         refused |= _beaten(duels)
         duels = _without(duels, refused)
-        aside = _set_aside(course, duels, sift=rounds == block)
+        aside = _set_aside(course, duels, beliefs, sift=rounds == block)
         duels = _without(duels, aside)
         won = {c: d for c, d in duels.items() if rounds in decisions and d.is_faster}
-        winner = preferred(course.baseline.config, won) if won else None
+        winner = preferred(course.baseline.config, won, beliefs) if won else None
         yield Standing(played, refused, aside, winner)
         if winner is not None or not duels:
             return
@@ -80,16 +90,19 @@ def contest(course: Course, candidates: Sequence[Contestant], family: int) -> It
             places = orders(len(duels) + 1, course.seed + rounds)
 
 
-def preferred(baseline: TrainingConfig, duels: Mapping[Contestant, Duel]) -> Contestant:
+def preferred(
+    baseline: TrainingConfig, duels: Mapping[Contestant, Duel], beliefs: Beliefs = _NO_BELIEFS
+) -> Contestant:
     """The fastest, or who is as fast as that with fewer changes, or with as many in less memory."""
-    leader = max(duels, key=lambda one: duels[one].ratio)
-    tied = [one for one in duels if one == leader or _ties(duels[one], duels[leader])]
+    now = beliefs_after(beliefs, duels)
+    most = max(belief.mean for belief in now.values())
+    tied = [one for one, belief in now.items() if belief.mean >= most - _AS_FAST]
     return min(
         tied,
         key=lambda one: (
             changes(one.config, baseline),
             duels[one].peak_memory_bytes,
-            -duels[one].ratio,
+            -now[one].mean,
         ),
     )
 
@@ -158,32 +171,19 @@ def _beaten(duels: Mapping[Contestant, Duel]) -> dict[Contestant, str]:
 
 
 def _set_aside(
-    course: Course, duels: Mapping[Contestant, Duel], sift: bool
+    course: Course, duels: Mapping[Contestant, Duel], beliefs: Beliefs, sift: bool
 ) -> dict[Contestant, Contestant]:
     """Who need not run on beside whom: the clearly slower, and after the sift all but one."""
     if len(duels) < 2:  # noqa: PLR2004
         return {}
     if sift:
-        best = preferred(course.baseline.config, duels)
+        best = preferred(course.baseline.config, duels, beliefs)
         return {one: best for one in duels if one != best}
-    leader = max(duels, key=lambda one: duels[one].ratio)
-    return {one: leader for one in duels if one != leader and _trails(duels[one], duels[leader])}
-
-
-def _relative(one: Duel, other: Duel) -> list[float]:
-    return [a / b for a, b in zip(one.ratios, other.ratios, strict=True)]
-
-
-def _trails(one: Duel, leader: Duel) -> bool:
-    """Whether one was much slower than the leader in each of several rounds."""
-    relative = _relative(one, leader)
-    return len(relative) >= _FEWEST_ROUNDS and max(relative) < _CLEARLY_SLOWER
-
-
-def _ties(one: Duel, other: Duel) -> bool:
-    """Whether the interval of the ratio between two candidates contains 1."""
-    low, high = ratio_interval(_relative(one, other))
-    return low <= 1 <= high
+    if min(len(duel.ratios) for duel in duels.values()) < _FEWEST_ROUNDS:
+        return {}
+    now = beliefs_after(beliefs, duels)
+    leader = max(now, key=lambda one: now[one].mean)
+    return {one: leader for one in duels if now[one].is_clearly_below(now[leader])}
 
 
 def _without(

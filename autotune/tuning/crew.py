@@ -13,15 +13,11 @@ from queue import SimpleQueue
 
 from autotune.errors import UsageError
 from autotune.tuning.devices import Device
-from autotune.tuning.events import LeftOut, TrialEnded
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import inspect, inspection
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.stop import StoppableRunner
-from autotune.tuning.trials import POLL_SECONDS, prepare, run_trials, work
-
-Told = TrialEnded | LeftOut
-
+from autotune.tuning.trials import POLL_SECONDS, Told, prepare, run_trials, work
 
 Mates = Mapping[Device, Runner]
 """The other devices, each with what runs jobs there."""

@@ -119,7 +119,7 @@ def device_lock(device: Device) -> Iterator[None]:
 
 def _lock_folder() -> Path:
     """A folder of this user's alone that all processes of the host share."""
-    own = f"autotune-{os.getuid()}"
+    own = f".autotune-locks-{os.getuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     for parent in (*([Path(runtime)] if runtime else []), Path(tempfile.gettempdir())):
         folder = parent / own

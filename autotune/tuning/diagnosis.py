@@ -35,6 +35,8 @@ COMPUTE = (
     "cudnn_benchmark",
     "fused_optimizer",
 )
+DIAGNOSIS = "diagnosis"
+"""Of the study's notes."""
 NEGLIGIBLE = 0.03
 """A gain that is not worth a trial: less than the noise of most machines."""
 _MOST_SPEEDUP = 4.0
@@ -45,7 +47,6 @@ _NOISE = 0.05
 _SECONDS = 90.0
 # What follows from it are orders of magnitude.
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
-_NOTE = "diagnosis"
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
 
@@ -73,13 +74,7 @@ class Diagnosis:
 
     def limits(self) -> dict[str, float]:
         """Samples per second of each stage if it were the only one; none that takes no time."""
-        stages = self.stages
-        seconds = {
-            **{f"loader, num_workers={one.num_workers}": one.seconds for one in stages.loading},
-            "copy to device": stages.transfer_seconds,
-            "compute": stages.compute_seconds,
-        }
-        return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
+        return limits_of(self.stages)
 
     @property
     def bound(self) -> Stage:
@@ -182,9 +177,19 @@ class Diagnosis:
         )
 
 
+def limits_of(stages: Diagnosed) -> dict[str, float]:
+    """Samples per second of each stage if it were the only one; none that takes no time."""
+    seconds = {
+        **{f"loader, num_workers={one.num_workers}": one.seconds for one in stages.loading},
+        "copy to device": stages.transfer_seconds,
+        "compute": stages.compute_seconds,
+    }
+    return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
+
+
 def noted_diagnosis(scene: Scene, study: TuningStudy) -> Diagnosis | None:
     """What the study knows already."""
-    noted = study.noted(_NOTE)
+    noted = study.noted(DIAGNOSIS)
     return None if noted is None else diagnosis_of(scene, _adapter().validate_python(noted))
 
 
@@ -193,7 +198,7 @@ def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | st
     outcome = time_stages(scene, runner)
     if not isinstance(outcome, Diagnosed):
         return describe(outcome)
-    study.note(_NOTE, asdict(outcome))
+    study.note(DIAGNOSIS, asdict(outcome))
     return diagnosis_of(scene, outcome)
 
 

@@ -14,7 +14,7 @@ from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import FinishedTrial
 
-Phase = Literal["baseline", "search", "confirmation"]
+Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,14 @@ class PhaseStarted:
 
     phase: Phase
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted:
+    """A configuration is about to be measured; where that is lost, no `TrialEnded` follows."""
+
+    number: int
+    config: TrainingConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,8 @@ class RoundEnded:
     config: TrainingConfig
     ratios: tuple[float, ...]
     interval: Interval
+    eta_seconds: float | None = None
+    """Until the answer, if the next look decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,7 @@ Event = (
     | StagesTimed
     | StagesUnknown
     | PhaseStarted
+    | TrialStarted
     | TrialEnded
     | LeftOut
     | Warned

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optuna.trial import FrozenTrial
+import optuna
+from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.errors import StudyMismatchError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +26,36 @@ class FinishedTrial:
     """What `tell` was given besides: outcome, interval, memory, seconds ..."""
 
 
-def read_trial(trial: FrozenTrial) -> FinishedTrial:
-    """A trial read back from Optuna.
+def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
+    """Every trial of a study of autotune's that was told a verdict, in order."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [finished_trial(trial) for trial in complete]
+
+
+def finished_trial(trial: FrozenTrial) -> FinishedTrial:
+    """A trial that this program told; what anyone else wrote into a database is data, no more.
 
     Raises:
-        KeyError, ValueError, UsageError: it is none of autotune's.
+        StudyMismatchError: someone else told it.
     """
     attributes = trial.user_attrs
-    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=True))
-    verdict = Verdict(attributes["value"], margins, attributes["reason"])
-    return FinishedTrial(trial.number, TrainingConfig.of(attributes["config"]), verdict, attributes)
+    try:
+        margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
+        value, reason = attributes["value"], str(attributes["reason"])
+        verdict = Verdict(None if value is None else float(value), margins, reason)
+        if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
+            raise ValueError("a number is not finite")
+        config = TrainingConfig.of(dict(attributes["config"]))
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({error}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return FinishedTrial(trial.number, config, verdict, attributes)
+
+
+def _margins(trial: FrozenTrial) -> list[float]:
+    return list(trial.constraints.values())
 
 
 def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:

@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from autotune.errors import StorageError
 from autotune.knobs.base import Value
-from autotune.trial_folder import write_atomically
+from autotune.trial_folder import make_private, write_atomically
 
 SCHEMA_VERSION = 1
 _CHECKED = ConfigDict(extra="forbid")
@@ -85,8 +85,11 @@ class Journal:
         line = {"schema_version": SCHEMA_VERSION, "study": study, "record": facts}
         text = json.dumps(line, allow_nan=False) + "\n"
         with self._locked() as descriptor:
-            self._settle(descriptor)
-            _append(descriptor, text.encode())
+            try:
+                self._settle(descriptor)
+                _append(descriptor, text.encode())
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             yield
 
     @contextmanager
@@ -129,7 +132,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.path.parent)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -50,7 +50,10 @@ class FreshInterpreter:
 
     def __init__(self, files: TrialFolder, environ: Mapping[str, str], lifeline: int) -> None:
         module = ("-m", "autotune.training.worker", str(files.path), str(lifeline))
-        with files.stdout.open("wb") as stdout, files.stderr.open("wb") as stderr:
+        for log in (files.stdout, files.stderr):
+            log.write_bytes(b"")
+        # For appending, so that they can be cut while the child goes on writing.
+        with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             # psutil's waits for the end asleep, where subprocess' looks again and again.
             self._process = psutil.Popen(
                 [sys.executable, *module, repr(time.monotonic())],

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.errors import StorageError
+from autotune.trial_folder import make_private
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def study_lock(folder: Path) -> Iterator[None]:
     """
     path = folder / "lock"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(
@@ -41,7 +42,7 @@ def _take(descriptor: int, folder: Path) -> None:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
         raise StorageError(
             f"the study in {folder} is in use by process {holder}. "
-            "Wait for it, or give this search a name of its own with --study NAME."
+            "Wait for it; a search of its own can have another name, with --study NAME."
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

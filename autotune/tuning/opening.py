@@ -6,13 +6,13 @@ import warnings
 
 import optuna
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from autotune.constraints import CONSTRAINTS
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
-from autotune.tuning.finished import FinishedTrial, read_trial
+from autotune.tuning.finished import FinishedTrial, finished_trials
 from autotune.tuning.journal import Journal
 from autotune.tuning.mutex import mutex_for
 from autotune.tuning.retell import reconcile
@@ -86,13 +86,17 @@ def read_study(storage: str) -> list[FinishedTrial]:
             optuna.load_study(study_name=name, storage=storage)
             for name in optuna.get_all_study_names(storage)
         ]
-    told = [study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) for study in studies]
-    if not any(told):
+    largest = max(studies, key=lambda study: len(_complete(study)), default=None)
+    if largest is None or not _complete(largest):
         raise StorageError(f"{masked(storage)} holds no study with finished trials.")
     try:
-        return [read_trial(trial) for trial in max(told, key=len)]
-    except (KeyError, ValueError, UsageError) as error:
+        return finished_trials(largest)
+    except StudyMismatchError as error:
         raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
+
+
+def _complete(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def _set_metric_name(study: optuna.Study, unit: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.tuning.belief import Belief
 from autotune.tuning.encoding import Encoding
 from autotune.tuning.surrogate import Array, Indices, Surrogate
 
@@ -47,6 +48,12 @@ class Promise:
         above = mean + _CURIOSITY * deviation - self._best
         # A softplus keeps the order and is positive, so that feasibility only takes away.
         return np.logaddexp(0.0, above) * self._feasible(rows)
+
+    def beliefs(self, rows: Indices) -> list[Belief]:
+        """What all trials together tell of each row, with the noise of one more timing of it."""
+        mean, deviation = self._predicted(rows)
+        noise = {} if self._rate is None else {"noise": self._rate.noise}
+        return [Belief(float(m), float(d), **noise) for m, d in zip(mean, deviation, strict=True)]
 
     def _fit_rate(self, seen: Seen) -> tuple[Surrogate | None, float]:
         ran = np.flatnonzero(seen.rates > 0)

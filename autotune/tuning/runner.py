@@ -33,7 +33,10 @@ from autotune.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
-from autotune.trial_folder import TrialFolder, write_atomically
+from autotune.strict_json import read_some
+from autotune.trial_folder import TrialFolder, make_private, write_atomically
+from autotune.tuning import logs
+from autotune.tuning.family import Family
 from autotune.tuning.launch import Forked, FreshInterpreter, Launched, WarmHost
 
 # How often the resident memory of the child's tree is added up, beside its training.
@@ -41,6 +44,7 @@ _SAMPLE_SECONDS = 1.0
 # What shared pages really take is dear to read (it grows with the memory): only at new heights.
 _NEW_HEIGHT = 1.05
 _GRACE_SECONDS = 3.0
+_TIDY_SECONDS = 1.0
 # Processes, memory or descriptors.
 _NOTHING_LEFT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -72,8 +76,9 @@ class SubprocessRunner:
         stay on `cores`, where any are named. `is_cancelled` is asked about once a second: whether
         to end what runs.
         """
+        self._family = Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
-        self._environ = cache | environ_for(cores)
+        self._environ = {**self._family.environ, **cache, **environ_for(cores)}
         self._is_cancelled = is_cancelled
         self._host: WarmHost | None = None
         self._host_name: str | None = None
@@ -99,7 +104,7 @@ class SubprocessRunner:
         """
         # The user's code may change its working folder.
         files = TrialFolder(folder.resolve())
-        files.path.mkdir(parents=True, exist_ok=True)
+        make_private(files.path)
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
         try:
@@ -119,7 +124,9 @@ class SubprocessRunner:
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            child.end()
+            child.end(self._family, self._host.pid if self._host else None)
+            for log in (files.stdout, files.stderr):
+                logs.shorten(log)
         if outcome is None:
             outcome = _without_outcome(child)
         if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
@@ -190,23 +197,32 @@ class _Child:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
                 return TimedOut(self._files.phase, job.deadline_seconds)
-        if self._files.outcome.exists():
-            return outcome_from_json(self._files.outcome.read_bytes())
-        return None
+        if not self._files.outcome.exists():
+            return None
+        return outcome_from_json(read_some(self._files.outcome))
 
-    def end(self) -> None:
-        """Kill what is left of the session, and what left the session."""
+    def end(self, family: Family, host_pid: int | None) -> None:
+        """End the child, then what is left of its session, then what left the session."""
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
-            self.process.ended_within(_GRACE_SECONDS)
+            if not self.process.ended_within(_GRACE_SECONDS):
+                with suppress(ProcessLookupError):
+                    os.kill(self.process.pid, signal.SIGKILL)
+                self.process.ended_within(None)
+        # Helpers that give shared memory back do so when those who used it are gone.
+        self._signal(signal.SIGTERM)
+        is_gone = family.is_gone_within(_TIDY_SECONDS, host_pid)
         self._signal(signal.SIGKILL)
-        self.process.ended_within(None)
+        if not is_gone:
+            family.kill(host_pid)
         for process in self._seen:
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: never another process of that number
 
     def _sample(self) -> None:
-        """Note who belongs to the child, and how much memory they hold together."""
+        """Note who belongs to the child, how much memory they hold together, and what it prints."""
+        for log in (self._files.stdout, self._files.stderr):
+            logs.hold_down(log)
         with suppress(psutil.Error):
             main = psutil.Process(self.process.pid)
             children = main.children(recursive=True)

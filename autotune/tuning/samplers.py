@@ -107,6 +107,8 @@ class NoRepeatSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The base sampler's proposal, or its nearest neighbour that is not known yet."""
+        # Optuna reads it before `before_trial`, in which samplers note what they will propose.
+        trial = study.get_trials(deepcopy=False)[trial.number]
         joint = self._base.infer_relative_search_space(study, trial)
         params = self._base.sample_relative(study, trial, joint)
         for name in search_space.keys() - params.keys():
@@ -141,7 +143,12 @@ class NoRepeatSampler(BaseSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Passed on."""
-        self._base.after_trial(study, trial, state, values)
+        try:
+            self._base.after_trial(study, trial, state, values)
+        except RuntimeError as error:
+            # Some end `Study.optimize` here when they are through; this study is not run by it.
+            if "Study.stop" not in str(error):
+                raise
 
     def _nearest_unknown(self, config: TrainingConfig) -> dict[str, Value] | None:
         """Breadth first over one-knob changes; None where the proposal itself is unknown."""

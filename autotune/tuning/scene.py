@@ -9,8 +9,9 @@ import hashlib
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autotune.config import TrainingConfig
+from autotune.config import TrainingConfig, render
 from autotune.constraints import Tolerance
 from autotune.errors import UsageError, WorkloadError
 from autotune.job import Inspect, Job, Task
@@ -23,6 +24,9 @@ from autotune.space import SearchSpace, narrow
 from autotune.space_file import SpaceFile, find_space, read_space
 from autotune.tuning.runner import Runner
 from autotune.workload_facts import WorkloadFacts
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class SearchOptions:
     baseline: dict[str, Value] = field(default_factory=dict)
     warm_start: tuple[TrainingConfig, ...] = ()
     """Configurations to try before all others, as far as the space has them."""
-    sampler: str = "auto"
-    """One of `autotune.tuning.samplers.SAMPLERS`, or auto."""
+    sampler: str | BaseSampler = "auto"
+    """One of `autotune.tuning.samplers.SAMPLERS`, auto, or a sampler of one's own."""
     seed: int = 0
     trial_timeout_seconds: float = 600.0
     max_failures: int = 8
@@ -158,6 +162,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         )
     _run_samples(options, facts)
     baseline = TrainingConfig.of({**facts.baseline, **options.baseline})
+    _check_baseline(options, baseline)
     baseline = baseline.resolved(inspected.machine)
     sharing = 1 if inspected.machine.has_accelerator else options.at_once
     allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes / sharing)
@@ -172,6 +177,20 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         time_budget_seconds=_time_budget(options, file),
         start_seconds=start_seconds,
     )
+
+
+def _check_baseline(options: SearchOptions, baseline: TrainingConfig) -> None:
+    """Refuse settings on the command line that others switch off: they would not be measured.
+
+    Raises:
+        UsageError: there are such.
+    """
+    lost = {n: v for n, v in options.baseline.items() if v is not None and baseline[n] != v}
+    if lost:
+        raise UsageError(
+            f"--baseline {render(lost)} contradicts the other settings, with which it can only be "
+            f"{render({name: baseline[name] for name in lost})}."
+        )
 
 
 def _time_budget(options: SearchOptions, file: SpaceFile) -> float | None:

@@ -128,6 +128,7 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
         return
     accuracy = Accuracy(prober, rule)
     if noted is None and not study.finished():
+        yield PhaseStarted("diagnosis", "each stage of training on its own")
         found = diagnose(session.scene, session.runner, study)
         if isinstance(found, str):
             yield StagesUnknown(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from autotune.constraints import AccuracyRule
@@ -24,8 +24,8 @@ from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
-# Of timing the loader and the computation of the answer alone.
-_LIMITS_SECONDS = 10.0
+LIMITS_SECONDS = 10.0
+"""About what timing the loader and the computation of the answer alone takes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Session:
         if not self.study.finished():
             return 0.0
         a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
-        return LOOKS[0] * a_round + len(SEEDS) * PROBE_SECONDS + _LIMITS_SECONDS
+        return LOOKS[0] * a_round + len(SEEDS) * PROBE_SECONDS + LIMITS_SECONDS
 
     def run_seconds(self) -> float:
         """What the baseline takes from when it is asked for until its outcome is there."""
@@ -112,10 +112,14 @@ class Session:
         return float(best.details["process_seconds"]) - self.scene.start_seconds
 
     def eta_seconds(self) -> float:
-        """An estimate of the time until the answer, from the trials so far."""
+        """An estimate of the time until the answer.
+
+        The trials so far speak for those to come by their median: one that compiled for minutes or
+        failed at once says little of the others.
+        """
         seconds = [trial.details["seconds"] for trial in self.study.finished()[1:]]
         trials = min(self.scene.trials, self.scene.space.size) - len(seconds) - 1
-        a_trial = fmean(seconds) if seconds else self.baseline.details["process_seconds"]
+        a_trial: float = median(seconds) if seconds else self.baseline.details["process_seconds"]
         left = min(max(0, trials) * a_trial, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autotune.errors import StorageError, UsageError
+from autotune.text import size, without_passwords
 
 PATIENCE_SECONDS = 20.0
 """For another program that holds an SQLite file: a dashboard does for less than a second."""
@@ -42,7 +45,8 @@ def storage_errors(storage: str | None) -> Iterator[None]:
         refuse(storage, error)
     except OSError as error:
         raise StorageError(
-            f"{error.filename or masked(storage)}: {error.strerror or error}. "
+            f"{error.filename or masked(storage)}: {error.strerror or error}"
+            f"{_room(storage) if error.errno == errno.ENOSPC else ''}. "
             "Free space or permissions there; the same command continues."
         ) from error
 
@@ -57,9 +61,11 @@ def check_storage(storage: str | None) -> None:
         return
     try:
         make_url(storage)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        # What cannot be read may hold a password wherever it likes.
+        shown = re.sub(r":.*@", ":***@", storage, flags=re.DOTALL)
         raise UsageError(
-            f"--storage {storage!r} is not a storage URL; write sqlite:///study.db or "
+            f"--storage {shown!r} is not a storage URL; write sqlite:///study.db or "
             "postgresql://user@host/database."
         ) from None
 
@@ -125,7 +131,17 @@ def masked(storage: str | None) -> str:
     """A storage URL without its password."""
     if storage is None:
         return "in memory"
-    return make_url(storage).render_as_string(hide_password=True)
+    return without_passwords(make_url(storage).render_as_string(hide_password=True))
+
+
+def _room(storage: str | None) -> str:
+    """What is free where an SQLite file lies, which explains most of what its disk refuses."""
+    database = make_url(storage).database if storage and storage.startswith("sqlite:") else None
+    if not database:
+        return ""
+    with suppress(OSError):
+        return f" ({size(shutil.disk_usage(Path(database).parent).free)} free there)"
+    return ""
 
 
 def refuse(storage: str | None, error: Exception) -> NoReturn:
@@ -134,17 +150,11 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
     Raises:
         StorageError: always.
     """
-    cause = str(error.__cause__ or error).splitlines()[0]
-    advice = [text for word, text in _ADVICE.items() if word in cause]
+    lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+    advice = [text for word, text in _ADVICE.items() if word in lines[0]]
     helps = advice[0] if advice else "Check that it exists and can be reached and written."
     raise StorageError(
-        f"the storage {masked(storage)} cannot be used: {cause}{_free_space(storage, cause)}. "
+        f"the storage {masked(storage)} cannot be used: {without_passwords(lines[0])}"
+        f"{_room(storage)}. "
         f"{helps} Finished trials are in results.jsonl in the study's folder as well."
     ) from error
-
-
-def _free_space(storage: str | None, cause: str) -> str:
-    path = database_of(storage)
-    if path is None or "full" not in cause:
-        return ""
-    return f", with {shutil.disk_usage(path.resolve().parent).free} bytes free at {path.parent}"

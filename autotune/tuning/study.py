@@ -27,7 +27,12 @@ from autotune.errors import StorageError, StudyMismatchError
 from autotune.knobs.base import Value
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
-from autotune.tuning.finished import FinishedTrial, best_feasible, read_trial
+from autotune.tuning.finished import (
+    FinishedTrial,
+    best_feasible,
+    finished_trial,
+    finished_trials,
+)
 from autotune.tuning.identity import differences, fingerprint_of
 from autotune.tuning.journal import Journal, NoteRecord, Record, TrialRecord
 from autotune.tuning.knowledge import Knowledge, params_of
@@ -37,7 +42,7 @@ from autotune.tuning.retell import write_trial
 from autotune.tuning.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
 from autotune.tuning.surrogate_sampler import SurrogateSampler
 
-__all__ = ["FinishedTrial", "TuningStudy", "best_feasible"]
+__all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
 
 INTERRUPTED = "interrupted"
 """Why a trial was given up whose search was stopped, by whatever means."""
@@ -327,7 +332,7 @@ class TuningStudy:
             return
         self._seen.add(trial.number)
         if trial.state == TrialState.COMPLETE:
-            self._knowledge.learn(read_trial(trial))
+            self._knowledge.learn(finished_trial(trial))
             return
         reason, settings = map(trial.user_attrs.get, ("reason", "config"))
         if settings is None or not str(reason).startswith(INTERRUPTED):

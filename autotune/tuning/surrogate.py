@@ -69,6 +69,11 @@ class Surrogate:
         variance = np.maximum(own - (half**2).sum(axis=0), 1e-12)
         return cross @ self._weights, np.sqrt(variance)
 
+    @property
+    def noise(self) -> float:
+        """Deviation of a trial from what its configuration is worth, as it was fitted."""
+        return self._scales.noise
+
     def _columns(self, trials: Indices) -> zip[tuple[Array, Indices]]:
         return zip(self._kernels, trials.T, strict=True)
 

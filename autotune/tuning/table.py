@@ -24,7 +24,8 @@ from autotune.errors import UsageError
 from autotune.job import Measure, Task
 from autotune.knobs.base import Value
 from autotune.machine import Machine
-from autotune.outcome import Inspected, Measured, TrialOutcome
+from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
+from autotune.strict_json import MOST_BYTES, check
 from autotune.workload_facts import WorkloadFacts
 
 _FORMAT = 1
@@ -157,13 +158,13 @@ def read_table(path: Path) -> Table:
     """
     try:
         with _open(path, "rt") as file:
-            lines = file.read().split("\n")
-    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+            lines = _whole_lines(file)
+            first = next(lines, None)
+            if first is None:
+                raise UsageError(f"{path} is no recorded table: it is empty.")
+            return Table(_parsed_header(path, first), tuple(_parsed(path, lines)))
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from error
-    *whole, _ = lines  # what follows the last line's end is nothing, or half a line
-    if not whole:
-        raise UsageError(f"{path} is no recorded table: it is empty.")
-    return Table(_parsed_header(path, whole[0]), tuple(_parsed(path, whole[1:])))
 
 
 def line_of(answer: Row) -> str:
@@ -171,10 +172,23 @@ def line_of(answer: Row) -> str:
     return _answer().dump_json(answer).decode() + "\n"
 
 
+def _whole_lines(file: IO[str]) -> Iterator[str]:
+    """Lines that were written to their end: what follows the last of them is left out.
+
+    None is read further than a line of a table may go, so that a small packed file cannot fill the
+    memory.
+    """
+    while (line := file.readline(MOST_BYTES + 1)).endswith("\n"):
+        yield line
+    if len(line) > MOST_BYTES:
+        raise ValueError(f"a line is larger than {MOST_BYTES >> 20} MiB")
+
+
 def _parsed_header(path: Path, line: str) -> Header:
     try:
+        check(line)
         header = _header().validate_json(line)
-    except ValidationError as error:
+    except ValueError as error:
         raise UsageError(f"{path}:1 is no header of a table: {_first(error)}.") from error
     if header.format > _FORMAT:
         raise UsageError(f"{path} has format {header.format}; this version reads {_FORMAT}.")
@@ -184,9 +198,13 @@ def _parsed_header(path: Path, line: str) -> Header:
 def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=2):
         try:
-            yield _answer().validate_json(line)
-        except ValidationError as error:
+            check(line)
+            answer = _answer().validate_json(line)
+            if nonsense := nonsense_in(answer.outcome):
+                raise ValueError(nonsense)
+        except ValueError as error:
             raise UsageError(f"{path}:{number} is no recorded answer: {_first(error)}.") from error
+        yield answer
 
 
 def _comparable(header: Header) -> dict[str, object]:
@@ -197,7 +215,9 @@ def _comparable(header: Header) -> dict[str, object]:
     }
 
 
-def _first(error: ValidationError) -> str:
+def _first(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
     first = error.errors()[0]
     return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
 

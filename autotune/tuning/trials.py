@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
@@ -13,10 +13,10 @@ from autotune.constraints import Verdict, judge
 from autotune.job import Measure, MeasurePlan
 from autotune.knobs.base import Value
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.accuracy import SEEDS, AccuracyVerdict
+from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
-from autotune.tuning.events import LeftOut, TrialEnded
+from autotune.tuning.events import LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.storage import check_still_there
@@ -31,8 +31,11 @@ _SEED_STRIDE = 1_000_003
 POLL_SECONDS = 0.5
 """Between two looks at what others do, where there is nothing else to do."""
 
+Told = TrialStarted | TrialEnded | LeftOut
+"""What is said while trials run."""
 
-def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded | LeftOut]:
+
+def run_trials(session: Session, accuracy: Accuracy) -> Iterator[Told]:
     """Trials until the budget is spent or the space exhausted.
 
     Raises:
@@ -51,7 +54,7 @@ def prepare(session: Session) -> None:
     study.news()  # of earlier runs
 
 
-def work(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded | LeftOut]:
+def work(session: Session, accuracy: Accuracy) -> Iterator[Told]:
     """Trials one after the other, beside others who do the same."""
     study, breaker = session.study, Breaker(session.scene.options.max_failures)
     if session.worker or len(study.finished()) > 1:
@@ -60,7 +63,9 @@ def work(session: Session, accuracy: Accuracy) -> Iterator[TrialEnded | LeftOut]
     while True:
         session.stop.check()
         claimed = _claim(session)
-        trial = None if claimed is None else _run_trial(session, accuracy, *claimed)
+        trial = None
+        if claimed is not None:
+            trial = yield from _run_trial(session, accuracy, *claimed)
         for told in study.news():
             yield session.trial_ended(told)
         for mode in set(study.broken_modes()) - set(left_out):
@@ -92,10 +97,11 @@ def _nothing_comes(session: Session) -> bool:
 
 def _run_trial(
     session: Session, accuracy: Accuracy, number: int, config: TrainingConfig
-) -> FinishedTrial | str:
+) -> Generator[TrialStarted, None, FinishedTrial | str]:
     """Measure one configuration and tell the study; a text says how it was lost instead."""
-    start = time.monotonic()
     try:
+        yield TrialStarted(number, config)
+        start = time.monotonic()
         with session.stop.trial():
             outcome = foresee(session, config) or _measure(session, config, number)
             if isinstance(outcome, Lost):
@@ -161,11 +167,11 @@ def _accuracy_of(
     """
     prober, rule = accuracy.prober, accuracy.rule
     found = prober.verdict(rule, config, most_seeds=1)
-    if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
+    if not isinstance(found, AccuracyVerdict):
         return found
-    if leads:
-        return prober.proof(rule, config)
-    return prober.verdict(rule, config, len(SEEDS)) if found.margin > 0 else found
+    if found.decision == "undecided" and (leads or found.margin > 0):
+        return prober.verdict(rule, config, MOST_SEEDS if leads else len(SEEDS))
+    return found
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:

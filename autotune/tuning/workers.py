@@ -11,15 +11,15 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
-from pydantic import TypeAdapter
 
 from autotune.config import TrainingConfig
+from autotune.constraints import Tolerance
 from autotune.errors import StudyMismatchError, UsageError, WorkloadError
 from autotune.outcome import Inspected
 from autotune.space import SearchSpace
@@ -32,6 +32,7 @@ from autotune.tuning.journal import Journal
 from autotune.tuning.mutex import mutex_for
 from autotune.tuning.opening import open_study
 from autotune.tuning.runner import Runner
+from autotune.tuning.samplers import AUTO
 from autotune.tuning.scene import Scene, SearchOptions, inspect, inspection, sha256_of
 from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.stop import Stop, StoppableRunner
@@ -40,6 +41,21 @@ from autotune.tuning.trials import run_trials
 
 _NOTE = "workers"
 _LOOK_SECONDS = 1.0
+# Of a search's options, what its trials depend on besides the study's identity.
+_TOLERANCE = "accuracy_tolerance"
+_TOLD = (
+    "space",
+    "objective",
+    "run_samples",
+    "run_epochs",
+    "min_accuracy",
+    "accuracy_samples",
+    "lr_scaling",
+    "sampler",
+    "seed",
+    "trial_timeout_seconds",
+    "max_failures",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +77,11 @@ def admit(session: Session) -> None:
     if not session.study.is_shared:
         return
     scene = session.scene
-    options = TypeAdapter(SearchOptions).dump_python(scene.options, mode="json")
-    session.study.note(_NOTE, {"options": options, "trials": scene.trials})
+    told: dict[str, Any] = {name: getattr(scene.options, name) for name in _TOLD}
+    told[_TOLERANCE] = asdict(scene.options.accuracy_tolerance)
+    if not isinstance(told["sampler"], str):
+        told["sampler"] = AUTO  # an object of the search's own process
+    session.study.note(_NOTE, {"options": told, "trials": scene.trials})
 
 
 def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
@@ -175,16 +194,16 @@ def _session(
     """The search's own scene on this device; nothing of it is asked for again."""
     ready, identity = waiting.noted[_NOTE], waiting.noted["identity"]
     worker = f"{socket.gethostname()}-{os.getpid()}"
-    asked = TypeAdapter(SearchOptions).validate_python(ready["options"])
-    search = replace(
-        asked,
+    folder = options.folder / "workers" / worker
+    told = ready["options"] | {_TOLERANCE: Tolerance(**ready["options"][_TOLERANCE])}
+    search = SearchOptions(
         model_path=options.model_path,
         study=waiting.name,
         storage=options.storage,
-        folder=options.folder / "workers" / worker,
+        folder=folder,
+        out=folder / "best.yaml",
         trials=ready["trials"],
-        time_budget_seconds=None,
-        warm_start=(),
+        **told,
     )
     assert found.workload is not None
     scene = Scene(

@@ -15,39 +15,59 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 
 # Low to high: a module imports only from those before it on its side, and from the shared ones.
 LAYERS = """
-shared   version errors suggest lr_scaling non_inferiority machine intervals measurement
-shared   workload_facts outcome strict_yaml
+shared   version errors text suggest lr_scaling non_inferiority machine intervals measurement
+shared   strict_json workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
-shared   config space_file space objectives constraints job trial_folder best lifeline channel cores
+shared   config script space_file space objectives constraints job trial_folder best lifeline
+shared   channel cores mismatch
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
 child    training.quality training.failures training.inspection training.tasks
 child    training.diagnose training.operators
 child    training.trajectory training.gate
+child    scripting scripting.program scripting.seen scripting.outer scripting.optimizers
+child    scripting.interpose scripting.report scripting.run
+child    scripting.feed scripting.sites scripting.observe scripting.printed scripting.timed
+child    scripting.trial scripting.perform
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.runner tuning.samplers
+parent   tuning tuning.launch tuning.family tuning.logs tuning.runner tuning.samplers
+parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
 parent   tuning.lock tuning.storage tuning.leases tuning.mutex tuning.journal tuning.finished
 parent   tuning.knowledge tuning.identity tuning.retell tuning.study tuning.opening
+parent   tuning.archive
 parent   tuning.repair tuning.stop tuning.devices tuning.stopping tuning.warm_start
-parent   tuning.table tuning.replay tuning.scene
+parent   tuning.table tuning.replay tuning.observation tuning.scene
 parent   tuning.diagnosis
-parent   tuning.gates tuning.accuracy tuning.costs tuning.rounds tuning.confirm tuning.compare
-parent   tuning.events tuning.answer tuning.session tuning.candidates
+parent   tuning.gates tuning.accuracy tuning.script_accuracy tuning.costs
+parent   tuning.confirm tuning.compare
+parent   tuning.events tuning.fates tuning.answer tuning.session tuning.candidates
 parent   tuning.unconfirmed tuning.breaker
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials tuning.crew
 parent   tuning.workers
 parent   tuning.conclusion tuning.search tuning.record
-parent   export text tables progress interrupts drive flags
-parent   commands commands.common commands.init commands.search commands.profile commands.record
-parent   commands.compare commands.export commands.show commands.repair
-parent   commands.worker
+parent   export.form export.env export.torchrun export.json_object export.python_literal
+parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
+parent   tables progress interrupts board live drive flags
+parent   report report.source report.data report.account report.effects report.explain
+parent   report.frame report.summary report.terminal report.svg report.marks
+parent   report.trial_charts report.knob_charts report.stage_charts report.html
+parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note dashboard.attach
+parent   dashboard.serve
+parent   commands commands.common commands.scripts commands.init commands.search
+parent   commands.profile commands.record commands.compare commands.dashboard commands.export
+parent   commands.report commands.run commands.show commands.repair commands.worker
 parent   cli __main__
-user     model_template production __init__
+user     model_template production notebook __init__
 """
-SEEN_BY = {"shared": [], "child": ["shared"], "parent": ["shared"], "user": ["shared", "child"]}
+SEEN_BY = {
+    "shared": [],
+    "child": ["shared"],
+    "parent": ["shared"],
+    "user": ["shared", "child", "parent"],
+}
 ROWS: dict[str, list[str]] = {}
 for side, *modules in map(str.split, LAYERS.strip().splitlines()):
     ROWS.setdefault(side, []).extend(modules)

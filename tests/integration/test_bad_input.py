@@ -45,6 +45,11 @@ def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> 
         (["--objective", "run_time"], ["--run-samples"]),
         (["--baseline", "batch_sise=8"], ["unknown knob 'batch_sise'", "batch_size"]),
         (["--baseline", "batch_size=0"], ["batch_size=0", "from 1 to"]),
+        (
+            ["--baseline", "num_workers=0,prefetch_factor=4"],
+            ["prefetch_factor=4 contradicts", "prefetch_factor=null"],
+        ),
+        (["--seed", "99999999999"], ["--seed", "is not in the range"]),
         (["--baseline", "batch_size"], ["'batch_size' is not a setting", "batch_size=64"]),
         (["--space", "quik"], ["--space 'quik'", "quick"]),
         (["--space", "absent.yaml"], ["absent.yaml"]),
@@ -105,7 +110,10 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        ("failing_import", ["failing_import.py:3", "No module named 'no_such_module'"]),
+        (
+            "failing_import",
+            ["failing_import.py:3", "No module named 'no_such_module'", f"(by {sys.executable})"],
+        ),
         ("misspelt", ["misspelt.py", "build_model()", "build_modle", "evalute", "evaluate"]),
         ("model_is_text", ["model_is_text.py", "build_model returned str, not an nn.Module"]),
         ("dataset_is_number", ["dataset_is_number.py", "build_dataset returned int"]),
@@ -149,6 +157,7 @@ def test_without_anything_feasible_there_is_no_file(workload, flags, reason, tmp
     assert f"your settings: {reason}" in message
 
 
+@pytest.mark.keeps_log
 def test_the_log_that_a_dry_run_names_can_be_read(tmp_path):
     message = refused_search(tmp_path, "failing_import", "--dry-run")
     log = re.search(r"Whole log: (.+)", message)

@@ -1,15 +1,20 @@
 """`autotune compare` from the command line: what it says, and with which exit code."""
 
 import json
+import re
+import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 
-from autotune.best import write_best
+from autotune.best import read_best, write_best
 from autotune.config import TrainingConfig
 from children import SETTINGS, WORKLOADS, autotune, nobody_is_left
-from factories import best_config, written
+from factories import best_config, found_here, written
 
-USAGE, WORKLOAD, NOT_FASTER = 2, 4, 8
+USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8
+README = Path(__file__).parents[2] / "README.md"
 OWN = TrainingConfig.of(SETTINGS)
 
 
@@ -18,6 +23,12 @@ def answer(folder, name: str, **changes):
     path = folder / name
     write_best(best_config(OWN.replace(**changes), OWN), path)
     return path
+
+
+def documented_check() -> list[str]:
+    """The command that README gives to a CI job, without the program's name."""
+    (line,) = re.findall(r"run: autotune (compare .*)", README.read_text())
+    return shlex.split(line)
 
 
 def refused(folder, code: int, *arguments) -> str:
@@ -29,11 +40,16 @@ def refused(folder, code: int, *arguments) -> str:
 
 
 @pytest.mark.slow
-def test_settings_are_compared_in_rounds_with_the_workloads_own(tmp_path, monkeypatch):
+def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    one_by_one = answer(tmp_path, "slow.yaml", batch_size=1)
-    flags = ["--rounds", "6", "--device", "cpu", "--json", "--require-faster"]
-    done = autotune(tmp_path, "compare", WORKLOADS / "plain.py", one_by_one, *flags)
+    for workload in ("stalls_when_fused", "plain"):
+        shutil.copy(WORKLOADS / f"{workload}.py", tmp_path)
+    (tmp_path / "stalls_when_fused.py").rename(tmp_path / "model.py")
+    best = answer(tmp_path, "best.yaml", fused_optimizer=True)
+    assert read_best(best).evidence.speedup.ratio == 1.5, "what it was once"
+    _, model, best, *flags = documented_check()
+    flags += ["--rounds", "6", "--device", "cpu", "--json"]
+    done = autotune(tmp_path, "compare", model, best, *flags)
     assert done.returncode == NOT_FASTER, done.stderr
     result = json.loads(done.stdout)
     assert result["schema_version"] == 1
@@ -43,7 +59,7 @@ def test_settings_are_compared_in_rounds_with_the_workloads_own(tmp_path, monkey
     assert sum(line.startswith("  round ") for line in lines) == 6
     low, high = result["ci95"]
     assert lines[-1] == (
-        f"{one_by_one} is {result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, 6 rounds)"
+        f"{best} is {result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, 6 rounds)"
     )
     assert not list(tmp_path.glob("autotune-*")), "the logs are gone where all went well"
     assert nobody_is_left(tmp_path)
@@ -65,6 +81,21 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path, flags
     written(tmp_path, text.replace("autotune: 1", "autotune: 2", 1), "newer.yaml")
     written(tmp_path, "autotune: [", "rubbish.yaml")
     assert words in refused(tmp_path, USAGE, WORKLOADS / "plain.py", *flags)
+
+
+def test_strict_refuses_an_answer_that_was_made_for_something_else(tmp_path):
+    elsewhere = answer(tmp_path, "elsewhere.yaml", batch_size=16)
+    model = WORKLOADS / "plain.py"
+    message = refused(tmp_path, MISMATCH, model, elsewhere, "--strict")
+    for words in (
+        "elsewhere.yaml was not made for",
+        "CPU: Test CPU in the file",
+        "plain.py: changed",
+    ):
+        assert words in message
+    here = tmp_path / "here.yaml"
+    write_best(found_here(best_config(OWN, OWN), model), here)
+    assert "elsewhere.yaml was" in refused(tmp_path, MISMATCH, model, here, elsewhere, "--strict")
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path):

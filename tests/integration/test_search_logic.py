@@ -1,12 +1,13 @@
 """What a search answers and why, with measurements that are known beforehand."""
 
+import re
 from dataclasses import replace
 from random import Random
 
 import optuna
 import pytest
 
-import autotune
+from autotune.best import read_best
 from autotune.measurement import Noise
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
 from autotune.tuning.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
@@ -22,7 +23,7 @@ def in_proportion(config, phase):
 def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
     last = events_of(options_in(folder, **changes), runner)[-1]
     assert isinstance(last, Answered)
-    assert autotune.load(folder / "best.yaml").answer == last.best
+    assert read_best(folder / "best.yaml") == last.best
     return last
 
 
@@ -161,6 +162,27 @@ def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
     assert events[-1].best.config["batch_size"] == 32
     assert reasons(events).keys() <= {64, 128}
     assert all("worse than allowed" in reason for reason in reasons(events).values())
+
+
+def test_where_everything_else_trains_worse_the_settings_are_kept_and_each_says_by_how_much(
+    tmp_path,
+):
+    def worse(config, seed):
+        return 0.95 if batch_of(config) == 8 else 0.5
+
+    events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion, quality=worse))
+    assert events[-1].best.keeps_baseline
+    assert reasons(events)
+    assert all(re.search(r"[\d.]+ % worse than allowed", r) for r in reasons(events).values())
+
+
+@pytest.mark.parametrize("space", ["{}\n", "batch_size: [8]\n"])
+def test_where_nothing_can_be_searched_the_settings_are_measured_and_kept(space, tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events = events_of(options_in(tmp_path, space=space), runner)
+    assert events[-1].best.keeps_baseline
+    assert runner.batches("baseline") == [8, 8, 8]
+    assert runner.batches("trial") == []
 
 
 def test_without_evaluate_a_higher_loss_cannot_win(tmp_path):

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.best import write_best
+from autotune.config import TrainingConfig
+from factories import best_config
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -56,6 +60,14 @@ def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(
     planned = run(installed, tmp_path, "search", "model.py", "--space", "quick", "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert "search space quick" in planned.stderr
+
+
+def test_the_template_of_reports_is_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
+    config = TrainingConfig.of({"batch_size": 16})
+    write_best(best_config(config.replace(batch_size=64), config), tmp_path / "best.yaml")
+    done = run(installed, tmp_path, "report", "best.yaml", "--html", "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "1.50" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_wheel_holds_the_package_and_nothing_of_the_tests(installed: Path) -> None:

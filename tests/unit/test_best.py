@@ -66,7 +66,6 @@ def line_of(path: Path, word: str) -> int:
 
 def test_what_was_written_is_read_back(path: Path, best: BestConfig) -> None:
     assert read_best(path) == best
-    assert autotune.load(str(path)).answer == best
     assert read_best(path).training_config == FASTER
 
 
@@ -142,6 +141,12 @@ def test_an_illegal_value_is_shown_with_its_place(path: Path) -> None:
     assert faults(path) == [
         "best.yaml:4:16: num_workers=-2 is not possible; expected an integer from 0 to 256."
     ]
+
+
+def test_a_file_that_was_edited_by_hand_is_refused_as_a_whole_by_load(path: Path) -> None:
+    change(path, "  num_workers: 2", "  num_workers: 0")
+    with pytest.raises(UsageError, match=r"best\.yaml:5:20: prefetch_factor=2 contradicts"):
+        autotune.load(path)
 
 
 def test_a_setting_that_is_no_setting_at_all_is_one_fault(path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from autotune.errors import (
     AutotuneError,
+    MismatchError,
     StorageError,
     StudyMismatchError,
     TooManyLostError,
@@ -25,8 +26,8 @@ def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
 
 def test_the_readme_lists_the_exit_code_of_every_error() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = (UsageError, WorkloadError, StorageError, StudyMismatchError, TooManyLostError)
-    for error in (AutotuneError, *named):
+    named = (UsageError, WorkloadError, StorageError, StudyMismatchError, MismatchError)
+    for error in (AutotuneError, *named, TooManyLostError):
         assert f"\n| {error.exit_code} | " in readme
 
 

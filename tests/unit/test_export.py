@@ -1,22 +1,42 @@
-"""The answer in other forms."""
+"""The answer in other forms: what each says, and what each says that it leaves out."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
-from autotune.best import LearningRate
+from answers import on_cpu, on_gpu
+from autotune.best import BestConfig, LearningRate
 from autotune.config import TrainingConfig
 from autotune.export import FORMATS, export
-from factories import best_config
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob
+from factories import best_config, written
 
 CONFIG = TrainingConfig.of({"batch_size": 64, "num_workers": 2, "num_threads": 3})
 BEST = best_config(CONFIG, TrainingConfig.of({}))
-
-
 SCALED = BEST.model_copy(update={"lr_scaling": LearningRate(rule="linear", factor=4.0)})
+COMMENTED = [name for name, form in FORMATS.items() if form.has_comments]
+
+
+def values(best: BestConfig, form: str) -> dict[str, object]:
+    """What a reader of YAML or JSON finds in a form."""
+    loaded = yaml.safe_load(export(best, form).text)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def shown_by(script: str, *names: str) -> str:
+    """Environment variables as a shell has them after a script."""
+    command = script + 'echo "' + " ".join(f"${name}" for name in names) + '"'
+    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named() -> None:
@@ -24,13 +44,46 @@ def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named() -> None
     exec(export(SCALED, "python").text, names)
     assert names["LR_FACTOR"] == 4
     assert json.loads(export(SCALED, "json").text) == {**CONFIG.as_dict(), "lr_factor": 4}
-    assert "lr_factor" in export(SCALED, "env").dropped
-    assert "lr_factor" not in export(BEST, "env").dropped
+    for form in FORMATS.keys() - {"python", "json"}:
+        assert "lr_factor" in export(SCALED, form).dropped
+        assert "lr_factor" not in export(BEST, form).dropped
 
 
 @pytest.mark.parametrize("form", ["json", "python"])
 def test_a_form_that_carries_every_setting_drops_none(form: str) -> None:
-    assert export(BEST, form).dropped == ()
+    assert export(on_gpu(), form).dropped == {}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
+def test_no_setting_vanishes(form: str, knob: Knob) -> None:
+    """Taking a setting back changes what is said, or what is said to be left out."""
+    best = on_gpu()
+    config = best.training_config.replace(**{knob.name: knob.default}).as_dict()
+    assert export(best.model_copy(update={"config": config}), form) != export(best, form)
+
+
+@pytest.mark.parametrize("form", COMMENTED)
+def test_what_is_left_out_is_a_comment_as_well(form: str) -> None:
+    exported = export(on_gpu(), form)
+    comments = [line for line in exported.text.splitlines() if line.startswith("#")]
+    for way in exported.dropped.values():
+        assert f"#   {way}" in comments
+    assert "study tiny" in comments[0]
+    assert "0123456789ab" in comments[1]
+
+
+@pytest.mark.parametrize("form", COMMENTED)
+def test_nothing_in_the_file_can_leave_its_comment(form: str) -> None:
+    nasty = "x\ntouch here\r\x85y\u2028z: [\ufffe"
+    source = BEST.provenance.model_copy(update={"study": nasty})
+    machine = BEST.machine.model_copy(update={"cpu": nasty})
+    strange = BEST.model_copy(update={"provenance": source, "machine": machine})
+
+    def code(best: BestConfig) -> list[str]:
+        return [x for x in export(best, form).text.splitlines() if not x.startswith("#")]
+
+    assert code(strange) == code(BEST)
 
 
 def test_json_reads_back_as_the_same_settings() -> None:
@@ -39,28 +92,145 @@ def test_json_reads_back_as_the_same_settings() -> None:
 
 def test_python_runs_and_gives_the_same_settings() -> None:
     names: dict[str, object] = {}
-    exec(export(BEST, "python").text, names)
-    assert names["SETTINGS"] == CONFIG.as_dict()
+    exec(export(on_gpu(), "python").text, names)
+    assert names["SETTINGS"] == on_gpu().config
 
 
 def test_a_shell_reads_the_environment_that_was_exported() -> None:
-    script = export(BEST, "env").text + 'echo "$OMP_NUM_THREADS $TORCH_COMPILE_DISABLE"'
-    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout == "3 1\n"
+    script = export(BEST, "env").text
+    assert shown_by(script, "OMP_NUM_THREADS", "TORCH_COMPILE_DISABLE") == "3 1"
 
 
 def test_what_a_process_must_be_started_with_is_exported() -> None:
     best = best_config(CONFIG.replace(omp_wait_policy="passive"), TrainingConfig.of({}))
-    script = export(best, "env").text + 'echo "$OMP_WAIT_POLICY"'
-    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout == "PASSIVE\n"
+    assert shown_by(export(best, "env").text, "OMP_WAIT_POLICY") == "PASSIVE"
     assert "omp_wait_policy" not in export(best, "env").dropped
+    (command,) = [
+        line for line in export(best, "torchrun").text.splitlines() if not line.startswith("#")
+    ]
+    assert {"OMP_WAIT_POLICY=PASSIVE", "OMP_NUM_THREADS=3"} <= set(shlex.split(command))
 
 
 def test_the_environment_names_the_settings_that_it_cannot_carry() -> None:
     dropped = export(BEST, "env").dropped
-    assert {"batch_size", "num_workers"} <= set(dropped)
-    assert "num_threads" not in dropped
+    assert dropped["batch_size"] == "batch_size=64: DataLoader(batch_size=...)"
+    assert "num_workers" in dropped
+    assert not {"num_threads", "compile_mode", "prefetch_factor"} & dropped.keys()
+
+
+@pytest.mark.parametrize("form", ["env", "torchrun", "accelerate"])
+def test_a_batch_size_is_named_also_where_it_is_the_usual_one(form: str) -> None:
+    assert on_cpu().config["batch_size"] == 32
+    assert "batch_size" in export(on_cpu(), form).dropped
+
+
+def test_transformers_is_not_told_of_prefetching_without_workers() -> None:
+    fields = values(on_cpu(), "hf")
+    assert "dataloader_prefetch_factor" not in fields
+    assert fields["dataloader_persistent_workers"] is False
+    assert values(on_gpu(), "hf")["dataloader_prefetch_factor"] == 4
+
+
+@pytest.mark.parametrize(
+    ("precision", "mode", "tf32"),
+    [
+        ("high", None, True),
+        ("high", "default", True),
+        ("highest", None, None),
+        ("highest", "default", False),
+    ],
+)
+def test_transformers_is_told_of_tf32_wherever_it_would_decide_itself(
+    precision: str, mode: str | None, tf32: bool | None
+) -> None:
+    best = on_gpu()
+    config = best.training_config.replace(float32_matmul_precision=precision, compile_mode=mode)
+    best = best.model_copy(update={"config": config.as_dict()})
+    assert values(best, "hf").get("tf32") is tf32
+    assert "float32_matmul_precision" not in export(best, "hf").dropped
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_tf32_is_no_word_for_precisions_of_a_cpu(precision: str) -> None:
+    best = on_cpu(float32_matmul_precision=precision, compile_mode="default")
+    assert values(best, "hf")["tf32"] is False
+    assert "float32_matmul_precision" in export(best, "hf").dropped
+
+
+def test_the_optimizer_of_transformers_is_always_named() -> None:
+    assert values(on_cpu(), "hf")["optim"] == "adamw_torch"
+    assert values(on_gpu(), "hf")["optim"] == "adamw_torch_fused"
+
+
+def test_fields_that_the_installed_transformers_lacks_are_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from the source of a package that is older than the fields."""
+    fields = values(on_gpu(), "hf").keys() - {"torch_compile_mode"}
+    (tmp_path / "transformers").mkdir()
+    source = "class TrainingArguments:\n" + "".join(
+        f"    {name}: object = None\n" for name in fields
+    )
+    written(tmp_path / "transformers", "", "__init__.py")
+    written(tmp_path / "transformers", source, "training_args.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    exported = export(on_gpu(), "hf")
+    assert exported.dropped["compile_mode"] == (
+        "compile_mode=max-autotune: the installed transformers has no torch_compile_mode"
+    )
+    left = yaml.safe_load(exported.text)
+    assert not [name for name in left if name.startswith("torch_compile")], "all of it or nothing"
+    assert left["optim"] == "adamw_torch_fused"
+
+
+def test_no_is_a_word_to_accelerate() -> None:
+    assert values(on_cpu(), "accelerate")["mixed_precision"] == "no"
+
+
+def test_threads_are_on_the_command_line_of_accelerate() -> None:
+    exported = export(on_gpu(), "accelerate")
+    assert "--num_cpu_threads_per_process 8" in exported.text.split("\ncompute_env")[0]
+    assert "--num_cpu_threads_per_process 8" in exported.dropped["num_threads"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed"), ("float16", "16-mixed")]
+)
+def test_lightning_calls_precisions_otherwise(dtype: str | None, precision: str) -> None:
+    best = on_gpu()
+    config = best.training_config.replace(amp_dtype=dtype).as_dict()
+    trainer = values(best.model_copy(update={"config": config}), "lightning")["trainer"]
+    assert trainer == {"precision": precision, "benchmark": True}
+
+
+def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently() -> None:
+    best = on_cpu(amp_dtype="float16")
+    assert values(best, "lightning")["trainer"]["precision"] == "32-true"  # type: ignore[index]
+    assert "bfloat16" in export(best, "lightning").dropped["amp_dtype"]
+    assert "amp_dtype" not in export(on_cpu(amp_dtype="bfloat16"), "lightning").dropped
+
+
+def test_lightning_is_told_of_cudnn_either_way() -> None:
+    assert values(on_cpu(), "lightning")["trainer"]["benchmark"] is False  # type: ignore[index]
+
+
+def test_what_timm_decides_by_itself_is_left_out_only_where_it_decides_otherwise() -> None:
+    forced = {"float32_matmul_precision", "cudnn_benchmark"}
+    assert not forced & export(on_gpu(), "timm").dropped.keys()
+    assert not forced & export(on_cpu(), "timm").dropped.keys(), "on a CPU it decides nothing"
+    best = on_gpu()
+    config = best.training_config.replace(
+        float32_matmul_precision="highest", cudnn_benchmark=False, persistent_workers=False
+    )
+    dropped = export(best.model_copy(update={"config": config.as_dict()}), "timm").dropped
+    assert forced | {"persistent_workers"} <= dropped.keys()
+
+
+def test_deepspeed_is_told_to_autocast_as_it_was_measured() -> None:
+    patch = values(on_gpu(), "deepspeed")
+    assert patch["torch_autocast"] == {"enabled": True, "dtype": "bfloat16"}
+    assert patch["bf16"] == patch["fp16"] == {"enabled": False}
 
 
 def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
@@ -68,4 +238,4 @@ def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
 
     command = cli.commands["export"]
     (choice,) = [option.type for option in command.params if option.name == "form"]
-    assert sorted(choice.choices) == sorted(FORMATS)  # type: ignore[attr-defined]
+    assert list(choice.choices) == list(FORMATS)  # type: ignore[attr-defined]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import ValidationError
 
 from autotune.config import TrainingConfig
+from autotune.errors import AutotuneError
 from autotune.job import (
     FindLimits,
     Gate,
@@ -67,5 +67,5 @@ def test_a_job_can_be_read_by_people() -> None:
     ["", "{}", '{"task": {"kind": "dance"}, "device": "cpu"}', '{"task": {"kind": "inspect"}}'],
 )
 def test_what_is_no_job_is_refused(text: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(AutotuneError, match="no readable job"):
         job_from_json(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine import Host, oom_kills, probe_host
+from autotune.machine import Host, nvidia_driver, oom_kills, probe_host
 from factories import GIB, cpu_machine, cuda_machine, host
 
 
@@ -157,11 +157,31 @@ def test_the_fingerprint_is_twelve_hex_digits_and_the_same_for_equal_machines() 
         replace(cpu_machine(), host=replace(host(), quota_cores=1.0)),
         replace(cpu_machine(), host=replace(host(), memory_limit_bytes=GIB)),
         replace(cpu_machine(), device="cuda:0"),
+        replace(cpu_machine(), driver="580.82.07"),
     ],
-    ids=["torch", "threads", "quota", "memory limit", "device"],
+    ids=["torch", "threads", "quota", "memory limit", "device", "driver"],
 )
 def test_the_fingerprint_changes_with_the_machine(changed: object) -> None:
     assert changed.fingerprint != cpu_machine().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("first_line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19", "535.129.03"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82  Release", "580.82"),
+        ("something else 1.2", ""),
+    ],
+)
+def test_the_driver_is_read_from_either_kind_of_kernel_module(
+    first_line: str, version: str, tmp_path: Path
+) -> None:
+    text = f"{first_line}\nGCC version:  gcc version 12.3.0\n"
+    assert nvidia_driver(place(tmp_path, {"proc/driver/nvidia/version": text})) == version
+
+
+def test_without_nvidia_there_is_no_driver(tmp_path: Path) -> None:
+    assert nvidia_driver(tmp_path) == ""
 
 
 UNIFIED = {"proc/self/cgroup": "0::/app/job\n", "proc/vmstat": "oom_kill 7\n"}

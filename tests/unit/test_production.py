@@ -10,10 +10,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import autotune
-from autotune.best import BestConfig, LearningRate, write_best
+from autotune.best import BestConfig, LearningRate, PredictedRun, write_best
 from autotune.config import TrainingConfig
 from autotune.production import Best
 from factories import best_config
+
+# The answer was made for another machine.
+pytestmark = pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")
 
 MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 2})
 FASTER = MINE.replace(
@@ -80,6 +83,21 @@ def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
     assert "num_threads=1" in first
     assert "num_workers" not in first, "it is as it was"
     assert first in repr(best)
+
+
+def test_it_says_what_else_has_to_be_known(best: Best) -> None:
+    run = PredictedRun(samples=5000, baseline_seconds=50.0, best_seconds=35.5)
+    longer = changed(
+        best,
+        evidence=best.answer.evidence.model_copy(update={"predicted_run": run}),
+        lr_scaling=LearningRate(rule="linear", factor=2.0),
+    )
+    said = longer.explain()
+    assert "a run of 5000 samples, predicted: 50 s to 35.5 s" in said
+    assert "learning rates times 2" in said
+    assert "check one full training" in said
+    assert "predicted" not in best.explain()
+    assert "learning rates" not in best.explain()
 
 
 def test_settings_that_are_kept_are_said_to_be(best: Best) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution
-from optuna.samplers import RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler
 
 from autotune.commands.search import search
 from autotune.config import TrainingConfig
 from autotune.space import SearchSpace
+from autotune.tuning.events import Answered
 from autotune.tuning.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of
 from factories import cpu_machine, narrowed, written
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -92,3 +94,42 @@ def test_a_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> No
 def test_the_command_line_takes_every_sampler() -> None:
     (option,) = [one for one in search.params if one.name == "sampler"]
     assert list(option.type.choices) == [AUTO, *SAMPLERS]
+
+
+class Last(BaseSampler):
+    """A sampler of somebody's own: each knob's last value."""
+
+    def infer_relative_search_space(self, study, trial):  # type: ignore[no-untyped-def]
+        return {}
+
+    def sample_relative(self, study, trial, search_space):  # type: ignore[no-untyped-def]
+        return {}
+
+    def sample_independent(self, study, trial, param_name, param_distribution):  # type: ignore[no-untyped-def]
+        return param_distribution.choices[-1]
+
+
+OWN_SAMPLERS = {
+    "random": lambda: RandomSampler(seed=0),
+    "tpe": lambda: optuna.samplers.TPESampler(seed=0, n_startup_trials=1),
+    "grid": lambda: optuna.samplers.GridSampler({"batch_size": [8, 16, 32, 64, 128]}, seed=0),
+    "brute force": lambda: optuna.samplers.BruteForceSampler(seed=0),
+    "nsga3": lambda: optuna.samplers.NSGAIIISampler(seed=0),
+    "partly fixed": lambda: optuna.samplers.PartialFixedSampler(
+        {"batch_size": 64}, RandomSampler(seed=0)
+    ),
+    "own": Last,
+}
+
+
+@pytest.mark.parametrize("sampler", OWN_SAMPLERS.values(), ids=OWN_SAMPLERS)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_any_sampler_goes_through_a_whole_space_without_repeating_itself(
+    tmp_path: Path, sampler: Callable[[], BaseSampler]
+) -> None:
+    runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
+    events = events_of(options_in(tmp_path, sampler=sampler(), storage=None), runner)
+    assert isinstance(events[-1], Answered)
+    assert sorted(runner.batches("trial")) == [16, 32, 64, 128]
+    if sampler is Last:
+        assert runner.batches("trial")[0] == 128

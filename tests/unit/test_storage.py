@@ -83,7 +83,7 @@ def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
     details = {"measurement": ["x" * 2000] * 20}
-    refused = pytest.raises(StorageError, match=r"full, with \d+ bytes free.*Free some space")
+    refused = pytest.raises(StorageError, match=r"full \(\d.* free there\).*Free some space")
     with refused, storage_errors(url):
         study.tell(number, Verdict(90.0, HOLDS, ""), details)
     study.disconnect()

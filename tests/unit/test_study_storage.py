@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from autotune.errors import StorageError, StudyMismatchError
+from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.space import SearchSpace
-from autotune.tuning.opening import open_study
+from autotune.tuning.opening import open_study, read_study
 from autotune.tuning.storage import masked
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
@@ -104,6 +105,42 @@ def test_a_storage_that_cannot_be_used_is_a_message(
     helps = "Check that it exists" if content is None else "`autotune repair`"
     with pytest.raises(StorageError, match=rf"cannot be used: .* {helps}"):
         open_study("s", f"sqlite:///{path}", nine, THROUGHPUT)
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {},
+    {"config": 5, "value": 1.0, "reason": ""},
+    {"config": {"batch_size": "../../x"}, "value": 1.0, "reason": ""},
+    {"config": {}, "value": "1.0s", "reason": ""},
+    {"config": {}, "value": [1.0], "reason": ""},
+    {"config": {}, "value": 1.0},
+]
+
+
+@pytest.mark.parametrize("attributes", HOSTILE)
+def test_trials_that_someone_else_told_are_data_and_refused(
+    nine: SearchSpace, url: str, attributes: dict[str, Any]
+) -> None:
+    foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
+    margins = {"constraints": [-1.0, -1.0, -1.0]}
+    trial = optuna.create_trial(value=1.0, user_attrs=attributes, system_attrs=margins)
+    foreign.add_trial(trial)
+    with pytest.raises(StudyMismatchError, match="trial 0 of the study was not told by autotune"):
+        open_study("s", url, nine, THROUGHPUT)
+    with pytest.raises(UsageError, match=r"holds no study of autotune's"):
+        read_study(url)
+
+
+@pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])
+def test_constraints_that_someone_else_told_are_data_and_refused(
+    nine: SearchSpace, url: str, margins: object
+) -> None:
+    foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
+    told = {"config": {}, "value": 1.0, "reason": ""}
+    system = {} if margins is None else {"constraints": margins}
+    foreign.add_trial(optuna.create_trial(value=1.0, user_attrs=told, system_attrs=system))
+    with pytest.raises(StudyMismatchError, match="not told by autotune"):
+        open_study("s", url, nine, THROUGHPUT)
 
 
 def test_a_password_is_not_shown() -> None:

@@ -69,6 +69,32 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert read_table(path).answers == (rated(BASELINE, 100.0),)
 
 
+def test_a_table_cut_off_at_any_byte_of_its_last_line_keeps_all_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    write_table(Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 150.0))), path)
+    whole = path.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for length in range(last, len(whole)):
+        path.write_bytes(whole[:length])
+        assert read_table(path).answers == (rated(BASELINE, 100.0),)
+        assert start_table(path, header()).answers == (rated(BASELINE, 100.0),)
+        assert path.read_bytes() == whole[:last]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"seconds":1.5', '"seconds":NaN'), ("1.5}", "1e999}"), ('"seconds":0.32', '"seconds":-0.32')],
+)
+def test_a_time_that_no_clock_can_have_shown_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "table.jsonl"
+    write_table(Table(header(), (rated(BASELINE, 100.0),)), path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=":2 is no recorded answer"):
+        read_table(path)
+
+
 def test_a_recording_goes_on_behind_a_line_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     write_table(Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 150.0))), path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.text import clean, size, span
+from autotune.text import clean, size, span, without_passwords
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,35 @@ def test_terminal_escapes_and_control_characters_are_left_out() -> None:
 
 def test_lines_tabs_and_letters_of_any_script_stay() -> None:
     assert clean("ä\n\tλ") == "ä\n\tλ"
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x1bP1$r\x1b\\text", "text"),
+        ("\x1b]0;never ended\nnext line", "\nnext line"),
+        ("\x9b31mtext", "31mtext"),
+        ("a\x1b[38;5;1mb\x1b[?25lc", "abc"),
+    ],
+)
+def test_what_steers_a_terminal_is_left_out_with_what_belongs_to_it(
+    text: str, cleaned: str
+) -> None:
+    assert clean(text) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at postgresql://me:secret@db/x!", "at postgresql://me:***@db/x!"),
+        ("postgresql+psycopg://:secret@db", "postgresql+psycopg://:***@db"),
+        ("sqlite://x?password=secret&a=1", "sqlite://x?password=***&a=1"),
+        ("sqlite:///study.db", "sqlite:///study.db"),
+        ("http://localhost:8080/", "http://localhost:8080/"),
+        ("me@example.org: hello", "me@example.org: hello"),
+    ],
+)
+def test_passwords_are_shown_as_stars_and_nothing_else_is(text: str, shown: str) -> None:
+    assert without_passwords(text) == shown

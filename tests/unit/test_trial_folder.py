@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial_folder import TrialFolder, write_atomically
+from autotune.trial_folder import TrialFolder, make_private, write_atomically
 
 
 def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path: Path) -> None:
@@ -79,3 +79,22 @@ def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "file"
+    precious.write_text("precious")
+    path.symlink_to(precious)
+    write_atomically(path, "new")
+    assert (precious.read_text(), path.read_text()) == ("precious", "new")
+    assert not path.is_symlink()
+
+
+def test_a_private_folder_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    make_private(tmp_path / "a" / "b")

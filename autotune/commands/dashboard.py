@@ -1,0 +1,33 @@
+"""Opens Optuna Dashboard on a study."""
+
+from __future__ import annotations
+
+import click
+
+from autotune.commands import common
+
+
+@click.command()
+@click.argument("study")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="The next free one where it is taken; 0: any.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--expose", is_flag=True, help="Let other machines read: needed for other hosts.")
+@click.option("--allow-edit", is_flag=True, help="Let the dashboard change and delete studies.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+def dashboard(
+    study: str, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
+) -> None:
+    """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL."""
+    from autotune.dashboard.place import find_study
+    from autotune.dashboard.serve import ServeOptions, serve
+
+    options = ServeOptions(host, port, not no_browser, allow_edit, expose)
+    options.check()
+    common.unwind_on_sigterm()
+    serve(find_study(study), options)

@@ -1,0 +1,81 @@
+"""Who may ask Optuna Dashboard for what: it deletes studies for anybody who can reach it.
+
+A page of another site can make a browser send requests to this machine. It can do so under a name
+of its own that it lets point here (DNS rebinding), which the Host header shows, or directly, which
+the Origin header shows.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+_READING = ("GET", "HEAD", "OPTIONS")
+_FORBIDDEN, _NOT_ALLOWED = "403 Forbidden", "405 Method Not Allowed"
+# The dashboard lets every site read what is attached to a study.
+_DROPPED = "access-control-allow-origin"
+_ADDED = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A WSGI application in front of another one."""
+
+    app: WSGIApplication
+    allow_edit: bool = False
+    exposed: bool = False
+    """Whether other machines may ask, by address or by this machine's name."""
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """Answer, or refuse with the reason in the form that the dashboard shows."""
+        method, host = environ["REQUEST_METHOD"], environ.get("HTTP_HOST", "")
+        origin = environ.get("HTTP_ORIGIN")
+        if not self._is_known(host):
+            return _refuse(start, _FORBIDDEN, f"{host!r} is not where this dashboard is.")
+        if method not in _READING and not self.allow_edit:
+            reason = "This dashboard is read-only. `autotune dashboard --allow-edit` changes that."
+            return _refuse(start, _NOT_ALLOWED, reason)
+        if method not in _READING and origin not in (None, f"http://{host}"):
+            return _refuse(start, _FORBIDDEN, f"{origin!r} may not change this study.")
+        return self.app(environ, _with_headers(start))
+
+    def _is_known(self, host: str) -> bool:
+        """Whether a Host header names this machine; any port, because ports are forwarded."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        if name == "localhost":
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return self.exposed and name == socket.gethostname().lower()
+        return self.exposed or address.is_loopback
+
+
+def _refuse(start: StartResponse, status: str, reason: str) -> list[bytes]:
+    body = json.dumps({"reason": reason}).encode()
+    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    if status == _NOT_ALLOWED:
+        headers.append(("Allow", ", ".join(_READING)))
+    start(status, headers)
+    return [body]
+
+
+def _with_headers(start: StartResponse) -> StartResponse:
+    def started(
+        status: str, headers: list[tuple[str, str]], failure: Any = None, /
+    ) -> Callable[[bytes], object]:
+        kept = [(name, value) for name, value in headers if name.lower() != _DROPPED]
+        return start(status, kept + _ADDED, failure)
+
+    return started

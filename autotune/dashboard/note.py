@@ -1,0 +1,83 @@
+"""The summary of a study in Markdown, for people who open it in Optuna Dashboard."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from optuna import Study
+from optuna.trial import FrozenTrial
+
+from autotune.best import BestConfig
+from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS
+from autotune.knobs.base import spelled
+from autotune.text import clean, size
+
+OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
+
+
+def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
+    """Answer, trials, and what the numbers mean."""
+    lines = [*_answer(study), *_trials(trials), *_meaning(), "", OWN_LINE]
+    return "\n".join(lines)
+
+
+def _answer(study: Study) -> Iterator[str]:
+    noted = study.user_attrs.get("answer")
+    if noted is None:
+        yield from ("## No answer yet", "", "`autotune search` writes best.yaml at its end.")
+        return
+    best = BestConfig.model_validate_json(json.dumps(noted["best"]))
+    evidence, own = best.evidence, TrainingConfig.of(best.evidence.baseline.config)
+    low, high = evidence.speedup.ci95
+    if best.keeps_baseline:
+        yield from ("## Keep your settings", "", "Nothing was faster beyond the noise.")
+    else:
+        yield f"## {evidence.speedup.ratio:.2f}x faster than your settings"
+        yield ""
+        yield f"{low:.2f} to {high:.2f} with 95 % confidence, {evidence.speedup.rounds} rounds."
+    accuracy, memory = best.constraints.accuracy, best.constraints.memory
+    changed = best.training_config.differences(own)
+    yield from ("", "| | yours | answer |", "|---|---|---|")
+    yield f"| samples/s | {evidence.baseline.samples_per_second:g} | " + (
+        f"{evidence.best.samples_per_second:g} |"
+    )
+    yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
+    yield f"| memory | | {size(memory.peak_bytes)} of {size(memory.limit_bytes)} |"
+    yield from (
+        f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()
+    )
+    yield from ("", "best.yaml is attached to this study.")
+
+
+def _trials(trials: Sequence[FrozenTrial]) -> Iterator[str]:
+    lost = Counter(
+        trial.user_attrs.get("reason") or "infeasible" for trial in trials if not _holds(trial)
+    )
+    yield from ("", f"## {len(trials)} trials, {len(trials) - lost.total()} of them feasible", "")
+    # A reason is text from elsewhere: as code, nothing in it means anything.
+    yield from (f"- {count} x `{_code(reason)}`" for reason, count in lost.most_common())
+
+
+def _meaning() -> Iterator[str]:
+    yield from (
+        "",
+        "## What the numbers mean",
+        "",
+        "- Trial 0 is the baseline: your own settings.",
+        f"- Constraints are {', '.join(CONSTRAINTS)}, in this order; above 0 a trial is infeasible "
+        "and drawn in grey.",
+        "- The value of an infeasible trial is kept below the best feasible one. What was measured "
+        "is in `samples_per_second`.",
+        "- No value of a trial is the answer's: that was measured again, in turns with yours.",
+    )
+
+
+def _holds(trial: FrozenTrial) -> bool:
+    return all(margin <= 0 for margin in trial.constraints.values())
+
+
+def _code(reason: str) -> str:
+    return clean(reason).replace("`", "'").replace("\n", " ")

@@ -1,0 +1,86 @@
+"""Where a study is: from what a person types to a storage and the folder beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from autotune.errors import StorageError, UsageError
+from autotune.flags import folder_name
+from autotune.suggest import did_you_mean
+from autotune.tuning.storage import masked
+
+_SQLITE = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlace:
+    """A storage, and the folder of its study."""
+
+    storage: str
+    """URL, password included."""
+    folder: Path | None
+    """Where an SQLite file lies, with trials and best.yaml; None for a database server."""
+
+    @property
+    def shown(self) -> str:
+        """The storage as a person may see it."""
+        return masked(self.storage)
+
+
+def find_study(source: str) -> StudyPlace:
+    """The place of a study's name, folder or database, or of a storage URL.
+
+    Raises:
+        UsageError: there is nothing of the kind.
+        StorageError: it is a file, but no database.
+    """
+    if "://" in source:
+        url = _parsed(source)
+        if url.get_backend_name() != "sqlite":
+            return StudyPlace(source, None)
+        return StudyPlace(source, _database(Path(url.database or ""), source).parent)
+    own = Path("studies", folder_name(source), "study.db")
+    path = Path(source)
+    if own.is_file():
+        path = own
+    elif path.is_dir():
+        path /= "study.db"
+    path = _database(path, source)
+    return StudyPlace(f"sqlite:///{path}", path.parent)
+
+
+def _parsed(source: str) -> URL:
+    try:
+        return make_url(source)
+    except (ArgumentError, ValueError):  # the latter where the port is no number
+        shown = re.sub(r"//.*@", "//***@", source)
+        raise UsageError(
+            f"{shown!r} is not a storage URL; write sqlite:///study.db or "
+            "postgresql+psycopg://user@host/database."
+        ) from None
+
+
+def _database(path: Path, source: str) -> Path:
+    """The absolute path of an SQLite file, which is not created by being looked for."""
+    if not path.is_file():
+        names = sorted(file.parent.name for file in Path("studies").glob("*/study.db"))
+        known = f" Here are: {', '.join(names)}." if names else " `autotune search` makes one."
+        raise UsageError(
+            f"{source!r} is no study: there is no file {path}.{did_you_mean(source, names)} Name a "
+            f"study of this folder, the folder or database of one, or a storage URL.{known}"
+        )
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_SQLITE))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
+    if start != _SQLITE:
+        raise StorageError(
+            f"{path} is no SQLite database. Name the folder of a study, or its study.db."
+        )
+    return path.resolve()

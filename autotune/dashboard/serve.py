@@ -1,0 +1,194 @@
+"""Optuna Dashboard as a server of this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import optuna
+import optuna_dashboard
+from optuna.artifacts import FileSystemArtifactStore
+from sqlalchemy.exc import SQLAlchemyError
+
+from autotune.dashboard.attach import ARTIFACTS, attach
+from autotune.dashboard.guard import Guard
+from autotune.dashboard.place import StudyPlace
+from autotune.errors import StorageError, UsageError
+from autotune.progress import to_stderr
+from autotune.tuning.lock import study_lock
+from autotune.tuning.storage import refuse, storage_errors
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+_PORTS_TO_TRY = 50
+_LAST_PORT = 65535
+_EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 (what a person may ask for with --expose)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What a person asked for."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """The first one to try; 0: any that is free."""
+    browser: bool = True
+    allow_edit: bool = False
+    expose: bool = False
+
+    def check(self) -> None:
+        """Refuse what would give the study away.
+
+        Raises:
+            UsageError: other machines could reach the dashboard and nobody said so, or edit.
+        """
+        if self.expose and self.allow_edit:
+            raise UsageError(
+                "--expose with --allow-edit: anybody who reaches this machine could delete the "
+                "study. Give one of them; `ssh -L 8080:localhost:8080` reaches a dashboard from "
+                "another machine without --expose."
+            )
+        if not (self.expose or _is_loopback(self.host)):
+            raise UsageError(
+                f"--host {self.host}: everybody who reaches this machine could read the study. Add "
+                "--expose if that is wanted; `ssh -L 8080:localhost:8080` does without."
+            )
+
+
+def serve(place: StudyPlace, options: ServeOptions) -> None:
+    """Attach what a person wants to see, then answer requests until Ctrl-C.
+
+    Raises:
+        UsageError: the address cannot be used.
+        StorageError: the study cannot be read, or is to be edited while a search writes it.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage, names = _opened(place)
+    with _held(place, options.allow_edit):  # who edits keeps searches away
+        _bring_up_to_date(place, storage, held=options.allow_edit)
+        app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
+        server = _bound(Guard(app, options.allow_edit, options.expose), options)
+        with server:
+            _announce(place, options, server.server_port, names)
+            _run(server)
+
+
+def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
+    """The storage as it is, no tables created, and the names of its studies."""
+    with storage_errors(place.storage):
+        try:
+            storage = optuna.storages.RDBStorage(place.storage, skip_table_creation=True)
+        except (ImportError, ValueError, RuntimeError) as error:  # no driver, or other tables
+            refuse(place.storage, error)
+        names = [study.study_name for study in storage.get_all_studies()]
+    if not names:
+        raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
+    return storage, names
+
+
+@contextmanager
+def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
+    """The study's lock, where it is wanted and there is one."""
+    if wanted and place.folder is not None:
+        with study_lock(place.folder):
+            yield
+    else:
+        yield
+
+
+def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.BaseStorage, held: bool) -> None:
+    """Attach note, plots and files, unless a search writes the study or nobody may."""
+    if place.folder is None:
+        return
+    try:
+        with _held(place, not held):
+            attach(storage, place.folder)
+    except (
+        StorageError,
+        OSError,
+        SQLAlchemyError,
+        optuna.exceptions.StorageInternalError,
+    ) as error:
+        to_stderr(f"note, plots and logs stay as they are: {str(error).splitlines()[0]}")
+
+
+def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:
+    if place.folder is None or not (place.folder / ARTIFACTS).is_dir():
+        return None
+    return FileSystemArtifactStore(str(place.folder / ARTIFACTS))
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A page asks for several things at once, and one of them may take long."""
+
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    """Writes no line for each request."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name is theirs)
+        """Nothing."""
+
+
+def _bound(app: WSGIApplication, options: ServeOptions) -> _Server:
+    """A server on the port that was asked for, or the next one that is free.
+
+    Raises:
+        UsageError: there is none, or no such address.
+    """
+    last = min(_LAST_PORT, options.port + (_PORTS_TO_TRY if options.port else 0))
+    for port in range(options.port, last + 1):
+        try:
+            server = _Server((options.host, port), _Silent)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise UsageError(
+                f"--host {options.host} --port {port}: {error.strerror}. Choose others."
+            ) from error
+        server.set_app(app)
+        return server
+    raise UsageError(f"ports {options.port} to {last} are taken. Choose another --port.")
+
+
+def _announce(place: StudyPlace, options: ServeOptions, port: int, names: list[str]) -> None:
+    host = socket.gethostname() if options.host in _EVERYWHERE else options.host
+    may = "may be edited" if options.allow_edit else "read-only"
+    if options.port and port != options.port:
+        to_stderr(f"port {options.port} is taken, so it is {port}")
+    to_stderr(f"{', '.join(names)} in {place.shown}, {may}")
+    to_stderr(f"Optuna Dashboard: http://{host}:{port}/  (Ctrl-C ends it)")
+    if options.browser and _has_screen():
+        webbrowser.open(f"http://{host}:{port}/")
+
+
+def _run(server: _Server) -> None:
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        to_stderr("\nThe dashboard is closed; the study stays as it is.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window, rather than take this terminal."""
+    shown = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    return any(shown) or sys.platform == "darwin"

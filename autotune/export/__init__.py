@@ -1,0 +1,37 @@
+"""The answer in forms that other tools read. Lossless or loud: what a form cannot carry is named.
+
+To add a form, write a function from the answer to an `Exported` in a file of its own and name it in
+`FORMATS`.
+"""
+
+from __future__ import annotations
+
+from autotune.best import BestConfig
+from autotune.export.accelerate import to_accelerate
+from autotune.export.deepspeed import to_deepspeed
+from autotune.export.env import to_env
+from autotune.export.form import Exported, Form, commented
+from autotune.export.hf import to_hf
+from autotune.export.json_object import to_json
+from autotune.export.lightning import to_lightning
+from autotune.export.python_literal import to_python
+from autotune.export.timm import to_timm
+from autotune.export.torchrun import to_torchrun
+
+FORMATS: dict[str, Form] = {
+    "hf": Form(to_hf),
+    "accelerate": Form(to_accelerate),
+    "lightning": Form(to_lightning),
+    "timm": Form(to_timm),
+    "deepspeed": Form(to_deepspeed, has_comments=False),
+    "torchrun": Form(to_torchrun),
+    "env": Form(to_env),
+    "json": Form(to_json, has_comments=False),
+    "python": Form(to_python),
+}
+
+
+def export(best: BestConfig, form: str) -> Exported:
+    """The settings of `best` in one of `FORMATS`."""
+    exported = FORMATS[form].render(best)
+    return commented(best, form, exported) if FORMATS[form].has_comments else exported

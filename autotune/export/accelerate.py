@@ -1,0 +1,39 @@
+"""A configuration file for `accelerate launch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.best import BestConfig
+from autotune.export.form import Exported, left_out
+from autotune.knobs.base import Value
+from autotune.strict_yaml import dump
+
+_PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def to_accelerate(best: BestConfig) -> Exported:
+    """A whole file for one process on this machine; batches and loader stay with the script."""
+    config = best.training_config
+    threads, mode = config["num_threads"], config["compile_mode"]
+    values: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "NO",
+        "num_processes": 1,
+        "num_machines": 1,
+        "machine_rank": 0,
+        "use_cpu": best.machine.device == "cpu",
+        "debug": False,
+        "mixed_precision": _PRECISION[config["amp_dtype"]],
+    }
+    if mode is not None:
+        values["dynamo_config"] = {
+            "dynamo_backend": "INDUCTOR",
+            "dynamo_mode": mode,
+            "dynamo_use_fullgraph": False,
+            "dynamo_use_dynamic": False,
+        }
+    flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
+    launch = f"accelerate launch --config_file FILE{flag} train.py"
+    carried = {"amp_dtype", "compile_mode"}
+    return Exported(dump(values), left_out(best, carried, instead={"num_threads": launch}), launch)

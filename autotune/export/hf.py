@@ -1,0 +1,86 @@
+"""Fields of transformers' TrainingArguments."""
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from autotune.best import BestConfig
+from autotune.export.form import Exported, left_out
+from autotune.strict_yaml import dump
+
+
+def to_hf(best: BestConfig) -> Exported:
+    """A file for `HfArgumentParser.parse_yaml_file`, with fields that the installed version has."""
+    words, known = _words(best), installed_fields()
+    absent = {
+        knob: [name for name in fields if known is not None and name not in known]
+        for knob, fields in words.items()
+    }
+    carried = [knob for knob, names in absent.items() if not names]
+    lacking = {
+        knob: f"the installed transformers has no {', '.join(names)}"
+        for knob, names in absent.items()
+        if names
+    }
+    merged = {name: value for knob in carried for name, value in words[knob].items()}
+    use = (
+        "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE); leave out optim where yours is "
+        "not AdamW"
+    )
+    return Exported(dump(merged), left_out(best, carried, instead=lacking), use)
+
+
+def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
+    """Knob to fields. Explicit also where it is PyTorch's default: transformers has its own."""
+    config = best.training_config
+    dtype, mode = config["amp_dtype"], config["compile_mode"]
+    words: dict[str, dict[str, Any]] = {
+        "batch_size": {
+            "per_device_train_batch_size": config["batch_size"],
+            "dataloader_drop_last": True,
+        },
+        "num_workers": {"dataloader_num_workers": config["num_workers"]},
+        "persistent_workers": {"dataloader_persistent_workers": config["persistent_workers"]},
+        "pin_memory": {"dataloader_pin_memory": config["pin_memory"]},
+        "amp_dtype": {"bf16": dtype == "bfloat16", "fp16": dtype == "float16"},
+        "compile_mode": {"torch_compile": mode is not None},
+        "fused_optimizer": {
+            "optim": "adamw_torch_fused" if config["fused_optimizer"] else "adamw_torch"
+        },
+    }
+    if config["num_workers"]:  # else transformers refuses it
+        words["prefetch_factor"] = {"dataloader_prefetch_factor": config["prefetch_factor"]}
+    tf32 = config["float32_matmul_precision"] == "high" and best.machine.device != "cpu"
+    if tf32 or config["float32_matmul_precision"] == "highest":
+        words["float32_matmul_precision"] = {"tf32": True} if tf32 else {}
+    if mode is not None:
+        words["compile_mode"] |= {
+            "torch_compile_backend": "inductor",
+            "torch_compile_mode": mode,
+            "tf32": tf32,  # else transformers switches it on by itself when it compiles
+        }
+    return words
+
+
+def installed_fields() -> frozenset[str] | None:
+    """The fields of TrainingArguments here, read from its source; None without transformers.
+
+    Importing it would import torch.
+    """
+    spec = find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name("training_args.py")
+    if not path.is_file():
+        return None
+    classes = ast.parse(path.read_text(encoding="utf-8")).body
+    return frozenset(
+        field.target.id
+        for node in classes
+        if isinstance(node, ast.ClassDef) and node.name == "TrainingArguments"
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    )

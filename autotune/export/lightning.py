@@ -1,0 +1,44 @@
+"""Arguments for Lightning's Trainer, and for what Lightning leaves to the script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.best import BestConfig
+from autotune.export.form import Exported, left_out
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
+from autotune.strict_yaml import dump
+
+_PRECISION: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+_IN_TORCH = ("num_threads", "float32_matmul_precision", "compile_mode")
+_FLOAT16_ON_CPU = (
+    "Lightning would take bfloat16 on a CPU without a word; use torch.autocast in training_step"
+)
+
+
+def to_lightning(best: BestConfig) -> Exported:
+    """A section for each call: Trainer, DataLoader, the optimizer, and functions of torch.
+
+    `benchmark` is always written, because Lightning's own choice depends on `deterministic`.
+    """
+    config = best.training_config
+    loader = {n: v for k in ALL_KNOBS for n, v in k.loader_kwargs(config[k.name]).items()}
+    optimizer = {n: v for k in ALL_KNOBS for n, v in k.optimizer_kwargs(config[k.name]).items()}
+    silent = best.machine.device == "cpu" and config["amp_dtype"] == "float16"
+    precision = None if silent else config["amp_dtype"]
+    sections: dict[str, dict[str, Any]] = {
+        "trainer": {"precision": _PRECISION[precision], "benchmark": config["cudnn_benchmark"]},
+        "dataloader": {**loader, "drop_last": True},
+        "optimizer": optimizer,
+        "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
+    }
+    carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
+    carried |= {"cudnn_benchmark", "fused_optimizer", *_IN_TORCH}
+    carried |= set() if silent else {"amp_dtype"}
+    dropped = left_out(best, carried, instead={"amp_dtype": _FLOAT16_ON_CPU} if silent else None)
+    use = (
+        "Trainer(**trainer), DataLoader(dataset, **dataloader), the optimizer(**optimizer), and of "
+        "torch set_num_threads, set_float32_matmul_precision, compile(model, mode=compile_mode)"
+    )
+    return Exported(dump({name: s for name, s in sections.items() if s}), dropped, use)

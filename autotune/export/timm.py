@@ -1,0 +1,39 @@
+"""Defaults for timm's train.py, by the names that its arguments have inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.best import BestConfig
+from autotune.export.form import Exported, left_out
+from autotune.knobs.base import Value
+from autotune.strict_yaml import dump
+
+# It says so for CUDA whatever the file says.
+_ON_CUDA: dict[str, Value] = {"float32_matmul_precision": "high", "cudnn_benchmark": True}
+_HARD_CODED = "train.py sets it itself; edit the script"
+
+
+def to_timm(best: BestConfig) -> Exported:
+    """A file for `train.py -c`, which takes unknown names without a word: each is timm's own."""
+    config = best.training_config
+    dtype, mode = config["amp_dtype"], config["compile_mode"]
+    values: dict[str, Any] = {
+        "batch_size": config["batch_size"],
+        "workers": config["num_workers"],
+        "pin_mem": config["pin_memory"],
+        "amp": dtype is not None,
+        "channels_last": config["channels_last"],
+        "torchcompile": None if mode is None else "inductor",
+        "torchcompile_mode": mode,
+    }
+    if dtype is not None:
+        values["amp_dtype"] = dtype
+    if config["fused_optimizer"]:
+        values["opt_kwargs"] = {"fused": True}
+    carried = {"batch_size", "num_workers", "pin_memory", "amp_dtype", "channels_last"}
+    carried |= {"compile_mode", "fused_optimizer"}
+    in_force = {"persistent_workers": True, **({} if best.machine.device == "cpu" else _ON_CUDA)}
+    instead = dict.fromkeys(in_force, _HARD_CODED)
+    dropped = left_out(best, carried, in_force, instead)
+    return Exported(dump(values), dropped, "python train.py -c FILE ...")

@@ -1,0 +1,157 @@
+"""Shows a search on a terminal as a table that is redrawn in place.
+
+It is drawn when an event arrives and at no other time: the search waits meanwhile, so no child is
+being timed, and there is no thread that could wake up while one is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, assert_never
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from autotune.board import Board
+from autotune.progress import (
+    PlainProgress,
+    answer_lines,
+    gone_line,
+    nothing_lines,
+    plan_lines,
+    remark_line,
+    stage_lines,
+)
+from autotune.text import clean
+from autotune.tuning.events import (
+    Answered,
+    CandidateRefused,
+    CandidateSetAside,
+    Event,
+    LeftOut,
+    NothingFeasible,
+    PhaseStarted,
+    Planned,
+    RoundEnded,
+    StagesTimed,
+    StagesUnknown,
+    TrialEnded,
+    TrialsEnded,
+    TrialStarted,
+    Warned,
+)
+
+Mode = Literal["auto", "rich", "plain", "none"]
+Show = Callable[[Event], None]
+
+
+@contextmanager
+def display(mode: Mode) -> Iterator[Show]:
+    """Shows events on stderr while the block runs.
+
+    auto draws on a terminal and writes lines elsewhere and in CI; rich draws in CI too. Where
+    nothing can be drawn, because stderr is no terminal or a dumb one, both write lines.
+    """
+    if mode == "none":
+        yield lambda _: None
+    elif mode == "plain" or not _can_draw() or (mode == "auto" and os.environ.get("CI")):
+        yield PlainProgress().show
+    else:
+        progress = LiveProgress(Console(stderr=True, highlight=False))
+        with progress.drawn():
+            yield progress.show
+
+
+def _can_draw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
+
+
+class LiveProgress:
+    """A table at the end of the terminal; what stays is printed above and below it."""
+
+    def __init__(self, console: Console, now: Callable[[], float] = time.time) -> None:
+        self._console = console
+        self._now = now
+        self.board: Board | None = None
+        """What was drawn last; None before the search is planned."""
+        self._last: list[str] = []
+        # Nothing but the result goes to stdout, and what others write to stderr stands above.
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Draws while the block runs, then leaves the terminal as it was, with the whole table."""
+        try:
+            with self._live:
+                yield
+        finally:
+            self._print_all()
+
+    def show(self, event: Event) -> None:
+        """Draw what happened."""
+        if isinstance(event, Planned):
+            self._plan(event)
+        assert self.board is not None
+        self.board.now = self._now()
+        self._update(self.board, event)
+        self._live.update(self.board, refresh=True)
+
+    def _plan(self, event: Planned) -> None:
+        self.board = Board(event.scene, began=self._now())
+        self._say(plan_lines(event.scene))
+        if event.finished_before:
+            self._say([f"continues after {event.finished_before} finished trials"])
+
+    def _update(self, board: Board, event: Event) -> None:
+        match event:
+            case Planned():
+                pass
+            case PhaseStarted(phase, detail):
+                board.phase = phase
+                board.begin(f"{phase}: {detail}")
+            case StagesTimed() | StagesUnknown():
+                self._stages(board, event)
+            case TrialStarted():
+                board.measuring(event)
+            case TrialEnded():
+                board.trials.append(event)
+                board.expect(event.eta_seconds)
+            case TrialsEnded() | LeftOut() | Warned():
+                board.notes.append(remark_line(event))
+            case RoundEnded(config):
+                board.duels[config] = event
+                board.expect(event.eta_seconds)
+            case CandidateRefused() | CandidateSetAside():
+                board.notes.append(gone_line(event))
+            case Answered():
+                self._last = answer_lines(event)
+            case NothingFeasible():
+                self._last = nothing_lines(event)
+            case _:
+                assert_never(event)
+
+    def _stages(self, board: Board, event: StagesTimed | StagesUnknown) -> None:
+        if isinstance(event, StagesUnknown):
+            self._say([f"no diagnosis, so everything is searched: {event.reason}"])
+            return
+        board.light = event.diagnosis.compute_limit
+        known = board.scene.space.notes
+        notes = [f"  {note}" for note in event.space.notes if note not in known]
+        self._say([*stage_lines(event.diagnosis), *notes])
+
+    def _print_all(self) -> None:
+        if self.board is not None:
+            self.board.whole = True
+            self._console.print(self.board)
+        self._say(self._last)
+
+    def _say(self, lines: list[str]) -> None:
+        for line in lines:
+            self._console.print(Text(clean(line)))

@@ -1,0 +1,162 @@
+"""A search from Python: the command line's flags as keywords, and its end as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.errors import UsageError
+from autotune.production import Best
+from autotune.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import click
+    import optuna
+    import pandas as pd
+
+    from autotune.tuning.events import Answered, NothingFeasible
+    from autotune.tuning.scene import SearchOptions
+
+# Flags that only a shell has a use for.
+_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices", "force")
+# Of a trial's details, what tables show.
+_FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult:
+    """What a search came to. In a notebook it shows itself as a table."""
+
+    best: Best | None
+    """What `autotune.load` gives of the answer; None where nothing was feasible."""
+    path: Path | None
+    """Where best.yaml was written."""
+    study: optuna.Study
+    """With every trial, for Optuna's own plots and tools."""
+    reasons: Mapping[str, int]
+    """Why nothing was feasible, each with its count; empty where something was."""
+
+    def dataframe(self) -> pd.DataFrame:
+        """One row for each finished trial, the baseline first: outcome and every setting."""
+        import pandas as pd
+
+        from autotune.knobs import KNOBS
+        from autotune.tuning.study import finished_trials
+
+        rows = [
+            {
+                "number": trial.number,
+                "feasible": trial.verdict.feasible,
+                **{name: trial.details.get(name) for name in _FIGURES},
+                "reason": trial.verdict.reason,
+                **trial.config.as_dict(),
+            }
+            for trial in finished_trials(self.study)
+        ]
+        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *KNOBS])
+
+    def headline(self) -> str:
+        """The answer in a line or a few."""
+        if self.best is not None:
+            return self.best.explain()
+        return "nothing feasible: " + ", ".join(f"{n} x {why}" for why, n in self.reasons.items())
+
+    def __repr__(self) -> str:
+        first = self.headline().splitlines()[0]
+        where = "" if self.path is None else f"; {self.path}"
+        return f"<SearchResult: {first}; study {self.study.study_name!r}{where}>"
+
+    def _repr_html_(self) -> str:
+        """The headline and a table of the trials, without the settings that all of them share."""
+        trials = self.dataframe()
+        shown = [name for name in trials if name not in self._settings_in_common(trials)]
+        table = trials[shown].to_html(index=False, border=0, na_rep="", escape=True)
+        lines = "<br>".join(map(escape, self.headline().splitlines()))
+        return f"<p>{lines}</p>\n{table}"
+
+    def _settings_in_common(self, trials: pd.DataFrame) -> list[str]:
+        from autotune.knobs import KNOBS
+
+        return [name for name in KNOBS if trials[name].astype(str).nunique() < 2]  # noqa: PLR2004
+
+
+def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
+    """Search to the end.
+
+    Raises:
+        AutotuneError: see `autotune.search`.
+    """
+    from autotune.drive import run_search as run
+
+    values = values_of(model, flags)
+    progress = values.pop("progress")
+    options = _options(values)
+    return result_of(options, run(options, progress))
+
+
+def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> SearchResult:
+    """What a search with these options came to, from its last event."""
+    import optuna
+
+    from autotune.tuning.events import Answered
+    from autotune.tuning.storage import connected
+
+    assert options.storage is not None, "what the keywords give is in memory never"
+    storage = connected(options.storage)
+    assert storage is not None
+    study = optuna.load_study(study_name=options.study, storage=storage)
+    if isinstance(end, Answered):
+        return SearchResult(Best(end.best), end.path, study, {})
+    return SearchResult(None, None, study, end.reasons)
+
+
+def values_of(model: str | Path, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for each flag of `autotune search`, checked as on the command line.
+
+    Raises:
+        UsageError: unknown keywords or values that cannot be; all named at once.
+    """
+    from autotune.commands.search import search as command
+
+    context = command.make_context("autotune.search", ["--", str(model)])
+    known = {p.name: p for p in command.params if p.name and p.name not in _ELSEWHERE}
+    values, faults = dict(context.params), []
+    for name in _ELSEWHERE[1:]:
+        del values[name]
+    for name, value in flags.items():
+        if name not in known:
+            faults.append(f"autotune.search has no keyword {name!r}.{did_you_mean(name, known)}")
+        elif value is not None:
+            try:
+                values[name] = _converted(known[name], value, context)
+            except UsageError as error:
+                faults.append(str(error))
+    if faults:
+        raise UsageError("\n".join(faults))
+    return values
+
+
+def _converted(parameter: click.Parameter, value: Any, context: click.Context) -> Any:
+    """The value that the flag would have."""
+    import click
+    from optuna.samplers import BaseSampler
+
+    if parameter.name == "sampler" and isinstance(value, BaseSampler):
+        return value
+    # int() would make 2 of 2.5.
+    text = str(value) if isinstance(parameter.type, click.types.IntParamType) else value
+    try:
+        return parameter.type.convert(text, parameter, context)
+    except click.UsageError as error:
+        raise UsageError(f"{parameter.name}={value!r}: {error.message}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{parameter.name}={value!r}: {error}.") from None
+
+
+def _options(values: dict[str, Any]) -> SearchOptions:
+    from autotune.commands.common import options_of
+
+    return options_of(**values)

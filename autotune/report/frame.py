@@ -1,0 +1,81 @@
+"""The trials as a table for further work: one row per trial, whatever became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value, spelled
+from autotune.report.account import failure_kind
+from autotune.report.data import ReportData
+from autotune.tuning.archive import OpenTrial
+from autotune.tuning.study import FinishedTrial
+
+_SETTINGS = tuple(knob.name for knob in ALL_KNOBS)
+COLUMNS = (
+    "trial",
+    "state",
+    "outcome",
+    "feasible",
+    *_SETTINGS,
+    "value",
+    "ratio_to_baseline",
+    "samples_per_second",
+    "samples_per_second_low",
+    "samples_per_second_high",
+    "peak_memory_bytes",
+    "quality",
+    "compile_seconds",
+    "seconds",
+    "memory_margin",
+    "accuracy_margin",
+    "ran_margin",
+    "flags",
+    "reason",
+)
+
+
+def trials_frame(data: ReportData) -> pd.DataFrame:
+    """Trials in order; settings as YAML spells them, what is not known empty."""
+    rows = [_finished(data, trial) for trial in data.trials]
+    rows += [_open(trial) for trial in data.archive.open]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values("trial", kind="stable", ignore_index=True)
+
+
+def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
+    details, verdict = trial.details, trial.verdict
+    low, high = details.get("samples_per_second_ci95") or (None, None)
+    shared = ("samples_per_second", "peak_memory_bytes", "quality", "compile_seconds", "seconds")
+    return {
+        "trial": trial.number,
+        "state": "finished",
+        "outcome": "measured" if verdict.feasible else failure_kind(trial),
+        "feasible": verdict.feasible,
+        **{name: _cell(trial.config[name]) for name in _SETTINGS},
+        **{name: details.get(name) for name in shared},
+        **{f"{name}_margin": margin for name, margin in verdict.margins.items()},
+        "value": verdict.value,
+        "ratio_to_baseline": data.ratio(trial),
+        "samples_per_second_low": low,
+        "samples_per_second_high": high,
+        "flags": " ".join(details.get("flags", ())),
+        "reason": verdict.reason,
+    }
+
+
+def _open(trial: OpenTrial) -> dict[str, Any]:
+    settings = {} if trial.config is None else trial.config.as_dict()
+    return {
+        "trial": trial.number,
+        "state": trial.state,
+        **{name: _cell(value) for name, value in settings.items()},
+        "reason": trial.reason,
+    }
+
+
+def _cell(value: Value) -> int | str:
+    """Numbers stay numbers; null is no missing value."""
+    return value if type(value) is int else spelled(value)

@@ -1,0 +1,139 @@
+"""The report as one page that opens offline: no script, nothing fetched, everything escaped.
+
+What is on it is gathered here, how it is laid out stands in page.html and page.css beside this
+file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from autotune.knobs import KNOBS
+from autotune.knobs.base import spelled
+from autotune.report import knob_charts, stage_charts, trial_charts
+from autotune.report.account import FailureKind, Phase, failure_kinds, phases
+from autotune.report.data import ReportData
+from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
+from autotune.report.explain import explanation, headline
+from autotune.report.marks import legend
+from autotune.report.terminal import row_of
+from autotune.strict_yaml import dump
+from autotune.text import clean, size, span
+from autotune.version import __version__
+
+_TWO = 2
+_MOST_TRIALS_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting that the answer has otherwise than the user's own settings."""
+
+    knob: str
+    own: str
+    chosen: str
+    effect: Effect | None
+    note: str
+    """Why there is no effect to show."""
+    pays: str
+
+
+def page(data: ReportData) -> str:
+    """The whole page as text."""
+    return clean(_template().render(**_view(data)))
+
+
+@cache
+def _template() -> Template:
+    loader = PackageLoader("autotune.report", "")
+    environment = Environment(
+        autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"size": size, "span": span, "numbers": _numbers}
+    return environment.get_template("page.html")
+
+
+def _view(data: ReportData) -> dict[str, Any]:
+    baseline = data.baseline_config
+    effects = () if baseline is None else knob_effects(data.trials, baseline)
+    spent = phases(data)
+    return {
+        "data": data,
+        "best": data.best,
+        "headline": headline(data),
+        "sentences": explanation(data)[1:],
+        "figure": _figure(data),
+        "changes": changes(data, effects),
+        "spread": effects[:_TWO],
+        "importances": data.archive.importances,
+        "failures": failure_kinds(data),
+        "phases": spent,
+        "total_seconds": sum(phase.seconds for phase in spent),
+        "charts": _charts(data, effects, spent),
+        "rows": [(data.standing(trial), *row_of(data, trial)) for trial in data.trials],
+        "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
+        "version": __version__,
+        "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
+    """What the answer changes, or what leads while there is none; the most effective first."""
+    config = data.best.training_config if data.best is not None else None
+    if config is None and data.leader is not None:
+        config = data.leader.config
+    own = data.baseline_config
+    if config is None or own is None:
+        return []
+    by_knob, changed = {effect.knob: effect for effect in effects}, config.differences(own)
+    found = []
+    for name, value in changed.items():
+        knob = KNOBS[name]
+        effect = by_knob[name].of(value) if name in by_knob else None
+        follows = knob.needs in changed and value in (knob.default, knob.idle)
+        note = f"comes with {knob.needs}" if follows else "too few trials tell"
+        found.append(Change(name, spelled(own[name]), spelled(value), effect, note, knob.pays))
+    return sorted(found, key=lambda change: -(change.effect.ratio if change.effect else 0.0))
+
+
+def _figure(data: ReportData) -> str:
+    """What stands largest on the page."""
+    if data.best is None:
+        return "No answer yet"
+    if data.best.keeps_baseline:
+        return "Keep your settings"
+    return f"{data.best.evidence.speedup.ratio:.2f}×"  # noqa: RUF001 (a multiplication sign)
+
+
+def _charts(
+    data: ReportData, effects: tuple[KnobEffect, ...], spent: list[Phase]
+) -> dict[str, Markup | None]:
+    chosen = data.best.training_config.as_dict() if data.best is not None else {}
+    unit = data.baseline.verdict.value if data.baseline is not None else None
+    pair = None
+    if len(effects) >= _TWO:
+        rows, columns = effects[1].knob, effects[0].knob
+        pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
+    return {
+        "confirmed": stage_charts.confirmed(data),
+        "limits": stage_charts.speed_of_light(data),
+        "history": trial_charts.history(data),
+        "effects": knob_charts.effects(effects, dict(chosen)),
+        "interaction": pair,
+        "memory": trial_charts.against_memory(data),
+        "accuracy": trial_charts.against_accuracy(data),
+        "time": stage_charts.time_spent(spent),
+        "legend": legend(data),
+    }
+
+
+def _numbers(kind: FailureKind) -> str:
+    """The first trials of a kind."""
+    shown = ", ".join(map(str, kind.trials[:_MOST_TRIALS_NAMED]))
+    return shown if len(kind.trials) <= _MOST_TRIALS_NAMED else f"{shown} ..."

@@ -1,0 +1,77 @@
+"""What a person names as STUDY, turned into what is read. Nothing is opened or made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from autotune.errors import StorageError, UsageError
+from autotune.flags import folder_name
+from autotune.tuning.storage import check_storage, masked
+
+_DATABASE = "study.db"
+# The second is what the repository's own examples keep.
+_ANSWERS = ("best.yaml", "recorded_best.yaml")
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A study, the answer that lies beside it, or both; at least one of them."""
+
+    url: str | None
+    answer: Path | None
+
+
+def find_source(study: str) -> Source:
+    """What lies where STUDY points: a URL, a folder, a file or the name of a study.
+
+    Raises:
+        UsageError: nothing of the kind lies there; says what was looked for.
+        StorageError: a URL names a database file that does not exist.
+    """
+    if "://" in study:
+        return _from_url(study)
+    for folder in (Path(study), Path("studies", study), Path("studies", folder_name(study))):
+        if folder.is_dir():
+            return _from_folder(study, folder)
+    path = Path(study)
+    if not path.is_file():
+        _refuse(study, f"there is neither {path} nor {Path('studies', study)}")
+    if path.suffix in (".yaml", ".yml"):
+        return Source(None, path)
+    return Source(f"{_SQLITE}{path}", _beside(path.parent))
+
+
+def _from_url(url: str) -> Source:
+    check_storage(url)
+    if not url.startswith(_SQLITE):
+        return Source(url, None)
+    database = Path(url.removeprefix(_SQLITE))
+    if not database.is_file():  # SQLite would make one
+        raise StorageError(
+            f"the storage {masked(url)} cannot be used: {database} does not exist. "
+            "Check the path; `autotune search` makes a study."
+        )
+    return Source(url, _beside(database.parent))
+
+
+def _from_folder(study: str, folder: Path) -> Source:
+    database, answer = folder / _DATABASE, _beside(folder)
+    if database.is_file():
+        return Source(f"{_SQLITE}{database}", answer)
+    if answer is None:
+        _refuse(study, f"{folder} holds neither {_DATABASE} nor {_ANSWERS[0]}")
+    return Source(None, answer)
+
+
+def _beside(folder: Path) -> Path | None:
+    return next((folder / name for name in _ANSWERS if (folder / name).is_file()), None)
+
+
+def _refuse(study: str, why: str) -> NoReturn:
+    raise UsageError(
+        f"STUDY {study!r}: {why}. Name a study of this folder (studies/NAME), its folder, its "
+        f"{_DATABASE}, a best.yaml or a storage URL."
+    )

@@ -1,0 +1,129 @@
+"""Diagrams of rates and seconds: the speed of light, the confirmed ratio, where time went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from autotune.report.account import Phase
+from autotune.report.data import ReportData
+from autotune.report.marks import WIDTH
+from autotune.report.svg import Scale, box, line, mark, markup, picture, text
+from autotune.text import span
+from autotune.tuning.diagnosis import limits_of
+
+_ROW, _BAR = 30.0, 16.0
+_LABEL, _START, _END = 208.0, 220.0, 640.0
+# A stage that is faster than this many times everything else is not drawn to its end.
+_BEYOND = 1.4
+_SHADES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A rate that something reaches or could reach."""
+
+    group: str
+    name: str
+    rate: float
+    kind: str
+
+
+def stages_of(data: ReportData) -> list[Stage]:
+    """Each stage alone and the whole of training, with the user's settings and the answer's."""
+    found = []
+    if data.stages is not None:
+        limits = limits_of(data.stages)
+        found += [Stage("your settings", name, rate, "limit-bar") for name, rate in limits.items()]
+    own = _own_rate(data)
+    if own:
+        found.append(Stage("your settings", "whole training", own, "baseline"))
+    best = data.best
+    if best is None or best.keeps_baseline:
+        return found
+    if best.evidence.limits is not None:
+        alone = {"loader": best.evidence.limits.loader, "compute": best.evidence.limits.compute}
+        found += [Stage("the answer", name, rate, "limit-bar") for name, rate in alone.items()]
+    rate = best.evidence.best.samples_per_second
+    return [*found, Stage("the answer", "whole training", rate, "answer")]
+
+
+def speed_of_light(data: ReportData) -> Markup | None:
+    """What each stage could reach alone, beside what the whole of training reaches."""
+    found = stages_of(data)
+    if not any(stage.kind == "limit-bar" for stage in found):
+        return None
+    slow = [s.rate for s in found if s.name in ("whole training", "compute")]
+    most = _BEYOND * max(slow or [stage.rate for stage in found])
+    most = min(most, 1.02 * max(stage.rate for stage in found))
+    groups = list(dict.fromkeys(stage.group for stage in found))
+    drawing = picture(
+        WIDTH, _ROW * len(found) + 30 * len(groups), "Rate of each stage alone and of training"
+    )
+    x, y = Scale(0.0, most, _START, _END), 0.0
+    for group in groups:
+        text(drawing, (0, y + 20), group, "small strong")
+        y += 30
+        for stage in (one for one in found if one.group == group):
+            text(drawing, (_LABEL, y + 13), stage.name, "end small")
+            box(drawing, (_START, y), (x.at(stage.rate) - _START, _BAR), f"bar {stage.kind}")
+            beyond = " →" if stage.rate > most else ""
+            place = (x.at(stage.rate) + 8, y + 13)
+            text(drawing, place, f"{stage.rate:,.0f}{beyond}", "small")
+            y += _ROW
+    return markup(drawing)
+
+
+def confirmed(data: ReportData) -> Markup | None:
+    """The confirmed ratio with its interval, and each round where the study kept them."""
+    if data.best is None or data.best.keeps_baseline:
+        return None
+    speedup = data.best.evidence.speedup
+    low, high = speedup.ci95
+    rounds = data.fate(data.answer).get("ratios", []) if data.answer is not None else []
+    ends = (low, high, 1.0, *rounds)
+    x = Scale(min(ends) * 0.97, max(ends) * 1.03, 8, WIDTH - 8)
+    label = f"{speedup.ratio:.2f} times your settings, 95 % interval {low:.2f} to {high:.2f}"
+    drawing = picture(WIDTH, 74, label)
+    line(drawing, (8, 30), (WIDTH - 8, 30), "axis")
+    box(drawing, (x.at(low), 22), (x.at(high) - x.at(low), 16), "bar answer faint")
+    for ratio in rounds:
+        line(drawing, (x.at(ratio), 22), (x.at(ratio), 38), "round")
+    mark(drawing, (x.at(1.0), 30), "baseline")
+    mark(drawing, (x.at(speedup.ratio), 30), "answer")
+    text(drawing, (x.at(1.0), 60), "1x: your settings", "small muted" + _side(x, 1.0))
+    words = f"{low:.2f} to {high:.2f}" + (", a line for each round" if rounds else "")
+    middle = (low + high) / 2
+    text(drawing, (x.at(middle), 60), words, "small" + _side(x, middle))
+    return markup(drawing)
+
+
+def time_spent(phases: Sequence[Phase]) -> Markup | None:
+    """One bar of all phases, in the order and shades of the table below it."""
+    total = sum(phase.seconds for phase in phases)
+    if not total:
+        return None
+    drawing, x = picture(WIDTH, 30, f"{span(total)} in {len(phases)} phases"), 0.0
+    for place, phase in enumerate(phases):
+        width = WIDTH * phase.seconds / total
+        tip = f"{phase.name}: {span(phase.seconds)}"
+        box(drawing, (x, 0), (max(width - 2, 0.5), 30), f"bar shade{place % _SHADES}", tip)
+        x += width
+    return markup(drawing)
+
+
+def _own_rate(data: ReportData) -> float:
+    """In fresh processes where the answer has it, else of the trial."""
+    if data.best is not None:
+        return data.best.evidence.baseline.samples_per_second
+    details = data.baseline.details if data.baseline else {}
+    return float(details.get("samples_per_second") or 0.0)
+
+
+def _side(x: Scale, value: float) -> str:
+    """Words near an end do not leave the drawing."""
+    share = (x.at(value) - x.start) / (x.end - x.start)
+    near = 0.15
+    return "" if share < near else " end" if share > 1 - near else " middle"

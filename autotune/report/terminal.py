@@ -1,0 +1,132 @@
+"""The report as people read it in a terminal: a table there, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autotune.config import render
+from autotune.report.account import failure_kinds, phases
+from autotune.report.data import ReportData
+from autotune.report.explain import headline
+from autotune.text import clean, size, span
+from autotune.tuning.study import FinishedTrial
+
+_MOST_ROWS = 20
+_HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
+_NUMBERS = 6
+_MARKS = {
+    "baseline": "",
+    "answer": "the answer",
+    "feasible": "",
+    "memory": "infeasible",
+    "accuracy": "infeasible",
+    "failed": "infeasible",
+}
+
+
+def show_report(data: ReportData) -> None:
+    """The answer, the trials, what did not work, and where the time went."""
+    for line in before_table(data):
+        _say(line)
+    shown = chosen_trials(data)
+    rows = [row_of(data, trial) for trial in shown]
+    if sys.stdout.isatty():
+        _print_table(rows)
+    elif rows:
+        for line in aligned([_HEADERS, *rows]):
+            _say(line)
+    for line in after_table(data, len(shown)):
+        _say(line)
+
+
+def before_table(data: ReportData) -> list[str]:
+    """What is reported on, and its answer."""
+    archive = data.archive
+    lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
+    if data.best is not None:
+        evidence, memory = data.best.evidence, data.best.constraints.memory
+        accuracy = data.best.constraints.accuracy
+        lines += [
+            f"  throughput  {evidence.baseline.samples_per_second:g} -> "
+            f"{evidence.best.samples_per_second:g} samples/s, in fresh processes",
+            f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
+            f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
+            f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)",
+        ]
+    return [*lines, ""]
+
+
+def after_table(data: ReportData, shown: int) -> list[str]:
+    """What the table leaves out."""
+    lines = []
+    if shown < len(data.trials):
+        hidden = len(data.trials) - shown
+        lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
+    running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
+    if running:
+        lines.append(f"running, or stopped hard: trial {', '.join(running)}")
+    failures = failure_kinds(data)
+    if failures:
+        lines.append("\ndid not qualify:")
+        lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in failures]
+    spent = phases(data)
+    if spent:
+        lines.append("\ntime:")
+        lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in spent]
+    return lines
+
+
+def chosen_trials(data: ReportData) -> list[FinishedTrial]:
+    """The baseline and the answer, then the fastest; all of a small study, in order."""
+    if len(data.trials) <= _MOST_ROWS:
+        return list(data.trials)
+    feasible = [trial for trial in data.trials if trial.verdict.feasible]
+    feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
+    first = [trial for trial in (data.baseline, data.answer) if trial is not None]
+    return list({trial.number: trial for trial in (*first, *feasible)}.values())[:_MOST_ROWS]
+
+
+def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
+    """A trial as the cells of a row."""
+    details, ratio = trial.details, data.ratio(trial)
+    rate, bounds = details.get("samples_per_second"), details.get("samples_per_second_ci95")
+    memory, seconds = details.get("peak_memory_bytes"), details.get("seconds")
+    mark = _MARKS[data.standing(trial)]
+    return (
+        str(trial.number),
+        "-" if rate is None else f"{rate:.1f}",
+        "-" if bounds is None else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
+        "-" if ratio is None else f"{ratio:.2f}x",
+        "-" if memory is None else size(memory),
+        "-" if seconds is None else f"{seconds:.1f}",
+        render(data.differences(trial.config)) or "your settings",
+        ": ".join(filter(None, (mark, trial.verdict.reason))),
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines, numbers to the right, the last two columns as long as they are."""
+    widths = [max(len(row[at]) for row in rows) for at in range(_NUMBERS)]
+    lines = []
+    for row in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([*numbers, *filter(None, row[_NUMBERS:])]))
+    return lines
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for place, header in enumerate(_HEADERS):
+        table.add_column(header, justify="right" if place < _NUMBERS else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(clean(line) + "\n")

@@ -1,0 +1,57 @@
+"""JSON from another process or an older file, looked at before anyone reckons with it.
+
+Python's reader lets NaN and infinity pass, which then win every comparison of the wrong kind, and
+takes as much memory as it is given to read. What the fields mean is checked elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import NoReturn
+
+MOST_BYTES = 1 << 20
+"""The outcome of an hour of timing has a tenth of it."""
+_MOST_INTEGER = 1 << 63
+
+
+def read_some(path: Path) -> bytes:
+    """A file's content, or so much of it that it is seen to be too large.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def check(text: str | bytes) -> None:
+    """Refuse what is too large, too deep, no JSON, or holds a number not to reckon with.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+    try:
+        json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_small)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word:.40} is not a number to reckon with")
+
+
+def _finite(digits: str) -> float:
+    """The number, unless it overflows to infinity."""
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)
+
+
+def _small(digits: str) -> int:
+    """The number, unless it would not fit where bytes and samples are counted."""
+    # Every character is a digit but the sign; Python's own limit is 4300 of them.
+    number = int(digits) if len(digits) <= 20 else _MOST_INTEGER  # noqa: PLR2004
+    return number if abs(number) < _MOST_INTEGER else _refuse(digits)

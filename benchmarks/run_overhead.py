@@ -1,0 +1,102 @@
+"""What `autotune run` costs a script: the same loop under it and without it, in turns.
+
+    python benchmarks/run_overhead.py [--rounds N] [--steps N]
+
+A step of about a millisecond, in batches from a DataLoader that loads in the training process. The
+settings are the script's own, so that nothing but what stands between script and torch differs. The
+script times its loop itself, the start of the process is told apart. Target: below 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from autotune.config import TrainingConfig
+from autotune.intervals import log_median, median_interval
+from autotune.script import plan_run
+
+START = "from autotune.scripting.run import main; main()"
+SCRIPT = """
+import json, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(4096, 256), torch.randn(4096, 1))
+model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
+                      nn.Linear(256, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+loader = DataLoader(data, batch_size=64)
+steps, done, start = int(sys.argv[1]), 0, None
+while done < steps:
+    for x, y in loader:
+        if done == 20:
+            start = time.perf_counter()
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+        done += 1
+print(json.dumps((time.perf_counter() - start) / (done - 20)))
+"""
+
+
+def main() -> None:
+    """Run both in turn and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=2000)
+    arguments = parser.parse_args()
+    config = TrainingConfig.of({"batch_size": 64, "num_threads": 1})
+    plan = plan_run(config, config.as_dict(), [], allow_numerics=False)
+    ways = {
+        "plain": [sys.executable],
+        "autotune run": [sys.executable, "-P", "-c", START, plan.to_json()],
+    }
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
+    steps: dict[str, list[float]] = {way: [] for way in ways}
+    starts: dict[str, list[float]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text(SCRIPT)
+        for number in range(arguments.rounds):
+            for way in sorted(ways, reverse=bool(number % 2)):
+                step, start = once([*ways[way], str(script), str(arguments.steps)], arguments.steps)
+                steps[way].append(step)
+                starts[way].append(start)
+    show(steps, starts)
+
+
+def once(command: list[str], steps: int) -> tuple[float, float]:
+    """Seconds of a step, and those of the process beside all steps."""
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    step = float(json.loads(done.stdout))
+    return step, time.perf_counter() - begin - step * steps
+
+
+def show(steps: dict[str, list[float]], starts: dict[str, list[float]]) -> None:
+    """The medians, and the ratio with its interval over the rounds."""
+    print("| way | step | start and end |")
+    print("|---|---|---|")
+    for way, seconds in steps.items():
+        print(f"| {way} | {1e3 * median(seconds):.3f} ms | {median(starts[way]):.2f} s |")
+    pairs = zip(steps["autotune run"], steps["plain"], strict=True)
+    ratios = [run / plain for run, plain in pairs]
+    low, high = median_interval(ratios)
+    overhead = 100 * (log_median(ratios) - 1)
+    print(
+        f"overhead of a step: {overhead:+.2f} % ({100 * low - 100:+.2f} to {100 * high - 100:+.2f})"
+    )
+
+
+if __name__ == "__main__":
+    main()

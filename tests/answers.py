@@ -1,0 +1,40 @@
+"""Two answers to export: one that uses every knob of a GPU, one that is for a plain CPU."""
+
+from __future__ import annotations
+
+from autotune.best import BestConfig, LearningRate
+from autotune.config import TrainingConfig
+from factories import best_config
+
+_BASELINE = TrainingConfig.of({"batch_size": 32, "num_threads": 2})
+_GPU = _BASELINE.replace(
+    batch_size=64,
+    num_workers=4,
+    prefetch_factor=4,
+    persistent_workers=True,
+    pin_memory=True,
+    amp_dtype="bfloat16",
+    float32_matmul_precision="high",
+    compile_mode="max-autotune",
+    channels_last=True,
+    cudnn_benchmark=True,
+    fused_optimizer=True,
+    num_threads=8,
+    omp_wait_policy="passive",
+)
+
+
+def on_gpu() -> BestConfig:
+    """Every setting is another than PyTorch's own, and the learning rate is scaled."""
+    best = best_config(_GPU, _BASELINE)
+    machine = best.machine.model_copy(update={"device": "Test GPU", "driver": "580.82.07"})
+    rate = LearningRate(rule="sqrt", factor=1.5)
+    return best.model_copy(update={"machine": machine, "lr_scaling": rate})
+
+
+def on_cpu(**settings: bool | int | str | None) -> BestConfig:
+    """The batch size and the threads alone are set, and what a test sets besides."""
+    return best_config(_BASELINE.replace(**settings), _BASELINE)
+
+
+ANSWERS = {"gpu": on_gpu, "cpu": on_cpu}

@@ -1,0 +1,129 @@
+"""Files are data: nothing that is read is run, unpickled, given to a shell or taken as a path."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.tuning.samplers import SAMPLERS
+
+PACKAGE = Path(__file__).parents[2] / "autotune"
+TREES = {
+    str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+# Whose import is the point: the user's own model.py, and what it imports.
+IMPORTERS = {"training/workload.py", "training/preload.py", "training/host.py"}
+BY_NAME = {"__import__", "import_module", "spec_from_file_location", "run_path", "run_module"}
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+STARTERS = {"subprocess.Popen", "subprocess.run", "subprocess.check_output", "psutil.Popen"}
+# Of the environment, single values are read; all of it goes to children, and none into a file.
+READ_ENVIRONMENT = {"machine.py", "tuning/launch.py", "cores.py", "tuning/devices.py"}
+WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+TEXT_FILES = {"read_text", "write_text", "open", "fdopen"}
+
+by_file = pytest.mark.parametrize("name", TREES)
+
+
+def dotted(node: ast.expr) -> str:
+    """`subprocess.run` of such a call; empty for what is more than names."""
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(value, attribute):
+            return f"{dotted(value)}.{attribute}".lstrip(".")
+    return ""
+
+
+def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Call):
+            yield dotted(node.func), node
+
+
+def imported(name: str) -> set[str]:
+    found = set()
+    for node in ast.walk(TREES[name]):
+        match node:
+            case ast.Import(names):
+                found |= {alias.name.partition(".")[0] for alias in names}
+            case ast.ImportFrom(str(module)):
+                found.add(module.partition(".")[0])
+    return found
+
+
+@by_file
+def test_nothing_that_was_written_is_run_when_it_is_read(name: str) -> None:
+    assert not imported(name) & RUN_WHAT_THEY_READ
+    called = {function for function, _ in calls(name)}
+    assert not called & {"eval", "exec", "compile", "torch.load", "np.load", "numpy.load"}
+
+
+@by_file
+def test_modules_are_imported_by_name_only_for_the_users_own_code(name: str) -> None:
+    found = {function.rpartition(".")[2] for function, _ in calls(name)} & BY_NAME
+    assert not found or name in IMPORTERS
+
+
+@by_file
+def test_yaml_makes_no_objects(name: str) -> None:
+    loaders = {
+        node.attr
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Attribute) and node.attr.endswith(("Loader", "load", "load_all"))
+    }
+    assert not {n for n in loaders if "Loader" in n or n.startswith(("unsafe", "full"))} - {
+        "SafeLoader"
+    }
+    assert "yaml.load" not in {function for function, _ in calls(name)}
+
+
+@by_file
+def test_no_shell_sees_a_command(name: str) -> None:
+    for function, call in calls(name):
+        assert function not in SHELLS
+        assert not [k for k in call.keywords if k.arg == "shell"], function
+        if function in STARTERS:
+            assert isinstance(call.args[0], ast.List), f"{function} takes a list of words"
+
+
+@by_file
+def test_the_environment_is_read_where_children_are_started_and_nowhere_else(name: str) -> None:
+    used = {dotted(n) for n in ast.walk(TREES[name]) if isinstance(n, ast.Attribute)}
+    found = used & {"os.environ", "os.environb", "os.getenv"}
+    assert not found or name in READ_ENVIRONMENT
+
+
+def test_only_the_compilers_name_is_taken_from_the_environment() -> None:
+    taken = [c.args[0] for function, c in calls("machine.py") if function == "os.environ.get"]
+    assert [ast.literal_eval(name) for name in taken] == ["CXX"]
+
+
+@by_file
+def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name: str) -> None:
+    found = {function for function, _ in calls(name)} & WALL_CLOCKS
+    assert found <= ({"datetime.now"} if name == "tuning/answer.py" else set())
+
+
+@by_file
+def test_text_is_utf_8_in_every_locale(name: str) -> None:
+    for function, call in calls(name):
+        owner, _, verb = function.rpartition(".")
+        if verb not in TEXT_FILES or (owner in {"os", "lzma"} and verb == "open"):
+            continue
+        given = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        binary = any(isinstance(mode, str) and "b" in mode for mode in given)
+        named = any(keyword.arg == "encoding" for keyword in call.keywords)
+        assert binary or named, f"line {call.lineno}: {function} without encoding"
+
+
+def test_the_sampler_that_unpickles_what_a_database_holds_is_not_offered() -> None:
+    assert not [name for name in SAMPLERS if "cma" in name]
+
+
+def test_the_package_has_files_to_look_at() -> None:
+    assert len(TREES) > 30

@@ -1,0 +1,101 @@
+"""The code of README and docs runs as it stands, and puts the settings into force."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.best import write_best
+from autotune.config import TrainingConfig
+from autotune.export import export
+from children import WORKLOADS
+from factories import best_config, found_here, written
+
+ROOT = Path(__file__).parents[2]
+MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
+FASTER = MINE.replace(batch_size=64, amp_dtype="bfloat16", fused_optimizer=True, num_threads=2)
+
+
+def code_in(page: str, containing: str) -> str:
+    """The block of Python on a page that has these words."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
+    (block,) = [block for block in blocks if containing in block]
+    return str(block)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """model.py and a best.yaml for it and this machine."""
+    shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")
+    write_best(found_here(best_config(FASTER, MINE), tmp_path / "model.py"), tmp_path / "best.yaml")
+    return tmp_path
+
+
+def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
+    """What a script of this code prints at its end; a mismatch is an error in it."""
+    script = written(folder, f"{code}\nimport json\nprint()\nprint(json.dumps({facts}))\n", "t.py")
+    flags = ["-W", "error:::autotune", "-W", "error::UserWarning:__main__"]
+    done = subprocess.run(
+        [sys.executable, *flags, script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(told, dict)
+    return told
+
+
+def test_the_snippet_of_the_readme_trains_in_at_most_ten_lines(folder: Path) -> None:
+    code = code_in("README.md", "best.scaler(")
+    assert len(code.splitlines()) <= 10
+    before = (
+        "import torch, autotune\nfrom torch.optim import SGD\n"
+        "from model import build_dataset, build_model, compute_loss, evaluate\n"
+        "device, dataset = torch.device('cpu'), build_dataset()\n"
+    )
+    facts = (
+        "{'threads': torch.get_num_threads(), 'fused': optimizer.defaults['fused'], "
+        "'good': evaluate(model, device) > 0.9, 'batch': len(batch[0]), "
+        "'scales': scaler.is_enabled()}"
+    )
+    told = facts_after(folder, before + code, facts)
+    assert told == {"threads": 2, "fused": True, "good": True, "batch": 64, "scales": False}
+
+
+def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> None:
+    pytest.importorskip("lightning")
+    best = found_here(best_config(FASTER, MINE), folder / "model.py")
+    written(folder, export(best, "lightning").text, "settings.yaml")
+    facts = (
+        "{'precision': trainer.precision, 'steps': trainer.global_step, "
+        "'batch': trainer.train_dataloader.batch_size, "
+        "'fused': trainer.optimizers[0].defaults['fused'], "
+        "'threads': __import__('torch').get_num_threads()}"
+    )
+    told = facts_after(folder, code_in("docs/lightning.md", "LightningModule"), facts)
+    expected = {"precision": "bf16-mixed", "steps": 4, "batch": 64, "fused": True, "threads": 2}
+    assert told == expected
+
+
+def test_the_example_for_transformers_trains_under_the_settings(folder: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    best = found_here(best_config(FASTER, MINE), folder / "model.py")
+    written(folder, export(best, "hf").text, "settings.yaml")
+    facts = (
+        "{'precision': trainer.accelerator.mixed_precision, 'steps': trainer.state.global_step, "
+        "'fused': trainer.optimizer.optimizer.defaults['fused'], "
+        "'threads': __import__('torch').get_num_threads()}"
+    )
+    told = facts_after(folder, code_in("docs/hf.md", "TrainingArguments"), facts)
+    assert told == {"precision": "bf16", "steps": 4, "fused": True, "threads": 2}

@@ -1,0 +1,204 @@
+"""What is exported is read by the tools themselves, and they end up with the settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from answers import on_cpu, on_gpu
+from autotune.best import BestConfig
+from autotune.export import export
+from autotune.export.hf import installed_fields
+from factories import written
+
+# The warnings of these packages are not ours.
+pytestmark = pytest.mark.filterwarnings("default")
+
+LOADED = {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
+
+
+@pytest.fixture(autouse=True)
+def _everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """These packages set environment variables and process-wide settings of torch."""
+    benchmark = torch.backends.cudnn.benchmark
+    with monkeypatch.context() as patch:
+        before = dict(os.environ)
+        yield
+        for name in os.environ.keys() - before.keys():
+            patch.delenv(name)
+        os.environ.clear()
+        os.environ.update(before)
+    torch.backends.cudnn.benchmark = benchmark
+
+
+def file_of(folder: Path, best: BestConfig, form: str) -> Path:
+    return written(folder, export(best, form).text, f"{form}.yaml")
+
+
+def read(best: BestConfig, form: str) -> dict[str, object]:
+    loaded = yaml.safe_load(export(best, form).text)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def training_arguments(path: Path) -> object:
+    transformers = pytest.importorskip("transformers")
+    parser = transformers.HfArgumentParser(transformers.TrainingArguments)
+    (arguments,) = parser.parse_yaml_file(str(path))
+    return arguments
+
+
+def test_transformers_takes_every_field_at_its_value(tmp_path: Path) -> None:
+    best = on_cpu(**LOADED, amp_dtype="bfloat16", fused_optimizer=True, compile_mode="default")
+    fields = read(best, "hf")
+    arguments = training_arguments(file_of(tmp_path, best, "hf"))
+    taken = {name: getattr(arguments, name) for name in fields}
+    assert taken | {"optim": taken["optim"].value} == fields
+
+
+def test_transformers_accepts_settings_without_workers(tmp_path: Path) -> None:
+    arguments = training_arguments(file_of(tmp_path, on_cpu(), "hf"))
+    assert arguments.dataloader_num_workers == 0  # type: ignore[attr-defined]
+    assert not arguments.torch_compile  # type: ignore[attr-defined]
+
+
+def test_the_fields_of_transformers_are_read_from_its_source() -> None:
+    transformers = pytest.importorskip("transformers")
+    import dataclasses
+
+    real = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
+    assert installed_fields() == real
+    assert read(on_gpu(), "hf").keys() <= real
+
+
+def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_simple_launcher_cmd_env
+
+    best = on_cpu(amp_dtype="bfloat16", compile_mode="max-autotune-no-cudagraphs")
+    path = file_of(tmp_path, best, "accelerate")
+    config = load_config_from_file(str(path))
+    assert config.mixed_precision == "bf16"
+    assert config.use_cpu is True
+    (line,) = [x for x in path.read_text().splitlines() if x.startswith("# use: accelerate launch")]
+    words = shlex.split(line.removeprefix("# use: accelerate launch ").replace("FILE", str(path)))
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
+    _, environ = prepare_simple_launcher_cmd_env(arguments)
+    assert environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert environ["ACCELERATE_DYNAMO_BACKEND"] == "INDUCTOR"
+    assert environ["ACCELERATE_DYNAMO_MODE"] == "max-autotune-no-cudagraphs"
+    assert environ["OMP_NUM_THREADS"] == "2"
+
+
+def test_accelerate_reads_full_precision_as_a_word(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(file_of(tmp_path, on_cpu(), "accelerate")))
+    assert config.mixed_precision == "no"
+    assert config.dynamo_config == {}
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed")])
+def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precision: str) -> None:
+    lightning = pytest.importorskip("lightning")
+    sections = read(on_cpu(amp_dtype=dtype, **LOADED), "lightning")
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(**sections["trainer"], accelerator="cpu", **quiet)
+    assert trainer.precision == precision
+    assert torch.backends.cudnn.benchmark is False
+    loader = DataLoader(TensorDataset(torch.ones(8, 1)), **sections["dataloader"])
+    assert (loader.batch_size, loader.num_workers, loader.prefetch_factor) == (32, 2, 4)
+    assert loader.persistent_workers
+    assert loader.drop_last
+
+
+def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
+    pytest.importorskip("lightning")
+    from typing import get_args
+
+    from lightning.fabric.connector import _PRECISION_INPUT_STR
+
+    from autotune.export.lightning import _PRECISION
+
+    assert set(_PRECISION.values()) <= set(get_args(_PRECISION_INPUT_STR))
+
+
+def test_timm_builds_the_optimizer_with_the_options() -> None:
+    """Only this and the loader can be asked of timm: train.py is not in its package."""
+    pytest.importorskip("timm")
+    from timm.optim import create_optimizer_v2
+
+    values = read(on_gpu(), "timm")
+    options = values["opt_kwargs"]
+    assert isinstance(options, dict)
+    optimizer = create_optimizer_v2(nn.Linear(2, 2), opt="adamw", lr=1e-3, **options)
+    assert optimizer.param_groups[0]["fused"] is True
+
+
+def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
+    pytest.importorskip("timm")
+    from timm.data import create_loader
+
+    values = read(on_cpu(**LOADED), "timm")
+    loader = create_loader(
+        TensorDataset(torch.ones(64, 3, 4, 4), torch.ones(64)),
+        input_size=(3, 4, 4),
+        batch_size=values["batch_size"],
+        num_workers=values["workers"],
+        pin_memory=values["pin_mem"],
+        is_training=True,
+        use_prefetcher=False,
+    )
+    assert (loader.batch_size, loader.num_workers) == (32, 2)
+    assert loader.persistent_workers
+    assert loader.prefetch_factor == 2
+    assert loader.drop_last
+
+
+def test_defaults_by_these_names_reach_an_argument_parser_as_train_py_takes_them() -> None:
+    """As its -c does: YAML into set_defaults, which takes anything, and then its own flags."""
+    parser = argparse.ArgumentParser()
+    for flag in ("--batch-size", "--workers"):
+        parser.add_argument(flag, type=int, default=1)
+    for flag in ("--pin-mem", "--amp", "--channels-last"):
+        parser.add_argument(flag, action="store_true")
+    for flag in ("--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"):
+        parser.add_argument(flag)
+    values = read(on_gpu(), "timm")
+    known = vars(parser.parse_args([])).keys()
+    parser.set_defaults(**values)
+    assert values.keys() <= known
+    assert vars(parser.parse_args([])).items() >= values.items()
+    assert values["torchcompile"] in torch._dynamo.list_backends(exclude_tags=())
+
+
+def test_torchrun_starts_a_script_under_the_environment(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; print(os.environ['OMP_NUM_THREADS'], os.environ['RANK'], sys.argv[1:])"
+    )
+    script = written(tmp_path, program, "train.py")
+    command = written(tmp_path, export(on_cpu(), "torchrun").text, "run.sh")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", command, script, "--lr", "1 2"],
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "7"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout == "2 0 ['--lr', '1 2']\n", done.stderr

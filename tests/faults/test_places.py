@@ -1,0 +1,229 @@
+"""Odd names, locales, terminals, homes and disks: it works, or says in a line why it cannot."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autotune.commands.common import options_of
+from autotune.tuning.events import Answered
+from children import WORKLOADS, nobody_is_left
+from children import autotune as run_autotune
+from factories import written
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+USAGE, WORKLOAD, STORAGE = 2, 4, 5
+NASTY = "ünï \"q\" 'q' $(touch owned) ;&|<> \n%s{}"
+PLAIN = WORKLOADS / "plain.py"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def run_with(environ: dict[str, str | None], folder, *arguments) -> subprocess.CompletedProcess:
+    """A finished command in another environment; None takes a variable away."""
+    changed = {**os.environ, **environ}
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", *map(str, arguments)],
+        cwd=folder,
+        env={name: value for name, value in changed.items() if value is not None},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_folder_with_every_odd_character_is_worked_in_and_no_shell_sees_its_name(tmp_path):
+    folder = tmp_path / NASTY
+    folder.mkdir()
+    shutil.copy(WORKLOADS / "coloured_error.py", folder / f"{NASTY[:-6]}.py")
+    done = run_autotune(folder, "search", f"{NASTY[:-6]}.py")
+    assert done.returncode == WORKLOAD, done.stderr
+    assert "ValueError: Ärger" in done.stderr
+    assert not CONTROL.search(done.stderr)
+    assert "owned" not in done.stderr.replace("touch owned", "")
+    assert not list(tmp_path.rglob("owned"))
+    assert nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"m\xff.py", b"x" * 300 + b".py"])
+def test_a_model_that_no_file_can_be_named_after_is_refused(name, tmp_path):
+    if b"\xff" in name:
+        Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_text("")
+    command = [sys.executable.encode(), b"-m", b"autotune", b"search", name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == USAGE, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag", ["--space", "--warm-start", "--out"])
+def test_a_path_that_is_too_long_is_refused_in_a_line(flag, tmp_path):
+    done = run_autotune(tmp_path, "search", PLAIN, flag, "x" * 300)
+    assert done.returncode == USAGE, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "crash" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="a file system that not even root writes to")
+def test_a_folder_that_cannot_be_written_is_refused_before_any_trial():
+    done = run_autotune(Path("/sys"), "search", PLAIN)
+    assert done.returncode == STORAGE
+    assert re.search(r"studies.* cannot be used for the study: ", done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_refused_before_any_trial(tmp_path):
+    tmp_path.chmod(0o500)
+    done = run_autotune(tmp_path, "search", PLAIN)
+    assert done.returncode == STORAGE
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": None},
+        {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "HOME": None, "USER": None},
+        {"HOME": "/proc/nowhere", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40"},
+        {"CUDA_VISIBLE_DEVICES": "", "FORCE_COLOR": None, "TERM": None},
+    ],
+    ids=["no UTF-8", "Turkish, no home", "home cannot be written, dumb and narrow", "no GPU"],
+)
+def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path):
+    shutil.copy(PLAIN, tmp_path / "modèle.py")
+    done = run_with(environ, tmp_path, "knobs", "modèle.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    text = done.stdout.decode("utf-8")
+    assert "batch_size" in text
+    assert "frozen: there is no accelerator to copy to" in " ".join(text.split()) or "cuda" in text
+    assert not CONTROL.search(text)
+
+
+@pytest.mark.parametrize(
+    "study", ["../../x", "a/b", "C:\\x", "-rf", "n" * 300, "\U0001f600", "'--"]
+)
+def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
+    study, tmp_path, empty_database, monkeypatch
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    model = written(home, "# trains\n", "model.py")
+    options = options_of(model, study=study, trials=1)
+    options.folder.mkdir(parents=True)
+    shutil.copy(empty_database, options.folder / "study.db")
+    events = events_of(options, ScriptedRunner())
+    assert isinstance(events[-1], Answered)
+    assert {path.name for path in tmp_path.iterdir()} == {"home"}
+    assert {path.name for path in home.iterdir()} == {"model.py", "studies"}
+    (folder,) = (home / "studies").iterdir()
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*-[0-9a-f]{8}", folder.name)
+    assert optuna.get_all_study_names(f"sqlite:///{folder / 'study.db'}") == [study]
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_trials(
+    is_full, tmp_path, empty_database
+):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not can_mount(disk):
+        pytest.skip("no file system of its own can be mounted here")
+    shutil.copy(empty_database, tmp_path)
+    shutil.copy(PLAIN, tmp_path / "mine.py")
+    script = written(tmp_path, ON_A_SMALL_DISK, "script.py")
+    size = "500k" if is_full else "30m"
+    mount = f'mount -t tmpfs -o size={size} none "$1" && cp "$2" "$1" && exec "$3" "$4" "$1"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    arguments = [disk, tmp_path / "study.db", sys.executable, script]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, *map(str, arguments)], env=environ, capture_output=True, text=True, check=False
+    )
+    said = done.stdout.splitlines()
+    if not is_full:
+        assert said == ["answered", "5 trials, ok"], done.stderr
+        return
+    assert re.match(r"StorageError: .*(full|No space left).*free", said[0]), done.stdout
+    assert re.fullmatch(r"[1-4] trials, ok", said[1])
+
+
+def can_mount(folder) -> bool:
+    command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", str(folder)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+# Searches on a disk of its own; each trial is told with kilobytes of blocks.
+ON_A_SMALL_DISK = """
+import sqlite3, sys
+from dataclasses import replace
+from pathlib import Path
+import optuna
+from autotune.errors import StorageError
+from autotune.outcome import Measured
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+disk = Path(sys.argv[1])
+def in_detail(config, phase):
+    run = at(10 * batch_of(config)).measurement
+    return Measured(replace(run, blocks=run.blocks * 60))
+
+try:
+    events_of(options_in(disk), ScriptedRunner(in_detail))
+    print("answered")
+except StorageError as error:
+    print("StorageError:", str(error).replace("\\n", " "))
+url = f"sqlite:///{disk / 'study.db'}"
+told = optuna.load_study(study_name="scripted", storage=url).get_trials(
+    states=[optuna.trial.TrialState.COMPLETE]
+)
+(sound,) = sqlite3.connect(disk / "study.db").execute("PRAGMA integrity_check").fetchone()
+print(f"{len(told)} trials, {sound}")
+"""
+
+
+def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_path):
+    precious = written(tmp_path, "precious", "precious")
+    options = options_in(tmp_path)
+    options.out.symlink_to(precious)
+    events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
+    assert precious.read_text() == "precious"
+    assert not options.out.is_symlink()
+    assert options.out.read_text().startswith("autotune: 1")
+
+
+@pytest.mark.parametrize("flags", [[], ["--force"]])
+def test_a_template_is_never_written_through_a_link(flags, tmp_path):
+    target = tmp_path / "elsewhere.py"
+    (tmp_path / "model.py").symlink_to(target)
+    done = run_autotune(tmp_path, "init", *flags)
+    assert done.returncode == (0 if flags else USAGE)
+    assert not target.exists()
+    assert (tmp_path / "model.py").is_symlink() == (not flags)
+
+
+def test_functions_that_take_something_else_are_all_named(tmp_path):
+    source = (
+        "def build_model(width):\n    pass\n"
+        "build_dataset = 5\n"
+        "def compute_loss(model):\n    pass\n"
+        "def evaluate():\n    pass\n"
+    )
+    model = written(tmp_path, source, "model.py")
+    done = run_autotune(tmp_path, "search", model)
+    assert done.returncode == WORKLOAD
+    for words in (
+        "build_model(width) cannot be called as build_model()",
+        "build_dataset must be a function build_dataset(), not int",
+        "compute_loss(model) cannot be called as compute_loss(model, batch)",
+        "evaluate() cannot be called as evaluate(model, device)",
+    ):
+        assert words in done.stderr

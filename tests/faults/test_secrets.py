@@ -1,0 +1,114 @@
+"""A password in a storage URL is shown nowhere, and no text from elsewhere steers a terminal."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.cli import _COMMANDS
+from autotune.errors import StorageError, UsageError
+from autotune.text import clean
+from autotune.tuning.storage import check_storage, masked, refuse
+from children import WORKLOADS, autotune
+
+PASSWORD = "hunter2"
+URLS = [
+    f"postgresql://me:{PASSWORD}@127.0.0.1:1/trials",
+    f"postgresql+nosuch://me:{PASSWORD}@127.0.0.1/trials",
+    f"mysql://:{PASSWORD}@127.0.0.1:1/trials",
+    f"postgresql://127.0.0.1:1/trials?user=me&password={PASSWORD}",
+    f"postgresql://me:{PASSWORD}@host:port/trials",
+    f"postgresql:/me:{PASSWORD}@host",
+    f"me:{PASSWORD}@host",
+]
+
+# The command line, in which the first thing it does fails as nobody expected.
+BROKEN = f"""
+import sys
+from autotune import cli
+from autotune.commands import common
+
+def fail(model):
+    raise RuntimeError("no way to \\x1b[31m{URLS[0]}\\x07")
+
+common.check_model = fail
+sys.argv = ["autotune", "search", "model.py"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_message_about_a_storage_holds_its_password(url):
+    said = []
+    try:
+        check_storage(url)
+        said.append(masked(url))
+        refuse(url, RuntimeError(f"cannot connect to {url}: refused"))
+    except (UsageError, StorageError) as error:
+        said.append(str(error))
+    assert said
+    assert PASSWORD not in " ".join(said)
+
+
+@pytest.mark.parametrize("url", [URLS[1], URLS[4], URLS[5]])
+def test_a_command_with_a_password_never_prints_it(url, tmp_path):
+    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", "--storage", url)
+    assert done.returncode in {2, 5}
+    assert PASSWORD not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+
+
+def test_help_shows_no_value_that_was_given(tmp_path):
+    done = autotune(tmp_path, "search", "--storage", URLS[0], "--help")
+    assert done.returncode == 0
+    assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_every_command_has_help_of_plain_text(tmp_path):
+    for command in _COMMANDS:
+        done = autotune(tmp_path, str(command.name), "--help")
+        assert done.returncode == 0
+        assert clean(done.stdout) == done.stdout
+
+
+def test_the_report_of_a_fault_of_ours_is_private_and_holds_no_password(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "a fault of autotune itself: RuntimeError: no way to postgresql://me:***@" in done.stderr
+    (report,) = tmp_path.iterdir()
+    assert str(report) in done.stderr
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    text = report.read_text(encoding="utf-8")
+    assert "in fail" in text
+    assert PASSWORD not in text + done.stderr
+    assert not re.search(r"[\x1b\x07]", text + done.stderr)
+
+
+def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path):
+    autotune(tmp_path, "search", "absent.py")
+    assert not (tmp_path / "studies").exists()
+    (tmp_path / "model.py").write_text("def")
+    assert autotune(tmp_path, "search", "model.py", "--study", "s").returncode == 4
+    assert stat.S_IMODE((tmp_path / "studies" / "s").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_was_there_keeps_its_permissions(tmp_path):
+    folder = tmp_path / "studies" / "s"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    (tmp_path / "model.py").write_text("def")
+    autotune(tmp_path, "search", "model.py", "--study", "s")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert Path(tmp_path, "studies", "s", "lock").exists()

@@ -1,0 +1,218 @@
+"""Whatever a trial does to itself becomes an outcome, and nothing of it is left."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autotune.outcome import (
+    Crashed,
+    Lost,
+    Measured,
+    NonFinite,
+    OutOfMemory,
+    Rejected,
+    TrialOutcome,
+    UserError,
+    describe,
+)
+from autotune.tuning.logs import MOST_BYTES
+from autotune.tuning.runner import SubprocessRunner
+from children import WORKLOADS, job_for, nobody_is_left
+from factories import written
+from leaks import shared_memory
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """A runner that forks all children from one host."""
+    with SubprocessRunner(tmp_path_factory.mktemp("warm") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def outcome_of(warm, tmp_path):
+    def run(workload: str, **settings) -> TrialOutcome:
+        job = job_for(WORKLOADS / f"{workload}.py", settings)
+        outcome = warm.run(job, tmp_path / "trial")
+        assert (tmp_path / "trial" / "launch").read_text() == "forked\n"
+        assert nobody_is_left(tmp_path / "trial")
+        return outcome
+
+    return run
+
+
+def umask() -> int:
+    """This process' own."""
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+def log_of(folder, name: str = "stderr.log") -> str:
+    return (folder / "trial" / name).read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "expected"),
+    [
+        (16, Crashed("killed by SIGSEGV")),
+        (17, Crashed("killed by SIGABRT")),
+        (18, Crashed("killed by SIGKILL")),
+        (19, Crashed("exited with code 0 without a result")),
+        (26, Crashed("exited with code 1 without a result")),
+        (64, NonFinite("the loss became nan")),
+        (65, NonFinite("the loss became inf")),
+    ],
+)
+def test_a_trial_that_dies_says_how_and_is_never_a_success(batch_size, expected, outcome_of):
+    assert outcome_of("faulty", batch_size=batch_size) == expected
+
+
+@pytest.mark.parametrize("batch_size", [16, 17])
+def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
+    outcome_of("faulty", batch_size=batch_size)
+    assert "Fatal Python error" in log_of(tmp_path)
+    assert 'faulty.py", line' in log_of(tmp_path)
+    assert "in compute_loss" in log_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "detail"),
+    [
+        (20, "the code called sys.exit(0)"),
+        (21, "KeyboardInterrupt: no message"),
+        (22, "StrangeError: odd"),
+    ],
+)
+def test_what_ends_a_program_is_the_users_error_with_its_line(batch_size, detail, outcome_of):
+    outcome = outcome_of("faulty", batch_size=batch_size)
+    assert isinstance(outcome, UserError)
+    assert outcome.detail == detail
+    assert outcome.where.startswith(f"{WORKLOADS / 'faulty.py'}:")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "memory", "words"),
+    [
+        (23, "device", ["20.00 GiB", "3.12 GiB is free"]),
+        (24, "host", ["can't allocate memory"]),
+        (25, "host", ["could not allocate"]),
+    ],
+)
+def test_memory_that_cannot_be_had_is_named_with_its_kind(batch_size, memory, words, outcome_of):
+    outcome = outcome_of("faulty", batch_size=batch_size)
+    assert isinstance(outcome, OutOfMemory)
+    assert outcome.memory == memory
+    assert all(word in outcome.detail for word in words)
+
+
+def test_workers_do_not_outlive_a_trainer_that_leaves(outcome_of):
+    assert isinstance(outcome_of("faulty", batch_size=26, num_workers=4), Crashed)
+
+
+def test_a_stream_that_can_be_read_only_once_is_rejected(warm, tmp_path):
+    shutil.copy(WORKLOADS / "plain.py", tmp_path)
+    source = (
+        "from plain import *\n"
+        "from torch.utils.data import IterableDataset\n"
+        "SAMPLES = iter([build_dataset()[i] for i in range(64)])\n"
+        "class Once(IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        return SAMPLES\n"
+        "def build_dataset():\n"
+        "    return Once()\n"
+    )
+    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    assert outcome == Rejected("the DataLoader gives no full batch")
+
+
+def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
+    assert isinstance(outcome_of("bad_teardown"), Measured)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "reason"),
+    [
+        (8, "EOF"),
+        (9, "larger than 1 MiB"),
+        (10, "NaN is not a number"),
+        (11, "1e999 is not a number"),
+        (12, "without time"),
+        (13, "no blocks"),
+        (14, "can't decode"),
+        (15, "nested too deeply"),
+    ],
+)
+def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, reason, outcome_of):
+    outcome = outcome_of("forges_outcome", batch_size=batch_size)
+    assert isinstance(outcome, Lost)
+    assert reason in outcome.detail
+
+
+def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
+    monkeypatch.setattr("autotune.tuning.runner.job_to_json", lambda job: '{"device": ')
+    outcome = warm.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
+    assert isinstance(outcome, Lost)
+    assert "no readable job" in outcome.detail
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_of_a_hundred_megabytes_printed_both_ends_are_kept(is_warm, tmp_path):
+    with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
+        outcome = runner.run(job_for(WORKLOADS / "floods.py"), tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    log = tmp_path / "trial" / "stdout.log"
+    assert MOST_BYTES < log.stat().st_size < MOST_BYTES + 100
+    text = log.read_bytes()
+    assert text.startswith(b"the first line\n")
+    assert text.endswith(b"the last line\n")
+    assert b"bytes ..." in text
+
+
+def test_a_trial_that_closes_every_file_and_changes_its_process_is_measured(outcome_of):
+    before = (Path.cwd(), umask(), dict(os.environ))
+    assert isinstance(outcome_of("closes_everything"), Measured)
+    assert (Path.cwd(), umask(), dict(os.environ)) == before
+
+
+def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(warm, tmp_path):
+    warm.run(job_for(WORKLOADS / "closes_everything.py"), tmp_path / "first")
+    source = (
+        "import os, signal\n"
+        "raise ValueError(repr((os.getcwd(), 'PATH' in os.environ, oct(os.umask(0)),\n"
+        "    signal.getsignal(signal.SIGTERM).name)))\n"
+    )
+    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "second")
+    assert isinstance(outcome, UserError)
+    assert outcome.detail == f"ValueError: {(str(Path.cwd()), True, oct(umask()), 'SIG_DFL')!r}"
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
+    with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
+        outcome = runner.run(job_for(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")
+        assert isinstance(outcome, Measured)
+        again = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "again")
+        assert isinstance(again, Measured), "the host lives on"
+    assert nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_shared_memory_of_a_trial_that_aborts_is_given_back(is_warm, tmp_path):
+    before = shared_memory()
+    with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
+        job = job_for(WORKLOADS / "leaves_shared_memory.py", {"num_workers": 2})
+        assert runner.run(job, tmp_path / "trial") == Crashed("killed by SIGABRT")
+    held = log_of(tmp_path, "stdout.log")
+    assert "psm_" in held, "or nothing is shown"
+    assert "torch_" in held, "or nothing is shown"
+    mine = {name for name in shared_memory() if f"'{name}'" in held}
+    assert mine <= before
+
+
+def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
+    outcome = outcome_of("few_descriptors", num_workers=8)
+    assert isinstance(outcome, OutOfMemory)
+    assert outcome.memory == "file descriptors"
+    assert "ulimit -n" in describe(outcome)

@@ -1,0 +1,7 @@
+# autotune VERSION export --format env, trial 7 of study tiny
+# measured on cpu (Test CPU, 2 cores), torch 2.15.0, machine 0123456789ab
+# use: . FILE, in the shell that starts training
+# not carried, set these yourself:
+#   batch_size=32: DataLoader(batch_size=...)
+export OMP_NUM_THREADS=2
+export TORCH_COMPILE_DISABLE=1

@@ -1,0 +1,17 @@
+# autotune VERSION export --format torchrun, trial 7 of study tiny
+# measured on Test GPU (Test CPU, 2 cores), torch 2.15.0, machine 0123456789ab
+# use: sh FILE train.py --its --arguments
+# not carried, set these yourself:
+#   batch_size=64: DataLoader(batch_size=...)
+#   num_workers=4: DataLoader(num_workers=...)
+#   prefetch_factor=4: DataLoader(prefetch_factor=...)
+#   persistent_workers=true: DataLoader(persistent_workers=...)
+#   pin_memory=true: DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)
+#   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
+#   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
+#   compile_mode=max-autotune: Module.compile(mode=...)
+#   channels_last=true: Module.to(memory_format=torch.channels_last), also for every 4-D input
+#   cudnn_benchmark=true: torch.backends.cudnn.benchmark = ...
+#   fused_optimizer=true: torch.optim.AdamW(..., fused=True)
+#   lr_factor=1.5: multiply your learning rates by it
+exec env OMP_NUM_THREADS=8 OMP_WAIT_POLICY=PASSIVE torchrun --standalone --nproc-per-node 1 "$@"

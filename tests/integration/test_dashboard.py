@@ -1,0 +1,172 @@
+"""`autotune dashboard` as a person starts it, and the plain optuna-dashboard on the same file."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import optuna
+import pytest
+
+from children import autotune, wait_until
+from dashboards import running_dashboard
+from finished_study import LOG, NAME, finished_study
+
+STUDY = "/api/studies/1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a finished study."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    finished_study(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dashboard(folder):
+    with running_dashboard(folder, NAME, "--port", "0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def detail(dashboard):
+    """What the dashboard's pages are made of."""
+    return dashboard.ask("GET", STUDY).data
+
+
+def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
+    assert f"{NAME} in sqlite:///" in dashboard.said
+    assert "read-only" in dashboard.said
+    assert dashboard.url == f"http://127.0.0.1:{dashboard.port}/"
+
+
+def test_it_shows_the_study_with_a_readable_objective(dashboard, detail):
+    (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
+    assert study["study_name"] == NAME
+    assert detail["objective_names"] == ["samples/s"]
+    assert len(detail["trials"]) == 5
+
+
+def test_an_infeasible_trial_can_be_told_by_its_constraints(detail):
+    infeasible = [t["number"] for t in detail["trials"] if max(t["constraints"]) > 0]
+    reasons = [
+        attribute["value"]
+        for trial in detail["trials"]
+        for attribute in trial["user_attrs"]
+        if attribute["key"] == "reason" and trial["number"] in infeasible
+    ]
+    assert len(reasons) == 1
+    assert "out of host memory" in reasons[0]
+
+
+def test_note_plots_and_files_are_there(dashboard, detail):
+    assert "1.52x faster" in detail["note"]["body"]
+    assert len(detail["plotly_graph_objects"]) == 2
+    assert [file["filename"] for file in detail["artifacts"]] == ["best.yaml"]
+    (trial,) = [trial for trial in detail["trials"] if trial["artifacts"]]
+    (log,) = trial["artifacts"]
+    answer = dashboard.ask("GET", f"/artifacts/1/{trial['trial_id']}/{log['artifact_id']}")
+    assert answer.body.decode() == LOG
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080"])
+def test_another_name_is_refused(dashboard, host):
+    assert dashboard.ask("GET", "/api/studies", Host=host).status == 403
+    assert dashboard.ask("DELETE", STUDY, Host=host).status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("DELETE", STUDY), ("POST", "/api/studies"), ("PUT", f"{STUDY}/note"), ("PATCH", STUDY)],
+)
+def test_nothing_can_be_changed(dashboard, method, path):
+    answer = dashboard.ask(method, path)
+    assert answer.status == 405
+    assert "--allow-edit" in answer.data["reason"]
+    assert dashboard.ask("GET", STUDY).status == 200
+
+
+def test_where_the_port_is_taken_the_next_one_is_opened_and_ctrl_c_ends_it(
+    dashboard, folder, tmp_path
+):
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    program.chmod(0o755)
+    port = str(dashboard.port)
+    with running_dashboard(folder, NAME, "--port", port, browser=f"{program} %s") as other:
+        assert wait_until((tmp_path / "opened").exists, seconds=20)
+        assert wait_until(lambda: (tmp_path / "opened").read_text().strip() == other.url, seconds=5)
+        assert other.port > dashboard.port
+        assert f"port {dashboard.port} is taken" in other.said
+        assert other.ask("GET", "/api/studies").status == 200
+        code, said = other.end(signal.SIGINT)
+    assert (code, said.strip()) == (0, "The dashboard is closed; the study stays as it is.")
+
+
+def test_who_wants_to_edit_can_while_no_search_runs_but_other_sites_cannot(folder, tmp_path):
+    place = shutil.copytree(folder / "studies" / NAME, tmp_path / NAME)
+    with running_dashboard(tmp_path, NAME, "--port", "0", "--allow-edit") as dashboard:
+        theirs = dashboard.ask("DELETE", STUDY, Origin="http://evil.example")
+        assert theirs.status == 403
+        busy = autotune(tmp_path, "dashboard", NAME, "--no-browser", "--allow-edit")
+        assert busy.returncode == 5
+        assert "in use by process" in busy.stderr
+        assert dashboard.ask("DELETE", STUDY, **{"Content-Length": "0"}).status == 204
+        assert dashboard.end(signal.SIGTERM)[0] == 143
+    assert optuna.get_all_study_names(f"sqlite:///{place}/study.db") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("nowhere",), 2, "is no study"),
+        ((NAME, "--host", "0.0.0.0"), 2, "--expose"),
+        (("photo.jpg",), 5, "no SQLite database"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_with_what_to_do(folder, arguments, code, says):
+    (folder / "photo.jpg").write_bytes(b"holiday" * 100)
+    done = autotune(folder, "dashboard", "--no-browser", *arguments)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert says in done.stderr
+
+
+def test_the_plain_optuna_dashboard_lists_the_study_too(folder):
+    program = Path(sys.executable).with_name("optuna-dashboard")
+    database = f"sqlite:///{folder}/studies/{NAME}/study.db"
+    port = _free_port()
+    plain = subprocess.Popen([program, database, "--port", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        data = json.loads(_read(f"http://localhost:{port}/api/studies"))
+    finally:
+        plain.kill()
+        plain.wait()
+    assert [study["study_name"] for study in data["study_summaries"]] == [NAME]
+
+
+def _free_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _read(url, seconds=30.0):
+    """The body of a page, as soon as there is one."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as page:
+                return page.read()
+        except urllib.error.URLError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,247 @@
+"""The report of a study that a whole search made, in every form, from the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.best import read_best, write_best
+from autotune.cli import main
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.report.html import page
+from autotune.space import SearchSpace
+from autotune.tuning.archive import OpenTrial
+from autotune.tuning.opening import open_study
+from children import autotune
+from factories import best_config
+from reporting import OWN, Page, report_of, searched, trial
+from tuning import CRASHED, THROUGHPUT
+
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
+SECTIONS = {
+    "changes",
+    "limits",
+    "history",
+    "knobs",
+    "interaction",
+    "memory",
+    "accuracy",
+    "failures",
+    "time",
+    "machine",
+    "yaml",
+    "trials",
+}
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study with feasible, crashed, too large and inaccurate trials."""
+    return searched(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`autotune report` in this process: exit code, stdout and stderr."""
+
+    def ran(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["autotune", "report", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return ran
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page, written by the installed command."""
+    target = tmp_path_factory.mktemp("page") / "report.html"
+    done = autotune(folder, "report", folder, "--html", target)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr == f"Wrote {target}\n"
+    return target.read_text(encoding="utf-8")
+
+
+def test_the_terminal_says_answer_trials_failures_and_time(folder: Path, run: Run) -> None:
+    code, out, err = run(folder)
+    assert (code, err) == (0, "")
+    best = read_best(folder / "best.yaml")
+    assert f"{best.evidence.speedup.ratio:.2f}x faster than your settings" in out
+    rows = re.findall(r"^ +\d+ +(?:\d+\.\d|-) ", out, re.MULTILINE)
+    assert len(rows) == 16
+    assert "2 x crashed: killed by SIGSEGV" in out or "crashed: killed by SIGSEGV" in out
+    assert "out of memory" in out
+    assert "trials: timing" in out
+
+
+def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(
+    folder: Path, run: Run
+) -> None:
+    code, out, err = run(folder, "--csv", "-")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [int(row["trial"]) for row in rows] == list(range(16))
+    assert {row["feasible"] for row in rows} == {"True", "False"}
+    assert {row["outcome"] for row in rows} >= {"measured", "crashed", "out_of_memory", "accuracy"}
+
+
+def test_json_has_a_schema_version_and_the_answer(folder: Path, run: Run) -> None:
+    code, out, err = run(folder, "--json", "-")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert (told["schema_version"], told["answer"]) == (1, "faster")
+    assert told["best"] == read_best(folder / "best.yaml").model_dump(mode="json")
+    assert len(told["trials"]) == 16
+    assert told["effects"][0]["knob"] in {"batch_size", "amp_dtype"}
+    assert told["confirmation"]["candidates"], "the search kept what became of the candidates"
+
+
+def test_the_explanation_names_what_won_and_what_did_not(folder: Path, run: Run) -> None:
+    code, out, _ = run(folder, "--explain")
+    best = read_best(folder / "best.yaml")
+    assert code == 0
+    assert out.startswith(f"{best.evidence.speedup.ratio:.2f}x faster")
+    assert f"Trial {best.provenance.trial} won" in out
+    assert "amp_dtype=bfloat16 makes 1.5" in out
+    assert "is infeasible: accuracy" in out
+
+
+def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html: str) -> None:
+    read = Page(html)
+    assert set(read.attributes("id")) == SECTIONS
+    drawings = [attrs for tag, attrs in read.elements if tag == "svg"]
+    named = [attrs for attrs in drawings if attrs.get("role") == "img"]
+    assert all(attrs["aria-label"] for attrs in named)
+    assert len(named) == 8
+    assert all(attrs.get("aria-hidden") == "true" for attrs in drawings if attrs not in named)
+
+
+def test_the_page_has_the_yaml_as_it_stands_in_the_file(html: str, folder: Path) -> None:
+    assert (folder / "best.yaml").read_text() in Page(html).text
+
+
+def test_the_page_asks_nobody_for_anything(html: str) -> None:
+    read = Page(html)
+    tags = {tag for tag, _ in read.elements}
+    assert not tags & {"script", "iframe", "object", "embed", "img", "video", "audio", "base"}
+    assert {*read.attributes("src"), *read.attributes("href")} == {"data:,"}
+    assert not any(name.startswith("on") for _, attrs in read.elements for name in attrs)
+    styles = "".join(read.styles)
+    assert len(styles) > 1000
+    assert "url(" not in styles
+    assert "@import" not in styles
+    policy = next(a["content"] for t, a in read.elements if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def hostile_page(tmp_path: Path) -> str:
+    """A report whose every text is an attack."""
+    config = TrainingConfig.of(OWN)
+    best = best_config(config.replace(amp_dtype="bfloat16"), config)
+    texts = dict.fromkeys(("study", "storage", "model", "autotune"), HOSTILE)
+    machine = best.machine.model_copy(update={"cpu": HOSTILE, "device": HOSTILE})
+    metric = best.constraints.accuracy.model_copy(update={"metric": HOSTILE})
+    best = best.model_copy(
+        update={
+            "provenance": best.provenance.model_copy(update={**texts, "trial": 1}),
+            "machine": machine,
+            "constraints": best.constraints.model_copy(update={"accuracy": metric}),
+        }
+    )
+    trials = [trial(0), trial(1, 150.0, amp_dtype="bfloat16")]
+    trials += [trial(2 + n, None, CRASHED, HOSTILE, batch_size=8 + n) for n in range(3)]
+    lost = OpenTrial(9, "lost", None, HOSTILE)
+    notes = {"confirmation": {"candidates": {"1": {"refused": HOSTILE}}}}
+    data = report_of(trials, best, name=HOSTILE, storage=HOSTILE, open=(lost,), notes=notes)
+    return page(type(data)(data.archive, best, (HOSTILE,)))
+
+
+def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
+    read = Page(hostile_page(tmp_path))
+    assert {tag for tag, _ in read.elements} <= {tag for tag, _ in Page(html).elements}
+    names = {name for _, attrs in read.elements for name in attrs}
+    assert "onerror" not in names
+    assert "src" not in names
+    assert read.text.count(HOSTILE) > 10, "it is all there, as text"
+    assert "49" not in re.findall(r"\[bold\](.{0,4})", read.text), "and no template"
+
+
+def test_a_hostile_study_goes_through_the_command_line(
+    tmp_path: Path, nine: SearchSpace, run: Run
+) -> None:
+    folder = tmp_path / "a <script> \x1b[31m"
+    folder.mkdir()
+    study = open_study(HOSTILE, f"sqlite:///{folder / 'study.db'}", nine, THROUGHPUT)
+    study.add(TrainingConfig.of(OWN), Verdict(None, CRASHED, HOSTILE + "\x1b[2J"), {"seconds": 1.0})
+    for flags in ([], ["--explain"], ["--csv", "-"], ["--json", "-"]):
+        code, out, _ = run(folder, *flags)
+        assert code == 0
+        assert "\x1b" not in out
+    assert run(folder, "--html", tmp_path / "page.html")[0] == 0
+    assert "script" not in {tag for tag, _ in Page((tmp_path / "page.html").read_text()).elements}
+
+
+def test_a_page_of_a_hundred_trials_is_small(folder: Path) -> None:
+    trials = [trial(0)]
+    trials += [trial(n, 90.0 + n, batch_size=16 + n, amp_dtype="bfloat16") for n in range(1, 100)]
+    data = report_of(trials)
+    assert len(page(data).encode()) < 400_000
+
+
+def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path, run: Run) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("mine")
+    code, out, err = run(folder, "--csv", target)
+    assert (code, out) == (2, "")
+    assert f"--csv {target} exists already" in err
+    assert "--force" in err
+    assert target.read_text() == "mine"
+    assert run(folder, "--csv", target, "--force")[0] == 0
+    assert target.read_text().startswith("trial,")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--csv", "-", "--json", "-"], ["--csv -", "--json -", "stdout"]),
+        (["--csv", "-", "--explain"], ["--csv -", "--explain", "stdout"]),
+        (["--html", "absent/report.html"], ["there is no folder absent"]),
+        (["--csv", "same", "--json", "same"], ["the same file"]),
+        (["--study", "other"], ["no study 'other'", "'scripted'"]),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(flags, words, folder: Path, run: Run) -> None:
+    code, out, err = run(folder, *flags)
+    assert (code, out) == (2, "")
+    assert all(word in err for word in words)
+
+
+def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "study.db").write_text("no database, but long enough to look like one" * 9)
+    for study in (tmp_path, f"sqlite:///{tmp_path / 'absent.db'}"):
+        code, out, err = run(study)
+        assert (code, out) == (5, "")
+        assert "cannot be used" in err
+        assert "Traceback" not in err
+
+
+def test_the_answer_alone_can_be_reported(folder: Path, tmp_path: Path, run: Run) -> None:
+    write_best(read_best(folder / "best.yaml"), tmp_path / "best.yaml")
+    code, out, _ = run(tmp_path / "best.yaml")
+    assert code == 0
+    assert "of the trials nothing is known" in out
+    assert "faster than your settings" in out

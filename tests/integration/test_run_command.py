@@ -1,0 +1,225 @@
+"""`autotune run`: scripts that nobody changed, in real processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.best import write_best
+from autotune.config import TrainingConfig
+from autotune.knobs.base import Value
+from children import autotune
+from factories import best_config
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+BASELINE = TrainingConfig.of({"batch_size": 16})
+ODD = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", "", "-m", "--strict"]
+
+
+def best(folder: Path, **settings: Value) -> Path:
+    """A best.yaml with these settings."""
+    path = folder / "best.yaml"
+    write_best(best_config(BASELINE.replace(**settings), BASELINE), path)
+    return path
+
+
+def run(
+    folder: Path, *arguments: str | Path, **settings: Value
+) -> subprocess.CompletedProcess[str]:
+    return autotune(folder, "run", best(folder, **settings), *arguments)
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What autotune said, less where the settings come from."""
+    own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
+    return [line.removeprefix("autotune: ") for line in own if "measured elsewhere" not in line]
+
+
+NUMERICS: dict[str, Value] = {
+    "amp_dtype": "bfloat16",
+    "channels_last": True,
+    "fused_optimizer": True,
+}
+
+
+def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: Path) -> None:
+    settings: dict[str, Value] = {"num_workers": 1, "num_threads": 1, **NUMERICS}
+    done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 0 accuracy 0.")
+    assert "batch size 8, workers 1" in done.stderr
+    report = report_of(done)
+    assert report[0].startswith("applied: num_workers=1, prefetch_factor=2")
+    assert "num_threads=1" in report[0]
+    assert report[1:] == [
+        "not applied: amp_dtype=bfloat16, channels_last=true, fused_optimizer=true "
+        "(needs --allow numerics)",
+        "not applied: batch_size=16 (the script has 8, and only its own flag can change it: "
+        "--map batch_size=--FLAG)",
+    ]
+
+
+def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_path: Path) -> None:
+    settings: dict[str, Value] = {"batch_size": 32, **NUMERICS}
+    options = ("--map", "batch_size=--batch-size", "--allow", "numerics")
+    done = run(tmp_path, *options, SCRIPTS / "plain_loop.py", "--batch-size=4", **settings)
+    assert "batch size 32, workers 0" in done.stderr
+    (applied,) = report_of(done)
+    assert "batch_size=32 (by --batch-size)" in applied
+    assert all(f"{name}=" in applied for name in NUMERICS)
+
+
+def test_what_the_script_decides_itself_is_left_to_it_and_said(tmp_path: Path) -> None:
+    """In a folder that cannot be written: root may do so all the same, so it is looked into."""
+    folder = tmp_path / "read only"
+    folder.mkdir()
+    shutil.copy(SCRIPTS / "goes_its_own_way.py", folder / "train.py")
+    folder.chmod(0o555)
+    settings: dict[str, Value] = {
+        "num_threads": 2,
+        "amp_dtype": "bfloat16",
+        "fused_optimizer": True,
+    }
+    path = best(tmp_path, **settings)
+    done = autotune(folder, "run", path, "--allow", "numerics", "train.py")
+    folder.chmod(0o755)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert [entry.name for entry in folder.iterdir()] == ["train.py"]
+    report = report_of(done)
+    assert "amp_dtype=bfloat16" in report[0]
+    assert report[1:] == [
+        "overridden by the script: fused_optimizer=false instead of true",
+        "overridden by the script: num_threads=1 instead of 2",
+    ]
+
+
+@pytest.mark.parametrize("name", ["plain name.py", 'it\'s "odd" $(x)\n.py'])
+def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "sub" / name
+    script.parent.mkdir()
+    shutil.copy(SCRIPTS / "leaves.py", script)
+    words = ["run", str(best(tmp_path)), f"sub/{name}", *ODD, "--read"]
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", *words],
+        cwd=tmp_path,
+        input="in\nput",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    called, read = map(json.loads, done.stdout.splitlines())
+    assert called == {
+        "argv": [*ODD, "--read"],
+        "cwd": str(tmp_path),
+        "file": str(script),
+        "name": "__main__",
+    }
+    assert read == "in\nput"
+    assert report_of(done) == ["nothing was applied: the script did not import torch"]
+
+
+def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(SCRIPTS / "leaves.py", package / "__main__.py")
+    done = run(tmp_path, "-m", "trainer", *ODD)
+    called = json.loads(done.stdout.splitlines()[0])
+    assert called["argv"] == ODD
+    assert called["file"] == str(package / "__main__.py")
+    missing = run(tmp_path, "-m", "nothing.here")
+    assert missing.returncode == 1
+    assert "No module named nothing.here" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--exit", "7"), 7),
+        (("--raise",), 1),
+        (("--kill", "SIGTERM"), -signal.SIGTERM),
+        (("--kill", "SIGINT"), -signal.SIGINT),
+    ],
+)
+def test_the_process_ends_as_the_script_does(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    done = run(tmp_path, SCRIPTS / "leaves.py", *arguments)
+    assert done.returncode == code, done.stderr
+
+
+def test_a_signal_reaches_the_script_itself(tmp_path: Path) -> None:
+    words = ["run", str(best(tmp_path)), str(SCRIPTS / "leaves.py"), "--wait"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "autotune", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "waiting\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 3
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_import_nothing_of_ours(tmp_path: Path, start: str) -> None:
+    script = SCRIPTS / "says_what_workers_import.py"
+    done = run(tmp_path, script, start, num_workers=2)
+    assert done.stdout == "2 []\n", done.stderr
+
+
+def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
+    script = tmp_path / "unpicklable.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "data = list(range(4))\n"
+        "loader = DataLoader(data, multiprocessing_context=None, collate_fn=lambda b: b)\n"
+        "import multiprocessing; multiprocessing.set_start_method('spawn')\n"
+        "if __name__ == '__main__':\n"
+        "    print(len(list(loader)), loader.num_workers)\n"
+    )
+    done = run(tmp_path, script, num_workers=1)
+    assert (done.returncode, done.stdout) == (0, "4 0\n"), done.stderr
+    assert any("not applied: num_workers=1" in line for line in report_of(done))
+
+
+def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) -> None:
+    settings: dict[str, Value] = {"omp_wait_policy": "passive"}
+    script = SCRIPTS / "leaves.py"
+    shown = run(tmp_path, "--print-command", script, *ODD, **settings)
+    assert shown.stdout.startswith("env OMP_WAIT_POLICY=PASSIVE ")
+    done = subprocess.run(
+        shown.stdout, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert json.loads(done.stdout.splitlines()[0])["argv"] == ODD
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("missing.py",), 2, "missing.py does not exist"),
+        ((), 2, "Name the script to run"),
+        (("--map", "batchsize=--bs", "x.py"), 2, "Did you mean 'batch_size'?"),
+        (("--map", "batch_size", "x.py"), 2, "write batch_size=--batch-size"),
+        (("--nonsense", "x.py"), 2, "No such option"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_before_anything_runs(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    (tmp_path / "x.py").write_text("print('ran')")
+    done = run(tmp_path, *arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "ran" not in done.stdout
+
+
+def test_strict_refuses_another_machine(tmp_path: Path) -> None:
+    done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
+    assert done.returncode == 6
+    assert "the settings were measured elsewhere" in done.stderr

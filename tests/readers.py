@@ -1,0 +1,119 @@
+"""Whatever reads a file that someone else may have written, and files that it reads gladly."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from autotune.best import read_best, write_best
+from autotune.config import TrainingConfig
+from autotune.errors import AutotuneError
+from autotune.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.outcome import Crashed, Inspected, Measured, outcome_from_json, outcome_to_json
+from autotune.space_file import read_space
+from autotune.strict_json import read_some
+from autotune.tuning.table import Header, Row, Table, read_table, write_table
+from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
+
+SPACE = """\
+about: Some of everything.
+portable: true
+trials: 12
+batch_size: {low: 16, high: 512, log2: true}
+num_workers: {low: 0, high: 4, step: 2}
+amp_dtype: [null, bfloat16]
+channels_last: [false, true]
+"""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A kind of file: its name, what reads it, and what it reads without a fault."""
+
+    name: str
+    read: Callable[[Path], object]
+    sample: Callable[[Path], None]
+
+    def survives(self, content: bytes, folder: Path) -> bool:
+        """Whether the content is valid; any error but one of ours goes through."""
+        path = folder / self.name
+        path.write_bytes(content)
+        try:
+            self.read(path)
+        except AutotuneError:
+            return False
+        return True
+
+
+@cache
+def sample_of(reader: Reader, folder: Path) -> bytes:
+    """The bytes of a valid file."""
+    path = folder / f"sample-{reader.name}"
+    reader.sample(path)
+    return path.read_bytes()
+
+
+def _space(path: Path) -> None:
+    path.write_text(SPACE, encoding="utf-8")
+
+
+def _best(path: Path) -> None:
+    faster = TrainingConfig.of({"batch_size": 256, "num_workers": 2, "amp_dtype": "bfloat16"})
+    write_best(best_config(faster, TrainingConfig.of({"num_threads": 2})), path)
+
+
+def _table(path: Path) -> None:
+    config = TrainingConfig.of({"batch_size": 8}).as_dict()
+    header = Header(
+        name="digits",
+        machine=cpu_machine(),
+        workload=IMAGE_FACTS,
+        space={"batch_size": (8, 16)},
+        baseline=config,
+        memory_limit_bytes=1 << 30,
+        model_sha256="0" * 64,
+        about="made for a test",
+    )
+    outcomes = (Measured(measurement()), Crashed("killed by SIGSEGV"))
+    rows = tuple(Row(Measure(MeasurePlan()), config, outcome, 1.5) for outcome in outcomes)
+    write_table(Table(header, rows), path)
+
+
+def _job(path: Path) -> None:
+    config = TrainingConfig.of({"num_workers": 2}).as_dict()
+    job = Job(Measure(MeasurePlan()), "cuda:1", "/home/me/model.py", config, seed=7)
+    path.write_text(job_to_json(job), encoding="utf-8")
+
+
+def _measured(path: Path) -> None:
+    path.write_text(outcome_to_json(Measured(measurement())), encoding="utf-8")
+
+
+def _inspected(path: Path) -> None:
+    path.write_text(outcome_to_json(Inspected(cpu_machine(), IMAGE_FACTS)), encoding="utf-8")
+
+
+def _read_job(path: Path) -> Job:
+    """As a child does."""
+    return job_from_json(read_some(path))
+
+
+def _read_outcome(path: Path) -> object:
+    """As the runner does."""
+    return outcome_from_json(read_some(path))
+
+
+READERS = (
+    Reader("space.yaml", read_space, _space),
+    Reader("best.yaml", read_best, _best),
+    Reader("job.json", _read_job, _job),
+    Reader("outcome.json", _read_outcome, _measured),
+    Reader("inspected.json", _read_outcome, _inspected),
+    Reader("table.jsonl", read_table, _table),
+    Reader("table.jsonl.xz", read_table, _table),
+)
+# What takes a few kilobytes on disk, and 64 MiB where it is unpacked.
+PACKED = lzma.compress(b"x" * (1 << 26), preset=0)

@@ -1,0 +1,102 @@
+"""What a setting does is told apart from what others do; two settings are shown as measured."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
+from autotune.tuning.study import FinishedTrial
+from reporting import OWN, trial
+from tuning import CRASHED
+
+BASELINE = TrainingConfig.of(OWN)
+
+
+def found(trials: list[FinishedTrial]) -> dict[str, KnobEffect]:
+    return {effect.knob: effect for effect in knob_effects(trials, BASELINE)}
+
+
+def factorial(noise: float = 0.0) -> list[FinishedTrial]:
+    """bfloat16 gives 1.6 times, channels_last 1.1, batches of 64 half; most of the fast ones."""
+    random, trials = Random(1), []
+    for half in (None, "bfloat16"):
+        for last in (False, True):
+            for batch in (16, 64):
+                rate = 100.0 * (1.6 if half else 1) * (1.1 if last else 1) * (batch == 64 or 2) / 2
+                rate *= 2.0 ** random.gauss(0, noise)
+                settings = {"amp_dtype": half, "channels_last": last, "batch_size": batch}
+                trials.append(trial(len(trials), rate, **settings))
+    return trials
+
+
+def test_factors_of_settings_are_told_apart() -> None:
+    effects = found(factorial())
+    half, last = effects["amp_dtype"].of("bfloat16"), effects["channels_last"].of(True)
+    batch = effects["batch_size"].of(64)
+    assert half is not None
+    assert last is not None
+    assert batch is not None
+    assert half.ratio == pytest.approx(1.6, rel=0.05)
+    assert last.ratio == pytest.approx(1.1, rel=0.05)
+    assert batch.ratio == pytest.approx(0.5, rel=0.05)
+    assert half.trials == 4
+
+
+def test_the_interval_holds_the_factor_and_widens_with_noise() -> None:
+    quiet, noisy = (found(factorial(noise))["amp_dtype"].of("bfloat16") for noise in (0.0, 0.3))
+    assert quiet is not None
+    assert noisy is not None
+    assert quiet.interval[0] < 1.6 < quiet.interval[1]
+    widths = [effect.interval[1] / effect.interval[0] for effect in (quiet, noisy)]
+    assert widths[0] < widths[1]
+
+
+def test_the_most_influential_knob_comes_first() -> None:
+    order = [effect.knob for effect in knob_effects(factorial(), BASELINE)]
+    assert order[2] == "channels_last"
+    assert set(order) == {"amp_dtype", "batch_size", "channels_last"}
+
+
+def test_an_effect_is_not_credited_to_what_always_came_with_it() -> None:
+    """persistent_workers means nothing without workers, and was never varied with them."""
+    trials = [trial(n, 100.0) for n in range(3)]
+    trials += [trial(3 + n, 200.0, num_workers=2) for n in range(3)]
+    assert set(found(trials)) == {"num_workers"}
+
+
+def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default() -> None:
+    trials = [trial(0), trial(1, 150.0, num_workers=2)]
+    trials += [trial(2, 165.0, num_workers=2, prefetch_factor=8)] * 3
+    effects = found(trials)
+    assert effects["prefetch_factor"].reference == 2
+    assert [effect.value for effect in effects["prefetch_factor"].effects] == [8]
+
+
+def test_what_has_no_rate_tells_nothing_and_few_trials_tell_nothing() -> None:
+    silent = [trial(n, None, CRASHED, amp_dtype="bfloat16") for n in range(9)]
+    assert knob_effects([trial(0), *silent], BASELINE) == ()
+    assert knob_effects(factorial()[:3], BASELINE) == ()
+    assert knob_effects([trial(n) for n in range(9)], BASELINE) == ()
+
+
+def test_an_interaction_shows_the_fastest_feasible_trial_of_each_combination() -> None:
+    trials = [
+        trial(0, 100.0),
+        trial(1, 120.0),
+        trial(2, 300.0, CRASHED),
+        trial(3, 180.0, amp_dtype="bfloat16", batch_size=64),
+        trial(4, None, CRASHED, batch_size=64),
+    ]
+    shown = interaction(trials, "amp_dtype", "batch_size")
+    assert (shown.row_values, shown.column_values) == ((None, "bfloat16"), (16, 64))
+    cells = {pair: (cell.trials, cell.best) for pair, cell in shown.cells.items()}
+    assert cells == {(None, 16): (3, 120.0), ("bfloat16", 64): (1, 180.0), (None, 64): (1, None)}
+
+
+def test_values_stand_in_an_order_that_people_expect() -> None:
+    assert in_order({8, None, 2, 16}) == (None, 2, 8, 16)
+    assert in_order({True, False}) == (False, True)
+    assert in_order({"high", None, "highest"}) == (None, "high", "highest")

@@ -1,0 +1,88 @@
+"""What a search says beforehand: which trial begins, and how long it will still take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autotune.constraints import Verdict
+from autotune.space import SearchSpace
+from autotune.tuning.events import Event, PhaseStarted, RoundEnded, TrialEnded, TrialStarted
+from autotune.tuning.scene import Scene, SearchOptions
+from autotune.tuning.search import search
+from autotune.tuning.session import LIMITS_SECONDS, Session
+from autotune.tuning.study import TuningStudy
+from factories import IMAGE_FACTS, cpu_machine
+from finished_study import runner
+from scripted_runner import ScriptedRunner, events_of, options_in
+from tuning import HOLDS, THROUGHPUT
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    """A whole search with a diagnosis."""
+    return events_of(options_in(tmp_path_factory.mktemp("told"), storage=None), runner())
+
+
+def test_each_trial_is_announced_before_it_is_measured(events: list[Event]) -> None:
+    announced = [event for event in events if isinstance(event, TrialStarted)]
+    ended = [event.trial for event in events if isinstance(event, TrialEnded)][1:]
+    assert [(one.number, one.config) for one in announced] == [(t.number, t.config) for t in ended]
+    for one, trial in zip(announced, ended, strict=True):
+        place = next(
+            i for i, e in enumerate(events) if isinstance(e, TrialEnded) and e.trial == trial
+        )
+        assert events[place - 1] == one
+
+
+def test_the_phases_come_in_their_order(events: list[Event]) -> None:
+    phases = [event.phase for event in events if isinstance(event, PhaseStarted)]
+    assert phases == ["baseline", "diagnosis", "search", "confirmation"]
+
+
+def test_whoever_stops_at_the_announcement_leaves_no_trial_running(tmp_path: Path) -> None:
+    options = options_in(tmp_path)
+    for event in (running := search(options, runner())):
+        if isinstance(event, TrialStarted):
+            break
+    running.close()  # type: ignore[attr-defined]
+    study = optuna.load_study(study_name=options.study, storage=options.storage)
+    last = study.trials[-1]
+    assert (last.state, last.user_attrs["reason"]) == (TrialState.FAIL, "interrupted")
+
+
+def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> Session:
+    """A search of nine trials, of which the baseline and these are done."""
+    options = SearchOptions(Path("model.py"), "s", None, folder, folder / "best.yaml")
+    first, *others = nine.configurations()
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    for config, each in zip((first, *others), (1.0, *seconds), strict=False):
+        study.add(config, Verdict(80.0, HOLDS), {"seconds": each, "process_seconds": 1.0})
+    scene = Scene(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
+    return Session(scene, ScriptedRunner(), study)
+
+
+def test_one_slow_trial_does_not_make_all_that_come_look_slow(
+    nine: SearchSpace, tmp_path: Path
+) -> None:
+    usual = session_with(nine, tmp_path, [2.0, 2.0, 2.0]).eta_seconds()
+    assert session_with(nine, tmp_path, [2.0, 2.0, 300.0]).eta_seconds() == usual
+    slower = session_with(nine, tmp_path, [3.0, 3.0, 3.0]).eta_seconds()
+    assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
+
+
+def test_rounds_say_how_long_it_takes_until_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten seconds pass whenever the clock is looked at, which is before and after each round.
+    clock = SimpleNamespace(monotonic=count(step=10).__next__)
+    monkeypatch.setattr("autotune.tuning.conclusion.time", clock)
+    events = events_of(options_in(tmp_path, storage=None), runner())
+    etas = [event.eta_seconds for event in events if isinstance(event, RoundEnded)]
+    assert etas == [10 * left + LIMITS_SECONDS for left in (5, 4, 3, 2, 1, 0)]

@@ -1,0 +1,154 @@
+"""A best.yaml that was made for something else says so, once and in full, or is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import autotune
+from autotune.best import BestConfig, write_best
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from autotune.mismatch import mismatches
+from factories import GIB, best_config, found_here, written
+
+SLOWER = TrainingConfig.of({"batch_size": 8})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return written(tmp_path, "# trains\n", "model.py")
+
+
+@pytest.fixture
+def best(model: Path) -> BestConfig:
+    """Found here: nothing differs."""
+    return found_here(best_config(SLOWER.replace(batch_size=16), SLOWER), model)
+
+
+def elsewhere(best: BestConfig, **machine: object) -> BestConfig:
+    return best.model_copy(update={"machine": best.machine.model_copy(update=machine)})
+
+
+def saved(folder: Path, best: BestConfig) -> Path:
+    write_best(best, folder / "best.yaml")
+    return folder / "best.yaml"
+
+
+def test_where_nothing_differs_nothing_is_said(tmp_path: Path, best: BestConfig) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = autotune.load(saved(tmp_path, best), strict=True)
+        loaded.apply_to_process()
+    assert loaded.answer == best
+
+
+def test_torchs_own_version_is_that_of_the_installed_package(best: BestConfig) -> None:
+    assert mismatches(elsewhere(best, torch=torch.__version__)) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "line"),
+    [
+        ({"cpu": "Z80"}, "CPU: Z80 in the file, "),
+        ({"cores": 1000}, "usable cores: 1000 in the file, "),
+        ({"python": "3.9.1"}, "Python: 3.9 in the file, "),
+        ({"torch": "1.13.1+cu117"}, "torch: 1.13.1"),
+        ({"driver": "12.34"}, "driver: 12.34 in the file, "),
+    ],
+)
+def test_what_differs_is_named_with_both_values(
+    best: BestConfig, machine: dict[str, object], line: str
+) -> None:
+    (found,) = mismatches(elsewhere(best, **machine))
+    assert found.startswith(line)
+    assert found.endswith(" here")
+
+
+def test_too_little_memory_is_named(best: BestConfig) -> None:
+    memory = best.constraints.memory.model_copy(update={"peak_bytes": 1 << 60})
+    held = best.constraints.model_copy(update={"memory": memory})
+    (found,) = mismatches(best.model_copy(update={"constraints": held}))
+    assert found.startswith(f"memory: the settings took {(1 << 60) // GIB // 1024} TiB")
+
+
+def test_everything_is_one_warning_that_points_at_the_caller(
+    tmp_path: Path, best: BestConfig
+) -> None:
+    path = saved(tmp_path, elsewhere(best, cpu="Z80", cores=1000))
+    with pytest.warns(autotune.MismatchWarning) as caught:
+        autotune.load(path)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    said = str(caught[0].message)
+    assert said.startswith(f"{path} was not made for what is here:\n  CPU: Z80")
+    assert "usable cores: 1000" in said
+    assert "autotune compare" in said
+
+
+def test_strict_raises_what_would_have_been_a_warning(tmp_path: Path, best: BestConfig) -> None:
+    path = saved(tmp_path, elsewhere(best, cpu="Z80", cores=1000))
+    with pytest.raises(autotune.MismatchError, match=r"CPU: Z80(.|\n)*usable cores") as raised:
+        autotune.load(path, strict=True)
+    assert raised.value.exit_code == 6
+
+
+def test_a_model_that_changed_since_is_named(best: BestConfig, model: Path) -> None:
+    written(model.parent, "# trains otherwise\n", "model.py")
+    assert mismatches(best) == [f"{model}: changed since the search"]
+    assert mismatches(best, model) == [f"{model}: changed since the search"]
+
+
+def test_without_a_path_the_model_is_looked_for_where_the_file_says(
+    best: BestConfig, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = best.provenance.model_copy(update={"model": "model.py"})
+    best = best.model_copy(update={"provenance": source})
+    written(model.parent, "# trains otherwise\n", "model.py")
+    monkeypatch.chdir(model.parent)
+    assert mismatches(best) == ["model.py: changed since the search"]
+    model.unlink()
+    assert mismatches(best) == [], "the file was moved; nobody said where the model is"
+
+
+def test_a_model_that_was_named_has_to_be_there(tmp_path: Path, best: BestConfig) -> None:
+    with pytest.raises(UsageError, match=r"absent\.py: cannot be read"):
+        autotune.load(saved(tmp_path, best), model=tmp_path / "absent.py")
+
+
+def test_another_accelerator_is_noticed_when_settings_are_put_into_force(
+    tmp_path: Path, best: BestConfig
+) -> None:
+    path = saved(tmp_path, elsewhere(best, device="Test GPU"))
+    loaded = autotune.load(path)
+    with pytest.warns(autotune.MismatchWarning, match="device: Test GPU in the file, ") as caught:
+        loaded.apply_to_process()
+    assert caught[0].filename == __file__
+
+
+def test_strict_refuses_another_accelerator_before_anything_is_changed(
+    tmp_path: Path, best: BestConfig
+) -> None:
+    threads = torch.get_num_threads()
+    changed = {**best.config, "num_threads": threads + 1}
+    path = saved(
+        tmp_path, elsewhere(best, device="Test GPU").model_copy(update={"config": changed})
+    )
+    with pytest.raises(autotune.MismatchError, match="Test GPU"):
+        autotune.load(path, strict=True).apply_to_process()
+    assert torch.get_num_threads() == threads
+
+
+def test_loading_imports_no_torch(tmp_path: Path, best: BestConfig) -> None:
+    path = saved(tmp_path, best)
+    program = (
+        "import sys, autotune\n"
+        f"autotune.load({str(path)!r}, strict=True)\n"
+        "assert 'torch' not in sys.modules and 'optuna' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

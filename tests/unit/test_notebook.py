@@ -1,0 +1,192 @@
+"""A search from Python: keywords are the flags, and the result shows itself."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+
+import autotune
+from autotune.commands.search import search as command
+from autotune.constraints import Tolerance
+from autotune.errors import UsageError
+from autotune.notebook import SearchResult, result_of, values_of
+from autotune.outcome import Crashed
+from autotune.production import Best
+from autotune.tuning.events import Answered, NothingFeasible
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+MODEL = "model.py"
+SHELL_ONLY = {"model", "dry_run", "as_json"}
+
+
+def on_the_command_line(*words: str) -> dict[str, Any]:
+    params = dict(command.make_context("search", [MODEL, *words]).params)
+    return {name: params[name] for name in params if name not in SHELL_ONLY - {"model"}}
+
+
+def test_without_keywords_everything_is_as_on_the_command_line() -> None:
+    assert values_of(MODEL, {}) == on_the_command_line()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "flags"),
+    [
+        ({"trials": 5, "seed": 3}, ["--trials", "5", "--seed", "3"]),
+        ({"trials": None}, []),
+        ({"time_budget": 90}, ["--time-budget", "90s"]),
+        (
+            {"time_budget": "1.5h", "trial_timeout": 30.5},
+            ["--time-budget", "1.5h", "--trial-timeout", "30.5s"],
+        ),
+        ({"memory_headroom": 0.1}, ["--memory-headroom", "10%"]),
+        ({"memory_headroom": "10%"}, ["--memory-headroom", "10%"]),
+        ({"memory_limit": 2 << 30}, ["--memory-limit", "2GiB"]),
+        ({"accuracy_tolerance": 1e-5}, ["--accuracy-tolerance", "0.00001"]),
+        ({"accuracy_tolerance": Tolerance(0.02, relative=True)}, ["--accuracy-tolerance", "2%"]),
+        ({"baseline": {"batch_size": 8}}, ["--baseline", "batch_size=8"]),
+        ({"space": Path("mine.yaml")}, ["--space", "mine.yaml"]),
+        ({"out": "best.yaml"}, ["--out", "best.yaml"]),
+        ({"sampler": "tpe", "progress": "none"}, ["--sampler", "tpe", "--progress", "none"]),
+    ],
+)
+def test_a_keyword_means_what_the_flag_means(keywords: dict[str, Any], flags: list[str]) -> None:
+    assert values_of(MODEL, keywords) == on_the_command_line(*flags)
+
+
+def test_a_sampler_may_be_any_of_optunas() -> None:
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    assert values_of(MODEL, {"sampler": sampler})["sampler"] is sampler
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"trails": 5}, "no keyword 'trails'. Did you mean 'trials'?"),
+        ({"dry_run": True}, "no keyword 'dry_run'"),
+        ({"trials": 2.5}, "trials=2.5: "),
+        ({"trials": True}, "trials=True: "),
+        ({"trials": 0}, "trials=0: "),
+        ({"time_budget": -1}, "time_budget=-1: "),
+        ({"time_budget": float("nan")}, "time_budget=nan: "),
+        ({"memory_headroom": 1.5}, "memory_headroom=1.5: "),
+        ({"accuracy_tolerance": -0.1}, "accuracy_tolerance=-0.1: "),
+        ({"baseline": {"batch_sise": 8}}, "Did you mean 'batch_size'?"),
+        ({"sampler": object}, "sampler=<class 'object'>: "),
+        ({"out": 5}, "out=5: "),
+    ],
+)
+def test_what_cannot_be_is_named(keywords: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        values_of(MODEL, keywords)
+    assert words in str(raised.value)
+
+
+def test_all_wrong_keywords_are_named_at_once() -> None:
+    with pytest.raises(UsageError) as raised:
+        autotune.search(MODEL, trails=5, trials=0)
+    assert len(str(raised.value).splitlines()) == 2
+
+
+def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        autotune.search(tmp_path / "absent.py")
+
+
+def test_every_keyword_is_in_the_docstring() -> None:
+    words = re.findall(r"\w+", autotune.search.__doc__ or "")
+    keywords = {parameter.name for parameter in command.params} - SHELL_ONLY
+    assert keywords - set(words) == set()
+
+
+def searched(folder: Path, runner: ScriptedRunner, **changes: Any) -> SearchResult:
+    options = options_in(folder, **changes)
+    end = events_of(options, runner)[-1]
+    assert isinstance(end, Answered | NothingFeasible)
+    return result_of(options, end)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
+    """Twice the batch, twice the throughput; 64 crashes with a message that is markup."""
+
+    def run(config: Any, phase: str) -> Any:
+        if batch_of(config) == 64:
+            return Crashed("<script>alert(1)</script>")
+        return at(10 * batch_of(config))
+
+    return searched(tmp_path_factory.mktemp("found"), ScriptedRunner(run))
+
+
+def test_the_best_is_what_loading_the_file_gives(found: SearchResult) -> None:
+    assert found.best is not None
+    assert found.path is not None
+    assert isinstance(found.best, Best)
+    with pytest.warns(autotune.MismatchWarning):
+        assert found.best == autotune.load(found.path)
+    assert found.best.config["batch_size"] == 128
+
+
+def test_the_study_is_optunas(found: SearchResult) -> None:
+    assert isinstance(found.study, optuna.Study)
+    assert len(found.study.trials) == 5
+
+
+def test_the_trials_are_a_frame_with_a_row_for_each(found: SearchResult) -> None:
+    frame = found.dataframe()
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["number"]) == [0, 1, 2, 3, 4]
+    assert sorted(frame["batch_size"]) == [8, 16, 32, 64, 128]
+    crashed = frame[frame["batch_size"] == 64].iloc[0]
+    assert not crashed["feasible"]
+    assert "<script>" in crashed["reason"]
+    rates = frame.set_index("batch_size")["samples_per_second"]
+    assert rates[128] == pytest.approx(1280)
+    assert frame["feasible"].sum() == 4
+
+
+def test_it_says_in_a_line_what_was_found_and_where(found: SearchResult) -> None:
+    text = repr(found)
+    assert "\n" not in text
+    assert text.startswith("<SearchResult: 16.00x faster (16.00 to 16.00): batch_size=128")
+    assert f"{found.path}" in text
+
+
+class Tags(HTMLParser):
+    """Names of the tags, and the text between them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(
+    found: SearchResult,
+) -> None:
+    tags = Tags(found._repr_html_())
+    assert set(tags.names) == {"p", "br", "table", "thead", "tbody", "tr", "th", "td"}
+    assert tags.names.count("tr") == 6
+    assert any("<script>alert(1)</script>" in text for text in tags.texts)
+    assert "batch_size" in tags.texts
+    assert "num_workers" not in tags.texts, "it is the same in every trial"
+
+
+def test_where_nothing_is_feasible_there_is_no_best_and_the_reason_is_shown(tmp_path: Path) -> None:
+    result = searched(tmp_path, ScriptedRunner(), min_accuracy=0.95)
+    assert result.best is None
+    assert result.path is None
+    assert "nothing feasible: 1 x your settings" in repr(result)
+    assert "nothing feasible" in result._repr_html_()

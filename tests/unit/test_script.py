@@ -1,0 +1,83 @@
+"""How settings find their way to a script: its own flags, beside it, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.errors import UsageError
+from autotune.script import Flag, Plan, flag_from, is_script, plan_run, with_flags
+
+BATCH = Flag("batch_size", "--bs")
+LARGE = TrainingConfig.of({"batch_size": 64})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((), ("--bs", "64")),
+        (("--bs", "8", "x"), ("--bs", "64", "x")),
+        (("--bs=8",), ("--bs=64",)),
+        (("--bs", "8", "--bs=16"), ("--bs", "64", "--bs=64")),
+        (("--bs-eval", "8"), ("--bs-eval", "8", "--bs", "64")),
+        (("a", "--", "--bs", "8"), ("a", "--bs", "64", "--", "--bs", "8")),
+        (("--bs",), ("--bs", "--bs", "64")),
+    ],
+)
+def test_a_flag_takes_the_place_of_the_scripts_own(
+    before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    assert with_flags(before, [BATCH], LARGE) == after
+
+
+def test_a_switch_stands_only_where_its_value_is_set() -> None:
+    switch = flag_from("amp_dtype:float16=--fp16")
+    half = TrainingConfig.of({"amp_dtype": "float16"})
+    assert with_flags(("x",), [switch], half) == ("x", "--fp16")
+    assert with_flags(("--fp16", "x"), [switch], LARGE) == ("x",)
+
+
+@pytest.mark.parametrize("text", ["batch_size", "batch_size=bs", "size=--bs", "=--bs"])
+def test_what_maps_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        flag_from(text)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import torch\ndef main(): ...\n", True),
+        ("", True),
+        ("class build_models: ...\n", True),
+        ("def build_model(): ...\n", False),
+        ("from parts import model as build_model\n", False),
+        ("from parts import *\n", False),
+        ("compute_loss = print\n", False),
+        ("def main():\n  def build_model(): ...\n", True),
+        ("def broken(:\n", False),
+    ],
+)
+def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(source: str, expected: bool) -> None:
+    assert is_script(source.encode()) is expected
+
+
+def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
+    config = LARGE.replace(amp_dtype="bfloat16", num_workers=2, compile_mode="default")
+    plan = plan_run(config, {"compile_mode": "default"}, [], allow_numerics=False)
+    assert plan.withheld == {"amp_dtype=bfloat16": "needs --allow numerics"}
+    assert plan.settings["amp_dtype"] is None
+    assert plan.settings["num_workers"] == 2
+    assert plan.batch_size == 64
+    assert not {"amp_dtype", "compile_mode", "batch_size"} & set(plan.asked)
+    assert Plan.from_json(plan.to_json()) == Plan(
+        plan.settings, list(plan.asked), {}, plan.withheld, 64
+    )
+
+
+def test_float16_goes_through_a_flag_or_not_at_all() -> None:
+    config = LARGE.replace(amp_dtype="float16")
+    plan = plan_run(config, {}, [], allow_numerics=True)
+    assert "--map amp_dtype:float16=--FLAG" in plan.withheld["amp_dtype=float16"]
+    mapped = plan_run(config, {}, [flag_from("amp_dtype:float16=--fp16")], allow_numerics=False)
+    assert mapped.by_flag == {"amp_dtype=float16": "--fp16"}
+    assert mapped.withheld == {}

@@ -1,0 +1,151 @@
+"""What a person may type to name a study, and how a dashboard may be served."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from autotune.dashboard.place import find_study
+from autotune.dashboard.serve import ServeOptions, serve
+from autotune.errors import StorageError, UsageError
+from autotune.flags import folder_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which somebody searched for "mine" and "a/b"; the current one."""
+    for name in ("mine", "a/b"):
+        place = tmp_path / "studies" / folder_name(name)
+        place.mkdir(parents=True)
+        (place / "study.db").write_bytes(empty_database.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "source", ["mine", "studies/mine", "studies/mine/", "studies/mine/study.db"]
+)
+def test_a_study_is_found_by_name_folder_and_file(folder: Path, source: str) -> None:
+    place = find_study(source)
+    assert place.folder == folder / "studies" / "mine"
+    assert place.storage == f"sqlite:///{folder}/studies/mine/study.db"
+
+
+def test_a_study_is_found_by_url(folder: Path) -> None:
+    assert find_study("sqlite:///studies/mine/study.db").folder == folder / "studies" / "mine"
+
+
+def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> None:
+    place = find_study("a/b")
+    assert place.folder == folder / "studies" / folder_name("a/b")
+
+
+def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None:
+    place = find_study("postgresql://me:secret@host/name")
+    assert place.folder is None
+    assert "secret" in place.storage
+    assert "secret" not in place.shown
+
+
+@pytest.mark.parametrize(
+    "source", ["nine", "studies/nine/study.db", "sqlite:///nine.db", "studies", "sqlite://", ""]
+)
+def test_what_is_not_there_is_refused_and_not_created(folder: Path, source: str) -> None:
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(UsageError, match="is no study") as caught:
+        find_study(source)
+    assert "mine" in str(caught.value)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_misspelt_name_is_told_the_nearest(folder: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean 'mine'"):
+        find_study("mime")
+
+
+def test_where_there_is_no_study_at_all_the_message_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="`autotune search` makes one"):
+        find_study("mine")
+
+
+@pytest.mark.parametrize("source", ["://", "postgresql://me:secret@host:no port/name"])
+def test_what_is_no_url_is_refused_without_its_password(source: str) -> None:
+    with pytest.raises(UsageError, match="is not a storage URL") as caught:
+        find_study(source)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
+    photo = folder / "photo.jpg"
+    photo.write_bytes(b"holiday" * 100)
+    with pytest.raises(StorageError, match="no SQLite database"):
+        find_study("photo.jpg")
+    assert photo.read_bytes() == b"holiday" * 100
+
+
+def test_a_database_without_a_study_is_refused(folder: Path) -> None:
+    with pytest.raises(StorageError, match="holds no study"):
+        serve(find_study("mine"), ServeOptions(browser=False))
+
+
+def test_a_database_of_something_else_is_refused(folder: Path) -> None:
+    import sqlite3
+
+    other = folder / "music.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("create table songs (name text)")
+    connection.close()
+    with pytest.raises(StorageError, match="cannot be used"):
+        serve(find_study("music.db"), ServeOptions(browser=False))
+
+
+def test_a_driver_that_is_not_installed_is_said_without_the_password() -> None:
+    with pytest.raises(StorageError) as caught:
+        serve(find_study("postgresql+nosuch://me:secret@host/name"), ServeOptions(browser=False))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "example.org"])
+def test_a_host_that_others_reach_needs_a_word(host: str) -> None:
+    with pytest.raises(UsageError, match=f"--host {host}.*--expose"):
+        ServeOptions(host=host).check()
+    ServeOptions(host=host, expose=True).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+def test_this_machine_needs_none(host: str) -> None:
+    ServeOptions(host=host).check()
+
+
+def test_nobody_but_this_machine_may_edit() -> None:
+    with pytest.raises(UsageError, match="could delete"):
+        ServeOptions(host="0.0.0.0", expose=True, allow_edit=True).check()
+
+
+def test_an_address_of_another_machine_is_refused(folder: Path, told_study: str) -> None:
+    with pytest.raises(UsageError, match=r"--host 203\.0\.113\.1 --port 8080"):
+        serve(find_study(told_study), ServeOptions("203.0.113.1", browser=False, expose=True))
+
+
+@pytest.fixture
+def told_study(url: str) -> str:
+    """The URL of a storage that holds a study of somebody's."""
+    import optuna
+
+    optuna.create_study(storage=url, study_name="theirs")
+    return url
+
+
+def test_ports_that_are_all_taken_are_named(
+    told_study: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.dashboard.serve._PORTS_TO_TRY", 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"{port}.* taken"):
+            serve(find_study(told_study), ServeOptions(port=port, browser=False))

@@ -1,0 +1,16 @@
+"""Trains well; only a process that ended as Python does would abort, or wait for a thread."""
+
+import atexit
+import os
+import threading
+import time
+
+import plain
+from plain import BASELINE, build_dataset, compute_loss, evaluate  # noqa: F401
+from torch import nn
+
+
+def build_model() -> nn.Module:
+    atexit.register(os.abort)
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    return plain.build_model()
