@@ -6,11 +6,11 @@ INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search clean
+.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,browser]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,browser,postgres]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -19,9 +19,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
-# Fifty times as many generated inputs as `test`.
+# Fifty times as many generated inputs as `test`, and a search that is killed at 200 random moments instead of 20.
 test-long: $(INSTALLED)
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py
 
 fuzz: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet atheris
@@ -66,6 +67,9 @@ bench-studies: $(INSTALLED)
 # Each search is one process: linear algebra of its own threads would only be in the way.
 bench-search: $(INSTALLED)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
+
+bench-scaling: $(INSTALLED)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist

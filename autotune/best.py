@@ -221,6 +221,11 @@ def read_best(path: Path) -> BestConfig:
         UsageError: missing, not valid (every fault with its line), or of a newer format.
     """
     document = read(path)
+    if document.value.get("unconfirmed"):
+        raise UsageError(
+            f"{document.position('unconfirmed')}: this is the fastest trial of a search that has "
+            "not ended, and was never confirmed. Let the search end, and use its best.yaml."
+        )
     version = document.value.get("autotune")
     if type(version) is not int:
         raise UsageError(

@@ -18,10 +18,12 @@ from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
 from autotune.commands.record import record
+from autotune.commands.repair import repair
 from autotune.commands.report import report
 from autotune.commands.run import run
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
+from autotune.commands.worker import worker
 from autotune.errors import AutotuneError, UsageError
 from autotune.text import clean
 from autotune.version import __version__
@@ -32,11 +34,13 @@ _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, err
 _COMMANDS = (
     init,
     search,
+    worker,
     run,
     profile,
     compare,
     report,
     dashboard,
+    repair,
     export,
     record,
     knobs,

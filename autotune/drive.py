@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
+from autotune.interrupts import interrupts
 from autotune.job import MeasurePlan, Profile
 from autotune.live import Mode, display
 from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
 from autotune.progress import (
+    PlainProgress,
     comparison_line,
     comparison_result,
     plan_lines,
     recorded_line,
     result,
     round_line,
+    stopped_lines,
     to_stderr,
 )
 from autotune.tables import show_profile
@@ -29,63 +33,123 @@ from autotune.text import span
 from autotune.tuning.baseline import RUNS
 from autotune.tuning.compare import ComparisonOptions, compare
 from autotune.tuning.confirm import LOOKS
+from autotune.tuning.devices import Device, DeviceRunner
 from autotune.tuning.diagnosis import diagnosis_of, narrowed, time_stages
 from autotune.tuning.events import Answered, NothingFeasible
 from autotune.tuning.lock import study_lock
 from autotune.tuning.record import record
 from autotune.tuning.rounds import Duel
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.runner import Runner, SubprocessRunner
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
-from autotune.tuning.storage import storage_errors
+from autotune.tuning.stop import Stop
+from autotune.tuning.storage import check_storage, database_of, storage_errors
+from autotune.tuning.unconfirmed import path_so_far
+from autotune.tuning.workers import WorkerOptions, join
 
 
-def drive_search(options: SearchOptions, progress: Mode, as_json: bool) -> bool:
+def drive_search(
+    options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
+) -> bool:
     """Run a search to its end, for a shell; whether it found anything feasible.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
-        KeyboardInterrupt: the person stopped it; finished trials are in the study.
+        KeyboardInterrupt, SystemExit: it was stopped; finished trials are in the study.
     """
-    last = run_search(options, progress)
+    stop = Stop()
+    try:
+        with interrupts(stop):
+            last = run_search(options, progress, devices, stop)
+    except (KeyboardInterrupt, SystemExit):
+        _say_how_to_continue(options)
+        raise
     if as_json:
         sys.stdout.write(result(last) + "\n")
     return isinstance(last, Answered)
 
 
-def run_search(options: SearchOptions, progress: Mode) -> Answered | NothingFeasible:
+def run_search(
+    options: SearchOptions,
+    progress: Mode,
+    devices: Sequence[Device] = (),
+    stop: Stop | None = None,
+) -> Answered | NothingFeasible:
     """Run a search to its end, alone in its folder, and say on stderr what happens.
+
+    On `devices` where any are named, all of them at the same time. Finished trials are kept however
+    it ends.
 
     Raises:
         AutotuneError: see `autotune.tuning.search.search`.
-        KeyboardInterrupt: the person stopped it; finished trials are in the study.
+        KeyboardInterrupt: a stop was asked for.
     """
     last: Answered | NothingFeasible | None = None
-    with study_lock(_folder_to_lock(options)):
-        try:
-            with (
-                display(progress) as show,
-                SubprocessRunner(options.folder / "inductor") as runner,
-            ):
-                for event in search(options, runner):
-                    show(event)
-                    if isinstance(event, Answered | NothingFeasible):
-                        last = event
-        except KeyboardInterrupt:
-            to_stderr("\nStopped. Finished trials are kept; the same command continues.")
-            raise
+    stop = stop or Stop()
+    with (
+        study_lock(_folder_to_lock(options)),
+        display(progress) as show,
+        _runners(options.folder, devices, stop) as (runner, mates),
+    ):
+        for event in search(options, runner, stop, mates):
+            show(event)
+            if isinstance(event, Answered | NothingFeasible):
+                last = event
     assert last is not None
     return last
 
 
+@contextmanager
+def _runners(
+    folder: Path, devices: Sequence[Device], stop: Stop
+) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
+    """What runs jobs: of the search itself, and on further devices."""
+
+    def runner(cores: Sequence[int]) -> SubprocessRunner:
+        cache, cancelled = folder / "inductor", stop.is_at_once
+        return opened.enter_context(SubprocessRunner(cache, cores=cores, is_cancelled=cancelled))
+
+    with ExitStack() as opened:
+        if devices:
+            all_of_them = {one: DeviceRunner(runner(one.cores), one) for one in devices}
+            first = all_of_them.pop(devices[0])
+            yield first, dict(all_of_them)
+        else:
+            yield runner(()), {}
+
+
+def drive_worker(options: WorkerOptions, progress: Mode) -> None:
+    """Run trials of a study that a search leads, until none is left.
+
+    Raises:
+        AutotuneError: see `autotune.tuning.workers.join`.
+        KeyboardInterrupt, SystemExit: it was stopped.
+    """
+    show = (lambda _: None) if progress == "none" else PlainProgress().show
+    stop = Stop()
+    cache, cores = options.folder / "inductor", options.device.cores
+    with (
+        interrupts(stop),
+        SubprocessRunner(cache, cores=cores, is_cancelled=stop.is_at_once) as runner,
+    ):
+        for event in join(options, runner, stop):
+            show(event)
+
+
 def _folder_to_lock(options: SearchOptions) -> Path:
     """Where the study lies: two folders may share one SQLite file, which takes one writer."""
-    if options.storage is None:
+    check_storage(options.storage)
+    database = database_of(options.storage)
+    if database is None or not database.parent.is_dir():
         return options.folder
-    database = options.storage.removeprefix("sqlite:///")
-    if database == options.storage or not Path(database).parent.is_dir():
-        return options.folder
-    return Path(database).resolve().parent
+    return database.resolve().parent
+
+
+def _say_how_to_continue(options: SearchOptions) -> None:
+    so_far = path_so_far(options)
+    command = shlex.join(["autotune", *sys.argv[1:]])  # shown without passwords, as every line
+    for line in stopped_lines(command, so_far if so_far.exists() else None):
+        to_stderr(line)
 
 
 def show_plan(options: SearchOptions) -> None:

@@ -9,7 +9,7 @@ exception: that is a value, see `autotune.outcome`.
   + StorageError                    5  the study cannot be read or written
   + StudyMismatchError              6  the study was made for something else
   + MismatchError                   6  best.yaml was made for something else
-  + TooManyLostError                7  trial after trial is lost to faults of the machine
+  + TooManyLostError                7  trial after trial failed, or was lost
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ class MismatchWarning(UserWarning):
 
 
 class TooManyLostError(AutotuneError):
-    """Trial after trial was lost to faults of the infrastructure."""
+    """Trial after trial failed, or was lost to faults of the infrastructure."""
 
     exit_code = 7

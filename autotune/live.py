@@ -24,6 +24,7 @@ from autotune.progress import (
     gone_line,
     nothing_lines,
     plan_lines,
+    remark_line,
     stage_lines,
 )
 from autotune.text import clean
@@ -32,6 +33,7 @@ from autotune.tuning.events import (
     CandidateRefused,
     CandidateSetAside,
     Event,
+    LeftOut,
     NothingFeasible,
     PhaseStarted,
     Planned,
@@ -41,6 +43,7 @@ from autotune.tuning.events import (
     TrialEnded,
     TrialsEnded,
     TrialStarted,
+    Warned,
 )
 
 Mode = Literal["auto", "rich", "plain", "none"]
@@ -120,8 +123,8 @@ class LiveProgress:
             case TrialEnded():
                 board.trials.append(event)
                 board.expect(event.eta_seconds)
-            case TrialsEnded(reason):
-                board.notes.append(f"no further trial: {reason}")
+            case TrialsEnded() | LeftOut() | Warned():
+                board.notes.append(remark_line(event))
             case RoundEnded(config):
                 board.duels[config] = event
                 board.expect(event.eta_seconds)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autotune.tuning.scene import SearchOptions
 
 # Flags that only a shell has a use for.
-_ELSEWHERE = ("model", "dry_run", "as_json")
+_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices", "force")
 # Of a trial's details, what tables show.
 _FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
@@ -104,9 +104,12 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
     import optuna
 
     from autotune.tuning.events import Answered
+    from autotune.tuning.storage import connected
 
     assert options.storage is not None, "what the keywords give is in memory never"
-    study = optuna.load_study(study_name=options.study, storage=options.storage)
+    storage = connected(options.storage)
+    assert storage is not None
+    study = optuna.load_study(study_name=options.study, storage=storage)
     if isinstance(end, Answered):
         return SearchResult(Best(end.best), end.path, study, {})
     return SearchResult(None, None, study, end.reasons)

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, assert_never
 
@@ -26,6 +27,7 @@ from autotune.tuning.events import (
     CandidateRefused,
     CandidateSetAside,
     Event,
+    LeftOut,
     NothingFeasible,
     PhaseStarted,
     Planned,
@@ -35,8 +37,10 @@ from autotune.tuning.events import (
     TrialEnded,
     TrialsEnded,
     TrialStarted,
+    Warned,
 )
 from autotune.tuning.record import Recorded
+from autotune.tuning.repair import Repaired
 from autotune.tuning.rounds import Duel
 from autotune.tuning.scene import Scene
 from autotune.tuning.script_accuracy import UNCHANGED
@@ -76,18 +80,14 @@ class PlainProgress:
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
                 self._lines(self._trial(event))
-            case TrialsEnded(reason):
-                self.write(f"no further trial: {reason}")
             case RoundEnded(config, ratios, interval):
                 self.write(f"{round_line(ratios, interval)}  {self._differences(config)}")
-            case CandidateRefused() | CandidateSetAside():
-                self.write(gone_line(event))
             case Answered():
                 self._lines(answer_lines(event))
             case NothingFeasible():
                 self._lines(nothing_lines(event))
             case _:
-                assert_never(event)
+                self.write(remark_line(event))
 
     def _trial(self, event: TrialEnded) -> list[str]:
         trial, best = event.trial, event.best
@@ -124,6 +124,41 @@ class PlainProgress:
     def _lines(self, lines: list[str]) -> None:
         for line in lines:
             self.write(line)
+
+
+def remark_line(
+    event: CandidateRefused | CandidateSetAside | LeftOut | TrialsEnded | Warned,
+) -> str:
+    """What takes one line."""
+    match event:
+        case CandidateRefused() | CandidateSetAside():
+            return gone_line(event)
+        case LeftOut(note):
+            return f"  left out: {note}"
+        case TrialsEnded(reason):
+            return f"no further trial: {reason}"
+        case Warned(warning):
+            return f"warning: {warning}"
+        case _:
+            assert_never(event)
+
+
+def repair_lines(repaired: Repaired) -> list[str]:
+    """What became of a study's database and journal."""
+    lines = [f"{repaired.database} was made anew from {repaired.trials} finished trials."]
+    if repaired.backup is not None:
+        lines.append(f"The old file is {repaired.backup}.")
+    if repaired.set_aside:
+        lines.append(f"{repaired.set_aside} lines were not readable; results.jsonl.torn has them.")
+    return lines
+
+
+def stopped_lines(command: str, so_far: Path | None) -> list[str]:
+    """How a search that was stopped goes on."""
+    lines = ["", "Stopped. Finished trials are kept; the same command continues:", f"  {command}"]
+    if so_far is not None:
+        lines.append(f"The fastest trial so far, not confirmed: {so_far}")
+    return lines
 
 
 def plan_lines(scene: Scene) -> list[str]:

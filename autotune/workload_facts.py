@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +21,5 @@ class WorkloadFacts:
     model_parameters: int
     sample_bytes: int = 0
     """Bytes of the tensors of one sample, once collated."""
+    local_modules: dict[str, str] = field(default_factory=dict)
+    """What the file imports from its own folder: path below that to the SHA-256 of its bytes."""

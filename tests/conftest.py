@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import optuna
 import pytest
@@ -14,8 +16,10 @@ from optuna.samplers import RandomSampler
 
 import leaks
 from autotune.space import SearchSpace
-from autotune.tuning.study import TuningStudy, open_study
+from autotune.tuning.opening import open_study
+from autotune.tuning.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written
+from postgres import create_database, programs, running_server
 from tuning import NINE, THROUGHPUT
 
 # `make test-long`: pytest --hypothesis-profile=long
@@ -78,6 +82,23 @@ def url(tmp_path: Path, empty_database: Path) -> str:
     """The URL of a database of its own."""
     shutil.copy(empty_database, tmp_path / "study.db")
     return f"sqlite:///{tmp_path}/study.db"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server, without a database; where none is installed, a skip."""
+    if programs() is None:
+        reason = "PostgreSQL is not installed"
+        assert not os.environ.get("AUTOTUNE_CI"), reason
+        pytest.skip(reason)
+    with running_server(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+@pytest.fixture
+def server_storage(server: str) -> str:
+    """The URL of an empty database of its own on the server."""
+    return create_database(server, f"test-{token_hex(4)}")
 
 
 @pytest.fixture

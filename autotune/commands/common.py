@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,19 +57,40 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
     _check_text("--study", study)
-    folder = Path("studies") / folder_name(study)
+    folder = study_folder(study)
     return SearchOptions(
         model_path=model,
         study=study,
-        storage=storage or f"sqlite:///{folder / 'study.db'}",
+        storage=storage or _storage(folder),
         folder=folder,
-        out=out or folder / "best.yaml",
+        out=out or _out(folder),
         time_budget_seconds=flags.pop("time_budget"),
         memory_limit_bytes=flags.pop("memory_limit"),
         trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
         warm_start=seeds_from(warm_start) if warm_start else (),
         **flags,
     )
+
+
+def renamed(options: SearchOptions, study: str) -> SearchOptions:
+    """The same search under another name; files that a flag named stay there."""
+    old, folder = options.folder, study_folder(study)
+    storage = _storage(folder) if options.storage == _storage(old) else options.storage
+    out = _out(folder) if options.out == _out(old) else options.out
+    return replace(options, study=study, folder=folder, storage=storage, out=out)
+
+
+def study_folder(study: str) -> Path:
+    """Where what belongs to a study goes."""
+    return Path("studies") / folder_name(study)
+
+
+def _storage(folder: Path) -> str:
+    return f"sqlite:///{folder / 'study.db'}"
+
+
+def _out(folder: Path) -> Path:
+    return folder / "best.yaml"
 
 
 def check_model(model: Path) -> None:

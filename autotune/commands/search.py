@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.commands import common, scripts
+from autotune.errors import StudyMismatchError, UsageError
 from autotune.flags import Duration, Share, Size, ToleranceType
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ _NOTHING_FEASIBLE = 3
     "--out", type=click.Path(path_type=Path), help="Default: best.yaml in the study's folder."
 )
 @common.DEVICE
+@click.option(
+    "--devices",
+    metavar="DEVICE,...",
+    help="Run trials on each at the same time: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.",
+)
 @click.option(
     "--objective",
     type=click.Choice(["throughput", "run_time"]),
@@ -85,6 +92,23 @@ _NOTHING_FEASIBLE = 3
     default="auto",
     help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
 )
+@click.option(
+    "--max-failures",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Trials in a row that fail after which the search ends.",
+)
+@click.option(
+    "--new-study",
+    is_flag=True,
+    help="Where the study was made for something else, take NAME-2, NAME-3 and so on.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Where it was, begin anew in the same storage; results are never compared.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
 @scripts.ALLOW
 @scripts.MAP
@@ -100,18 +124,34 @@ _NOTHING_FEASIBLE = 3
     default="auto",
     help="auto: a table on a terminal, plain lines elsewhere and in CI.",
 )
-def search(dry_run: bool, as_json: bool, progress: Mode, **flags: Any) -> None:
+def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flags: Any) -> None:
     """Create or continue a study of MODEL, and write best.yaml.
 
     MODEL is a model.py, or a training script that nobody changed: its arguments follow a `--`.
     """
     from autotune.drive import drive_search, show_plan
+    from autotune.tuning.devices import devices_of
 
+    if new_study and flags["force"]:
+        raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
+    devices = devices_of(text) if (text := flags.pop("devices")) else ()
+    if devices and script is not None:
+        raise UsageError("--devices: a script chooses its device itself, by its own arguments.")
+    if devices:
+        flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script)
-    common.unwind_on_sigterm()
     if dry_run:
+        common.unwind_on_sigterm()
         show_plan(options)
         return
-    found = drive_search(options, progress, as_json)
-    sys.exit(0 if found else _NOTHING_FEASIBLE)
+    name = options.study
+    named = (f"{name}-{number}" for number in count(2))
+    while True:
+        try:
+            found = drive_search(options, progress, as_json, devices)
+            sys.exit(0 if found else _NOTHING_FEASIBLE)
+        except StudyMismatchError:
+            if not new_study:
+                raise
+            options = common.renamed(options, next(named))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune.channel import receive, send
+from autotune.cores import stay_on_cores
 from autotune.lifeline import hold_lifeline
 from autotune.training import preload
 from autotune.training.worker import work
@@ -35,6 +36,7 @@ def main() -> None:
     """Answer requests until the runner closes its end."""
     end = socket.socket(fileno=int(sys.argv[1]))
     hold_lifeline(int(sys.argv[2]))
+    stay_on_cores()
     for name in _ALWAYS:
         importlib.import_module(name)
     while True:

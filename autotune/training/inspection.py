@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,7 +119,26 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
         sample_bytes=tensor_bytes(batch) // size,
+        local_modules=local_modules(workload.path),
     )
+
+
+def local_modules(model: Path) -> dict[str, str]:
+    """Modules that lie in the model's folder and are imported by now, each with its digest.
+
+    Not those of an environment that lies there, too.
+    """
+    folder = model.resolve().parent
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] != "autotune"]
+    files = {getattr(module, "__file__", None) for module in modules}
+    paths = {Path(file).resolve() for file in files if isinstance(file, str)} - {model.resolve()}
+    own = (path for path in paths if path.is_relative_to(folder) and path.suffix == ".py")
+    named = {path.relative_to(folder): path for path in own}
+    return {
+        str(name): hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in sorted(named.items())
+        if not {"site-packages", "dist-packages"} & set(name.parts)
+    }
 
 
 def _device_memory(device: str) -> int | None:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
+from autotune.cores import stay_on_cores
 from autotune.errors import AutotuneError
 from autotune.job import (
     Diagnose,
@@ -47,6 +48,7 @@ _STACKS_AT = 0.95
 def main() -> None:
     """The job of a child that was started afresh."""
     hold_lifeline(int(sys.argv[2]))
+    stay_on_cores()
     work(TrialFolder(Path(sys.argv[1])), process_start=float(sys.argv[3]))
 
 

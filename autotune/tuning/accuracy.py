@@ -200,7 +200,7 @@ class AccuracyProber:
         outcome = self.runner.run(self.scene.job(task, trained), self._folder(key, len(have)))
         if isinstance(outcome, Probed):
             have += outcome.qualities
-            self.study.note(_NOTE, {**self.study.noted(_NOTE, {}), key: list(have)})
+            self.study.note_entry(_NOTE, key, list(have))
             return have
         return as_failure(outcome)
 

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, StorageError, UsageError
-from autotune.tuning.storage import masked, refuse, storage_errors
+from autotune.tuning.storage import masked, refuse, storage_errors, with_driver
 from autotune.tuning.study import FinishedTrial, finished_trial
 
 # The tenth that is best has to be more than one trial.
@@ -82,7 +82,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
 def _opened(url: str) -> RDBStorage:
     """Without making tables where there are none."""
     try:
-        return RDBStorage(url, skip_table_creation=True)
+        return RDBStorage(with_driver(url), skip_table_creation=True)
     except (ImportError, RuntimeError, ValueError) as error:  # no driver, or another schema
         refuse(url, error)
 

@@ -31,6 +31,7 @@ from autotune.tuning.fates import kept
 from autotune.tuning.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.session import LIMITS_SECONDS, Accuracy, Session
 from autotune.tuning.study import FinishedTrial
+from autotune.tuning.unconfirmed import forget_so_far
 
 ANSWER = "answer"
 """Of the study's notes: the content of best.yaml, and after how many trials it was found."""
@@ -83,6 +84,7 @@ def emit(session: Session, best: BestConfig) -> Answered:
             f"{out} cannot be written: {error.strerror}. The study keeps the answer: free some "
             "space or choose another --out, and run the same command again."
         ) from error
+    forget_so_far(session.scene.options)
     return Answered(best, out)
 
 

@@ -30,13 +30,13 @@ def drift_now(session: Session, resumed: bool = False) -> float:
     Measures the baseline where it is due, and when a search is `resumed`, which takes one more
     process. What is known stays known where that fails.
     """
-    anchors = session.study.noted(_NOTE, [])
+    anchors = session.study.noted(_NOTE + session.worker, [])
     told = len(session.study.finished())
     if resumed or told - (anchors[-1]["trials"] if anchors else 1) >= EVERY:
         last = anchors[-1]["samples_per_second"] if anchors else 0.0
         rate = _measure(session, told) or last
         anchors = [*anchors, {"trials": told, "samples_per_second": rate}]
-        session.study.note(_NOTE, anchors)
+        session.study.note(_NOTE + session.worker, anchors)
     runs = noted_runs(session)
     if not anchors or not runs:
         return 1.0

@@ -69,6 +69,20 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something is not searched any more, and why."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that a person had better know, and what to do."""
+
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialsEnded:
     """No further trial comes."""
 
@@ -124,6 +138,8 @@ Event = (
     | PhaseStarted
     | TrialStarted
     | TrialEnded
+    | LeftOut
+    | Warned
     | TrialsEnded
     | RoundEnded
     | CandidateRefused

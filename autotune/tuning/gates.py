@@ -117,7 +117,7 @@ class GateKeeper:
             outcome = self._run(tested, reference, self._folder(key))
             # Memory that others took, or that ran out by a little, may suffice the next time.
             if not isinstance(outcome, Lost | OutOfMemory):
-                self.study.note(_NOTE, {**known, key: outcome_to_json(outcome)})
+                self.study.note_entry(_NOTE, key, outcome_to_json(outcome))
         return _expected(outcome)
 
     def needed(self, config: TrainingConfig) -> bool:

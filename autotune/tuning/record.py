@@ -23,9 +23,10 @@ from autotune.outcome import Lost, Measured, TrialOutcome, as_failure, describe
 from autotune.tuning.accuracy import SEEDS, AccuracyProber, probe_samples
 from autotune.tuning.diagnosis import time_stages
 from autotune.tuning.gates import NUMERICS, GateKeeper
+from autotune.tuning.opening import open_study
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, SearchOptions, sha256_of, survey
-from autotune.tuning.study import TuningStudy, open_study
+from autotune.tuning.study import TuningStudy
 from autotune.tuning.table import Header, Row, append_answer, start_table
 from autotune.version import __version__
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Protocol, Self
 import psutil
 
 from autotune.config import TrainingConfig, environ_of
+from autotune.cores import environ_for
 from autotune.job import Job, job_to_json
 from autotune.machine import oom_kills
 from autotune.outcome import (
@@ -62,14 +63,23 @@ class SubprocessRunner:
     another one ends it. To be closed, or used in a `with` statement, so that the host ends.
     """
 
-    def __init__(self, compile_cache: Path, warm: bool = True) -> None:
+    def __init__(
+        self,
+        compile_cache: Path,
+        warm: bool = True,
+        cores: Sequence[int] = (),
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`compile_cache` is where Inductor keeps what it compiled.
 
-        One per study, so that repeats are cheap and the first time is known to be cold.
+        One per study, so that repeats are cheap and the first time is known to be cold. Children
+        stay on `cores`, where any are named. `is_cancelled` is asked about once a second: whether
+        to end what runs.
         """
         self._family = Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
-        self._environ = {**self._family.environ, **cache}
+        self._environ = {**self._family.environ, **cache, **environ_for(cores)}
+        self._is_cancelled = is_cancelled
         self._host: WarmHost | None = None
         self._host_name: str | None = None
         self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
@@ -87,7 +97,11 @@ class SubprocessRunner:
             self._host = None
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
-        """Start a child, wait for it, and leave no process behind."""
+        """Start a child, wait for it, and leave no process behind.
+
+        Raises:
+            KeyboardInterrupt: this runner was cancelled meanwhile.
+        """
         # The user's code may change its working folder.
         files = TrialFolder(folder.resolve())
         make_private(files.path)
@@ -108,7 +122,7 @@ class SubprocessRunner:
         kills = oom_kills()
         child = _Child(self._launch(job, files, lifeline), files)
         try:
-            outcome = child.watch(job)
+            outcome = child.watch(job, self._is_cancelled)
         finally:
             child.end(self._family, self._host.pid if self._host else None)
             for log in (files.stdout, files.stderr):
@@ -171,12 +185,14 @@ class _Child:
         self._highest_resident = 0
         self._seen: set[psutil.Process] = set()
 
-    def watch(self, job: Job) -> TrialOutcome | None:
+    def watch(self, job: Job, is_cancelled: Callable[[], bool]) -> TrialOutcome | None:
         """Wait for the child's own outcome; None where it ended without one."""
         deadline = time.monotonic() + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else None
         while not self.process.ended_within(_SAMPLE_SECONDS):
             self._sample()
+            if is_cancelled():
+                raise KeyboardInterrupt
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:

@@ -69,6 +69,12 @@ class SearchOptions:
     trial_timeout_seconds: float = 600.0
     script: ScriptOptions | None = None
     """How to call what lies at `model_path`, where that is a script."""
+    max_failures: int = 8
+    """Trials in a row that fail after which the search ends."""
+    at_once: int = 1
+    """Trials that run at the same time; those on the CPU share its memory evenly."""
+    force: bool = False
+    """Whether to begin anew beside the trials of a study that was made for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +118,11 @@ class Scene:
     def identity(self) -> dict[str, object]:
         """What must not change while a study goes on."""
         script = self.options.script
+        modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
         return {
             **({} if script is None else {"script": script.identity}),
             "model_sha256": sha256_of(self.options.model_path),
+            **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
             "baseline": self.baseline.as_dict(),
             "objective": self.objective.identity,
@@ -181,7 +189,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = TrainingConfig.of({**facts.baseline, **options.baseline})
     _check_baseline(options, baseline)
     baseline = baseline.resolved(inspected.machine)
-    allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes)
+    sharing = 1 if inspected.machine.has_accelerator else options.at_once
+    allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes / sharing)
     return Scene(
         options=options,
         machine=inspected.machine,

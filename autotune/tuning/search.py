@@ -12,6 +12,8 @@ from dataclasses import replace
 from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
 from autotune.tuning.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirm import LOOKS
+from autotune.tuning.crew import Mates, check_alike, run_together
+from autotune.tuning.devices import Device, DeviceRunner
 from autotune.tuning.diagnosis import diagnose, noted_diagnosis
 from autotune.tuning.events import (
     Event,
@@ -20,40 +22,92 @@ from autotune.tuning.events import (
     Planned,
     StagesTimed,
     StagesUnknown,
+    TrialEnded,
     TrialsEnded,
+    Warned,
 )
+from autotune.tuning.identity import fingerprint_of
+from autotune.tuning.journal import Journal
+from autotune.tuning.opening import open_study
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene, SearchOptions, survey
 from autotune.tuning.session import Accuracy, Session
-from autotune.tuning.storage import check_storage, storage_errors
-from autotune.tuning.study import open_study
-from autotune.tuning.trials import run_trials
+from autotune.tuning.stop import Stop, StoppableRunner
+from autotune.tuning.storage import (
+    check_storage,
+    database_of,
+    network_file_system,
+    storage_errors,
+)
+from autotune.tuning.study import TuningStudy
+from autotune.tuning.unconfirmed import write_so_far
+from autotune.tuning.workers import admit
 
 
-def search(options: SearchOptions, runner: Runner) -> Iterator[Event]:
+def search(
+    options: SearchOptions, runner: Runner, stop: Stop | None = None, mates: Mates | None = None
+) -> Iterator[Event]:
     """Find the settings under which the workload trains fastest, and write them to `options.out`.
 
+    Trials run on the devices of `mates`, too, at the same time.
+
     Raises:
-        UsageError: the options do not fit the machine or the workload.
+        UsageError: the options do not fit the machine or the workload, or the devices each other.
         WorkloadError: the workload fails with the user's own settings.
         StorageError: the study cannot be read or written.
         StudyMismatchError: a study of this name was made for something else.
+        TooManyLostError: trial after trial failed or was lost.
+        KeyboardInterrupt: a stop was asked for; the same search continues.
     """
     check_storage(options.storage)
+    stop = stop or Stop()
+    runner = StoppableRunner(runner, stop)
     with storage_errors(options.storage):
-        yield from _search(survey(options, runner), runner)
+        session = _opened(survey(options, runner), runner, stop)
+        try:
+            check_alike(session, mates or {})
+            for event in _search(session, mates or {}):
+                if isinstance(event, TrialEnded) and event.best is event.trial:
+                    write_so_far(session.scene.options, event.best, event.baseline)
+                yield event
+        finally:
+            session.study.disconnect()
 
 
-def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
+def _opened(scene: Scene, runner: Runner, stop: Stop) -> Session:
+    """The study, as far as an earlier run of the search brought it."""
     options = scene.options
-    study = open_study(options.study, options.storage, scene.space, scene.objective)
-    study.check_identity(scene.identity)
-    study.reap()
-    # What trials are charged for starting stays the same, however warm this machine's caches are.
-    start_seconds = study.noted("start_seconds", scene.start_seconds)
-    study.note("start_seconds", start_seconds)
-    session = Session(replace(scene, start_seconds=start_seconds), runner, study)
+    journal = None if options.storage is None else Journal(options.folder)
+
+    def opened(name: str) -> TuningStudy:
+        return open_study(name, options.storage, scene.space, scene.objective, journal)
+
+    study = opened(options.study)
+    if options.force and study.differences(scene.identity):
+        mark = fingerprint_of(scene.identity)
+        study.disconnect()
+        name, folder = f"{options.study}@{mark}", options.folder / mark
+        scene = replace(scene, options=replace(options, study=name, folder=folder))
+        study = opened(name)
+    try:
+        study.check_identity(scene.identity)
+        study.lead()
+        study.reap()
+        # What trials are charged for starting stays the same, however warm the caches are.
+        start_seconds = study.noted("start_seconds", scene.start_seconds)
+        study.note("start_seconds", start_seconds)
+    except BaseException:
+        study.disconnect()
+        raise
+    if study.is_shared and options.at_once == 1:
+        runner = DeviceRunner(runner, Device(scene.machine.device))
+    return Session(replace(scene, start_seconds=start_seconds), runner, study, stop=stop)
+
+
+def _search(session: Session, mates: Mates) -> Iterator[Event]:
+    study = session.study
     yield Planned(session.scene, len(study.finished()))
+    yield from _warnings(session.scene)
     noted = noted_diagnosis(session.scene, study)
     if noted is not None:
         session = session.narrowed_by(noted)
@@ -75,7 +129,7 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     accuracy = Accuracy(prober, rule)
     if noted is None and not study.finished():
         yield PhaseStarted("diagnosis", "each stage of training on its own")
-        found = diagnose(session.scene, runner, study)
+        found = diagnose(session.scene, session.runner, study)
         if isinstance(found, str):
             yield StagesUnknown(found)
         else:
@@ -86,8 +140,20 @@ def _search(scene: Scene, runner: Runner) -> Iterator[Event]:
     if not baseline.verdict.feasible:
         yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
         return
-    yield PhaseStarted("search", f"{scene.trials} trials in total")
-    yield from run_trials(session, accuracy)
+    yield PhaseStarted("search", f"{session.scene.trials} trials in total")
+    admit(session)
+    yield from run_together(session, accuracy, mates)
     yield TrialsEnded(session.end_reason() or "")
     yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more")
     yield from conclude(session, runs, accuracy)
+
+
+def _warnings(scene: Scene) -> Iterator[Warned]:
+    """What may go wrong later, said at once."""
+    database = database_of(scene.options.storage)
+    kind = None if database is None else network_file_system(database)
+    if kind:
+        yield Warned(
+            f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
+            "or a PostgreSQL server with --storage."
+        )

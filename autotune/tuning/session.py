@@ -11,13 +11,14 @@ from typing import Any
 from autotune.constraints import AccuracyRule
 from autotune.measurement import Measurement
 from autotune.objectives import fixed_seconds
-from autotune.outcome import Measured, TrialOutcome
+from autotune.outcome import Measured, OutOfMemory, TrialOutcome
 from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
 from autotune.tuning.confirm import LOOKS
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
+from autotune.tuning.stop import Stop
 from autotune.tuning.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
 from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
 
@@ -37,6 +38,9 @@ class Session:
     ceiling: float | None = None
     """Samples per second that no configuration of the space can exceed, where that is known."""
     started: float = field(default_factory=time.monotonic)
+    stop: Stop = field(default_factory=Stop)
+    worker: str = ""
+    """Who runs trials beside the search itself; empty for that."""
 
     def narrowed_by(self, diagnosis: Diagnosis) -> Session:
         """The same search without what cannot matter; before its first trial, or as noted then."""
@@ -141,6 +145,8 @@ class Accuracy:
 def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
     """What a trial's attributes say besides its verdict; JSON values only."""
     details: dict[str, Any] = {"outcome": outcome.kind, "seconds": round(seconds, 3)}
+    if isinstance(outcome, OutOfMemory) and outcome.foreseen:
+        details["foreseen"] = True
     if isinstance(outcome, Measured):
         run = outcome.measurement
         details |= {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,11 +11,29 @@ from pathlib import Path
 from typing import NoReturn
 
 import optuna
+import psutil
+from optuna.storages import RDBStorage
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autotune.errors import StorageError, UsageError
 from autotune.text import size, without_passwords
+
+PATIENCE_SECONDS = 20.0
+"""For another program that holds an SQLite file: a dashboard does for less than a second."""
+# SQLite's locks do not hold on these, and a write may be lost.
+_NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
+_NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone")
+# What a database says to what helps.
+_ADVICE = {
+    "locked": "Another program holds it, such as a backup. Wait for it or end it.",
+    "malformed": "`autotune repair` makes it anew from results.jsonl, and keeps this one.",
+    "not a database": "`autotune repair` makes one from results.jsonl, and keeps this file.",
+    "no such table": "It was deleted while it was in use. The same command makes it anew.",
+    "full": "Free some space.",
+    "readonly": "It cannot be written: see to its permissions and those of its folder.",
+    "disk I/O": "The disk fails, or the file was taken away.",
+}
 
 
 @contextmanager
@@ -26,7 +45,8 @@ def storage_errors(storage: str | None) -> Iterator[None]:
         refuse(storage, error)
     except OSError as error:
         raise StorageError(
-            f"{error.filename or masked(storage)}: {error.strerror or error}. "
+            f"{error.filename or masked(storage)}: {error.strerror or error}"
+            f"{_room(storage) if error.errno == errno.ENOSPC else ''}. "
             "Free space or permissions there; the same command continues."
         ) from error
 
@@ -46,8 +66,65 @@ def check_storage(storage: str | None) -> None:
         shown = re.sub(r":.*@", ":***@", storage, flags=re.DOTALL)
         raise UsageError(
             f"--storage {shown!r} is not a storage URL; write sqlite:///study.db or "
-            "postgresql+psycopg://user@host/database."
+            "postgresql://user@host/database."
         ) from None
+
+
+def is_server(storage: str) -> bool:
+    """Whether several processes may write there: on a PostgreSQL server, but not into a file."""
+    return make_url(storage).get_backend_name() == "postgresql"
+
+
+def with_driver(storage: str) -> str:
+    """The URL with psycopg as its driver, where it names PostgreSQL and no driver."""
+    url = make_url(storage)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    return url.render_as_string(hide_password=False)
+
+
+def database_of(storage: str | None) -> Path | None:
+    """The file of an SQLite storage; None where there is none."""
+    if storage is None or make_url(storage).get_backend_name() != "sqlite":
+        return None
+    name = make_url(storage).database
+    return None if not name or name == ":memory:" else Path(name)
+
+
+def connected(storage: str | None) -> RDBStorage | None:
+    """Optuna's storage for a URL; None, which Optuna takes for memory, without one.
+
+    Raises:
+        ImportError, ValueError: the driver is not installed.
+        SQLAlchemyError, StorageInternalError: it cannot be reached or used.
+    """
+    if storage is None:
+        return None
+    if database_of(storage) is not None:
+        return RDBStorage(storage, {"connect_args": {"timeout": PATIENCE_SECONDS}})
+    return RDBStorage(with_driver(storage), {"pool_pre_ping": True})
+
+
+def check_still_there(storage: str | None) -> None:
+    """Notice that the file of a study was taken away: what is open is written all the same.
+
+    Raises:
+        StorageError: it was.
+    """
+    path = database_of(storage)
+    if path is not None and not path.exists():
+        raise StorageError(
+            f"{path} was deleted while the search ran. Finished trials are in results.jsonl in the "
+            "study's folder: the same command makes the study from them and continues."
+        )
+
+
+def network_file_system(path: Path) -> str | None:
+    """The type of the network file system that a path lies on; None where it is on none."""
+    mounts = {Path(p.mountpoint): p.fstype for p in psutil.disk_partitions(all=True)}
+    whole = path.resolve()
+    kind = next((mounts[one] for one in (whole, *whole.parents) if one in mounts), "")
+    return kind if kind.startswith((*_NETWORK, *_NETWORK_BY_FUSE)) else None
 
 
 def masked(storage: str | None) -> str:
@@ -74,8 +151,10 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
         StorageError: always.
     """
     lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+    advice = [text for word, text in _ADVICE.items() if word in lines[0]]
+    helps = advice[0] if advice else "Check that it exists and can be reached and written."
     raise StorageError(
         f"the storage {masked(storage)} cannot be used: {without_passwords(lines[0])}"
         f"{_room(storage)}. "
-        "Check that it exists, is writable and is not held by another process."
+        f"{helps} Finished trials are in results.jsonl in the study's folder as well."
     ) from error

@@ -59,9 +59,10 @@ class SurrogateSampler(BaseSampler):
     ) -> dict[str, Any]:
         """The configuration that promises most, by what the study has seen."""
         told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        seen = self._seen(told)
+        running = self._running_beside(study, trial)
+        seen = self._seen(told, running)
         promise = Promise(self._encoding, seen)
-        explores = len(told) % EXPLORE_EVERY == 0
+        explores = (len(told) + len(running)) % EXPLORE_EVERY == 0
         found = self._best_unknown(promise.upper_bound if explores else promise.improvement, seen)
         return {} if found is None else self._encoding.params(found)
 
@@ -80,10 +81,25 @@ class SurrogateSampler(BaseSampler):
         """New random numbers, as Optuna asks for in parallel workers."""
         self._random.seed()
 
-    def _seen(self, told: Sequence[FrozenTrial]) -> Seen:
-        configs = [config_of(trial.params, self._encoding.space) for trial in told]
-        rates = np.array([_rate(trial) for trial in told])
-        return Seen(self._encoding.rows(configs), rates, [_holds(trial) for trial in told])
+    def _running_beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
+        """What others measure now."""
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        whole = self._encoding.space.varied().keys()
+        return [one for one in running if one.number != trial.number and whole <= one.params.keys()]
+
+    def _seen(self, told: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Seen:
+        """What was told; what runs counts as if it had the middle rate, a constant liar.
+
+        Without it, everybody would be sent to the neighbours of the same promise.
+        """
+        configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
+        rates = [_rate(trial) for trial in told]
+        lie = float(np.median([rate for rate in rates if rate] or [0.0]))
+        return Seen(
+            self._encoding.rows(configs),
+            np.array(rates + [lie] * len(running)),
+            [_holds(trial) for trial in told] + [True] * len(running),
+        )
 
     def _best_unknown(self, worth: Callable[[Indices], Array], seen: Seen) -> TrainingConfig | None:
         """Of the rows that are looked at, the one that promises most and is not known."""

@@ -3,81 +3,118 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
-from autotune.errors import TooManyLostError
 from autotune.job import Measure, MeasurePlan
+from autotune.knobs.base import Value
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
+from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
-from autotune.tuning.events import TrialEnded, TrialStarted
+from autotune.tuning.events import LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.session import Accuracy, Session, details_of
-from autotune.tuning.study import FinishedTrial, best_feasible
+from autotune.tuning.storage import check_still_there
+from autotune.tuning.study import INTERRUPTED, FinishedTrial, best_feasible
 
-_MOST_LOST_IN_A_ROW = 3
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.
 _SLOWER_THAN_BASELINE = 6
 _LEAST_DEADLINE_SECONDS = 60.0
 _COMPILE_ALLOWANCE_SECONDS = 300.0
 # Samplers do not store their random state; the same seed would repeat a study's first proposals.
 _SEED_STRIDE = 1_000_003
+POLL_SECONDS = 0.5
+"""Between two looks at what others do, where there is nothing else to do."""
+
+Told = TrialStarted | TrialEnded | LeftOut
+"""What is said while trials run."""
 
 
-def run_trials(session: Session, accuracy: Accuracy) -> Iterator[TrialStarted | TrialEnded]:
+def run_trials(session: Session, accuracy: Accuracy) -> Iterator[Told]:
     """Trials until the budget is spent or the space exhausted.
 
     Raises:
-        TooManyLostError: several children in a row were lost to faults of the infrastructure.
+        TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
+        KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
-    seed = session.scene.options.seed + _SEED_STRIDE * len(session.study.finished())
-    session.study.use_sampler(session.scene.options.sampler, seed)
-    if len(session.study.finished()) > 1:
+    prepare(session)
+    yield from work(session, accuracy)
+
+
+def prepare(session: Session) -> None:
+    """Choose who proposes; once for all that propose in this process."""
+    options, study = session.scene.options, session.study
+    seed = options.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(session.worker.encode())
+    study.use_sampler(options.sampler, seed)
+    study.news()  # of earlier runs
+
+
+def work(session: Session, accuracy: Accuracy) -> Iterator[Told]:
+    """Trials one after the other, beside others who do the same."""
+    study, breaker = session.study, Breaker(session.scene.options.max_failures)
+    if session.worker or len(study.finished()) > 1:
         drift_now(session, resumed=True)
-    lost: list[str] = []
-    while session.end_reason() is None:
-        trial = yield from _run_trial(session, accuracy)
+    left_out: list[Value] = []
+    while True:
+        session.stop.check()
+        claimed = _claim(session)
+        trial = None
+        if claimed is not None:
+            trial = yield from _run_trial(session, accuracy, *claimed)
+        for told in study.news():
+            yield session.trial_ended(told)
+        for mode in set(study.broken_modes()) - set(left_out):
+            left_out.append(mode)
+            yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
         if isinstance(trial, FinishedTrial):
-            lost.clear()
-            yield session.trial_ended(trial)
-            continue
-        lost.append(trial)
-        if len(lost) >= _MOST_LOST_IN_A_ROW:
-            raise TooManyLostError(
-                f"{len(lost)} trials in a row were lost. The last one: {trial}. "
-                "Look at the logs of the last trials; the same command continues."
-            )
+            breaker.finished(trial)
+        elif trial is not None:
+            breaker.lost(trial)
+        elif _nothing_comes(session):
+            return
+        else:
+            time.sleep(POLL_SECONDS)
+
+
+def _claim(session: Session) -> tuple[int, TrainingConfig] | None:
+    """A trial of one's own: what was found elsewhere first, as far as this space has it."""
+    scene = session.scene
+    if session.end_reason() is not None:
+        return None
+    return session.study.claim(scene.trials, map(scene.space.within, scene.options.warm_start))
+
+
+def _nothing_comes(session: Session) -> bool:
+    """Whether no trial is left, not even one that another's death would leave."""
+    others = session.study.others_run()
+    return session.study.is_closed or (not others and session.end_reason() is not None)
 
 
 def _run_trial(
-    session: Session, accuracy: Accuracy
+    session: Session, accuracy: Accuracy, number: int, config: TrainingConfig
 ) -> Generator[TrialStarted, None, FinishedTrial | str]:
     """Measure one configuration and tell the study; a text says how it was lost instead."""
-    number, config = session.study.ask(_found_elsewhere(session))
     try:
         yield TrialStarted(number, config)
         start = time.monotonic()
-        outcome = foresee(session, config) or _measure(session, config, number)
-        if isinstance(outcome, Lost):
-            session.study.lose(number, outcome.detail)
-            return outcome.detail
-        verdict, quality = _judge(session, accuracy, config, outcome)
+        with session.stop.trial():
+            outcome = foresee(session, config) or _measure(session, config, number)
+            if isinstance(outcome, Lost):
+                session.study.lose(number, outcome.detail)
+                return outcome.detail
+            verdict, quality = _judge(session, accuracy, config, outcome)
     except BaseException:
-        session.study.lose(number, "interrupted")
+        session.study.lose(number, INTERRUPTED)
         raise
     details = {**details_of(outcome, time.monotonic() - start), "quality": quality}
-    return session.study.tell(number, verdict, details)
-
-
-def _found_elsewhere(session: Session) -> TrainingConfig | None:
-    """What an earlier search found, as far as this space has it; None where all of it is tried."""
-    scene = session.scene
-    seeds = map(scene.space.within, scene.options.warm_start)
-    return next(filter(session.study.is_worth_a_try, seeds), None)
+    trial = session.study.tell(number, verdict, details)
+    check_still_there(session.scene.options.storage)
+    return trial
 
 
 def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:

@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune.best import read_best
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
-from autotune.tuning.study import read_study
+from autotune.tuning.opening import read_study
 
 _BEST_FEW = 3
 

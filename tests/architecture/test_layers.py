@@ -19,7 +19,7 @@ shared   version errors text suggest lr_scaling non_inferiority machine interval
 shared   strict_json workload_facts outcome strict_yaml
 shared   knobs.base knobs.loader knobs.precision knobs.model knobs.process knobs knobs.page
 shared   config script space_file space objectives constraints job trial_folder best lifeline
-shared   channel mismatch
+shared   channel cores mismatch
 child    training training.workload training.settings training.apply training.batches
 child    training.boundary training.disturbance
 child    training.timing training.memory
@@ -35,17 +35,22 @@ child    training.preload training.host
 parent   tuning tuning.launch tuning.family tuning.logs tuning.runner tuning.samplers
 parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
-parent   tuning.storage tuning.study tuning.archive tuning.stopping tuning.warm_start
+parent   tuning.lock tuning.storage tuning.leases tuning.mutex tuning.journal tuning.finished
+parent   tuning.knowledge tuning.identity tuning.retell tuning.study tuning.opening
+parent   tuning.archive
+parent   tuning.repair tuning.stop tuning.devices tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.observation tuning.scene
 parent   tuning.diagnosis
 parent   tuning.gates tuning.accuracy tuning.script_accuracy tuning.costs
 parent   tuning.confirm tuning.compare
 parent   tuning.events tuning.fates tuning.answer tuning.session tuning.candidates
-parent   tuning.baseline tuning.drift tuning.foresight tuning.trials
-parent   tuning.conclusion tuning.lock tuning.search tuning.record
+parent   tuning.unconfirmed tuning.breaker
+parent   tuning.baseline tuning.drift tuning.foresight tuning.trials tuning.crew
+parent   tuning.workers
+parent   tuning.conclusion tuning.search tuning.record
 parent   export.form export.env export.torchrun export.json_object export.python_literal
 parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
-parent   tables progress board live drive flags
+parent   tables progress interrupts board live drive flags
 parent   report report.source report.data report.account report.effects report.explain
 parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html
@@ -53,7 +58,7 @@ parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.not
 parent   dashboard.serve
 parent   commands commands.common commands.scripts commands.init commands.search
 parent   commands.profile commands.record commands.compare commands.dashboard commands.export
-parent   commands.report commands.run commands.show
+parent   commands.report commands.run commands.show commands.repair commands.worker
 parent   cli __main__
 user     model_template production notebook __init__
 """

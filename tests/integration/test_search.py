@@ -55,13 +55,15 @@ def study_in(folder) -> optuna.Study:
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """A folder in which a search was stopped by Ctrl-C while its second trial ran."""
+    """A folder in which a search was ended by Ctrl-C twice while its second trial ran."""
     folder = tmp_path_factory.mktemp("search")
     shutil.copy(WORKLOADS / "plain.py", folder / "mine.py")
     written(folder, SPACE)
     search = start_autotune(folder, "search", "mine.py", *FLAGS)
     begun = folder / "studies" / "mine" / "trials" / "0002" / "job.json"
     assert wait_until(begun.exists, seconds=240), (folder / "stderr.txt").read_text()
+    search.send_signal(signal.SIGINT)
+    assert wait_until(lambda: "again to end it" in (folder / "stderr.txt").read_text(), seconds=10)
     assert stop(search, signal.SIGINT) == INTERRUPTED
     return folder
 
@@ -76,7 +78,7 @@ def finished(interrupted):
 
 def test_an_interrupted_search_says_that_it_can_be_continued(interrupted):
     said = (interrupted / "stderr.txt").read_text()
-    assert "the same command continues" in said
+    assert "the same command continues:\n  autotune search mine.py --space space.yaml" in said
     assert "Traceback" not in said
     assert nobody_is_left(interrupted)
     states = [trial.state.name for trial in study_in(interrupted).trials]

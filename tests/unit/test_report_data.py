@@ -25,7 +25,7 @@ from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.space import SearchSpace
 from autotune.tuning.archive import OpenTrial, read_archive
-from autotune.tuning.study import open_study
+from autotune.tuning.opening import open_study
 from factories import best_config
 from reporting import OWN, report_of, trial
 from tuning import CRASHED, HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell

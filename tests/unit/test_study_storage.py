@@ -12,8 +12,8 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.space import SearchSpace
+from autotune.tuning.opening import open_study, read_study
 from autotune.tuning.storage import masked
-from autotune.tuning.study import open_study, read_study
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 
@@ -83,7 +83,8 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
         "study 's' was made for something else:",
         "  b: [2] in the study, [3] now",
         '  c: "x" in the study, "y" now',
-        "Give this search a name of its own with --study NAME.",
+        "Give this search a name of its own with --study NAME or --new-study, or "
+        "begin it anew beside the other's trials with --force.",
     ]
 
 
@@ -101,7 +102,8 @@ def test_a_storage_that_cannot_be_used_is_a_message(
     if content is not None:
         path.parent.mkdir()
         path.write_text(content)
-    with pytest.raises(StorageError, match=r"cannot be used: .* Check that it exists"):
+    helps = "Check that it exists" if content is None else "`autotune repair`"
+    with pytest.raises(StorageError, match=rf"cannot be used: .* {helps}"):
         open_study("s", f"sqlite:///{path}", nine, THROUGHPUT)
 
 

@@ -13,7 +13,7 @@ from autotune.constraints import Verdict
 from autotune.errors import UsageError
 from autotune.space import SearchSpace
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.study import open_study
+from autotune.tuning.opening import open_study
 from autotune.tuning.warm_start import seeds_from
 from factories import best_config
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in

@@ -1,0 +1,64 @@
+"""A finished trial as the study holds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.errors import StudyMismatchError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One trial as the study holds it."""
+
+    number: int
+    config: TrainingConfig
+    verdict: Verdict
+    details: Mapping[str, Any]
+    """What `tell` was given besides: outcome, interval, memory, seconds ..."""
+
+
+def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
+    """Every trial of a study of autotune's that was told a verdict, in order."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [finished_trial(trial) for trial in complete]
+
+
+def finished_trial(trial: FrozenTrial) -> FinishedTrial:
+    """A trial that this program told; what anyone else wrote into a database is data, no more.
+
+    Raises:
+        StudyMismatchError: someone else told it.
+    """
+    attributes = trial.user_attrs
+    try:
+        margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
+        value, reason = attributes["value"], str(attributes["reason"])
+        verdict = Verdict(None if value is None else float(value), margins, reason)
+        if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
+            raise ValueError("a number is not finite")
+        config = TrainingConfig.of(dict(attributes["config"]))
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({error}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return FinishedTrial(trial.number, config, verdict, attributes)
+
+
+def _margins(trial: FrozenTrial) -> list[float]:
+    return list(trial.constraints.values())
+
+
+def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:
+    """The feasible trial with the highest value."""
+    feasible = [t for t in trials if t.verdict.feasible and t.verdict.value is not None]
+    return max(feasible, key=lambda t: t.verdict.value or 0.0, default=None)

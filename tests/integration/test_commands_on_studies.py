@@ -1,0 +1,64 @@
+"""`autotune repair`, `worker` and `--new-study` as a person gives them."""
+
+import click.testing
+import pytest
+
+from autotune.cli import cli
+from autotune.errors import StudyMismatchError
+from children import WORKLOADS, autotune
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+USAGE, STORAGE = 2, 5
+
+
+def test_repair_makes_the_database_anew_and_says_what_it_did(tmp_path):
+    folder = tmp_path / "studies" / "mine"
+    folder.mkdir(parents=True)
+    events_of(options_in(folder), ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
+    (folder / "study.db").write_bytes(b"rubbish")
+    with (folder / "results.jsonl").open("a") as file:
+        file.write("torn\n")
+    done = autotune(tmp_path, "repair", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "made anew from 5 finished trials" in done.stderr
+    assert "study.db.bak-1" in done.stderr
+    assert "1 lines were not readable" in done.stderr
+    resumed = ScriptedRunner()
+    events_of(options_in(folder), resumed)
+    assert [asked.phase for asked in resumed.asked] == ["inspection"], "the answer is known, too"
+
+
+def test_repair_of_nothing_changes_nothing(tmp_path):
+    assert autotune(tmp_path, "repair", "mine").returncode == USAGE
+    (tmp_path / "studies" / "mine").mkdir(parents=True)
+    done = autotune(tmp_path, "repair", "mine")
+    assert done.returncode == STORAGE
+    assert "results.jsonl does not exist" in done.stderr
+
+
+def test_a_worker_needs_a_server(tmp_path):
+    flags = ("--storage", "sqlite:///study.db", "--model", WORKLOADS / "plain.py")
+    done = autotune(tmp_path, "worker", "mine", *flags)
+    assert done.returncode == USAGE
+    assert "PostgreSQL" in done.stderr
+    assert not (tmp_path / "study.db").exists()
+
+
+@pytest.mark.parametrize("out", [None, "own.yaml"])
+def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path, monkeypatch):
+    tried = []
+
+    def drive(options, *_):
+        tried.append(options)
+        if len(tried) < 3:
+            raise StudyMismatchError("something else")
+        return True
+
+    monkeypatch.setattr("autotune.drive.drive_search", drive)
+    arguments = ["search", str(WORKLOADS / "plain.py"), "--new-study"]
+    arguments += [] if out is None else ["--out", out]
+    done = click.testing.CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert [options.study for options in tried] == ["plain", "plain-2", "plain-3"]
+    assert tried[-1].storage == "sqlite:///studies/plain-3/study.db"
+    assert str(tried[-1].out) == (out or "studies/plain-3/best.yaml")

@@ -1,0 +1,22 @@
+"""A child keeps to the cores that its device is made of."""
+
+import os
+
+import pytest
+
+from autotune.outcome import Inspected
+from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.scene import inspection
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_child_uses_no_other_cores(warm, tmp_path):
+    before = len(os.sched_getaffinity(0))
+    core = max(os.sched_getaffinity(0))
+    with SubprocessRunner(tmp_path / "inductor", warm, cores=(core,)) as runner:
+        found = runner.run(inspection("cpu", None), tmp_path / "trial")
+    assert isinstance(found, Inspected)
+    assert found.machine.host.affinity_count == 1
+    assert found.machine.default_num_threads == 1
+    assert len(os.sched_getaffinity(0)) == before, "this process keeps its own"

@@ -1,0 +1,136 @@
+"""A person asks to stop: what is running is finished, what comes next is not begun."""
+
+import pytest
+import yaml
+
+from autotune.best import read_best
+from autotune.errors import StorageError, TooManyLostError, UsageError
+from autotune.outcome import Crashed, OutOfMemory
+from autotune.tuning.events import LeftOut, TrialEnded
+from autotune.tuning.search import search
+from autotune.tuning.stop import Stop
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+
+def in_proportion(config, phase):
+    return at(10 * batch_of(config))
+
+
+class Stopping(ScriptedRunner):
+    """Someone presses Ctrl-C once while the nth process of a phase runs."""
+
+    def __init__(self, phase, number):
+        super().__init__(in_proportion)
+        self.phase, self.number, self.stop = phase, number, Stop()
+
+    def run(self, job, folder):
+        outcome = super().run(job, folder)
+        if len(self.batches(self.phase)) == self.number:
+            self.stop.request()
+        return outcome
+
+
+def stopped(tmp_path, phase, number):
+    runner, events = Stopping(phase, number), []
+    with pytest.raises(KeyboardInterrupt):
+        events += search(options_in(tmp_path), runner, runner.stop)
+    return runner
+
+
+def test_the_running_trial_is_finished_and_kept(tmp_path):
+    stopped_at = stopped(tmp_path, "trial", 2)
+    assert len(stopped_at.batches("trial")) == 2
+    resumed = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path), resumed)
+    assert sorted(stopped_at.batches("trial") + resumed.batches("trial")) == [16, 32, 64, 128]
+
+
+@pytest.mark.parametrize(("phase", "number"), [("baseline", 2), ("confirmation", 3)])
+def test_elsewhere_the_running_process_is_the_last_one(phase, number, tmp_path):
+    runner = stopped(tmp_path, phase, number)
+    assert runner.asked[-1].phase == phase
+    assert len(runner.batches(phase)) == number
+    assert not (tmp_path / "best.yaml").exists()
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    assert (tmp_path / "best.yaml").exists()
+
+
+def test_the_fastest_trial_so_far_is_written_and_never_taken_for_the_answer(tmp_path):
+    stopped(tmp_path, "confirmation", 1)
+    path = tmp_path / "best-so-far.yaml"
+    said = yaml.safe_load(path.read_text())
+    assert said["unconfirmed"] is True
+    assert said["config"]["batch_size"] == 128
+    assert said["samples_per_second"] == 1280
+    with pytest.raises(UsageError, match="never confirmed"):
+        read_best(path)
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    assert not path.exists()
+
+
+def test_a_study_that_is_deleted_meanwhile_ends_the_search_and_is_made_anew(tmp_path):
+    class Deleting(ScriptedRunner):
+        def run(self, job, folder):
+            if len(self.batches("trial")) == 2:
+                (tmp_path / "study.db").unlink(missing_ok=True)
+            return super().run(job, folder)
+
+    runner = Deleting(in_proportion)
+    with pytest.raises(StorageError, match=r"results\.jsonl"):
+        events_of(options_in(tmp_path), runner)
+    resumed = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path), resumed)
+    assert resumed.batches("baseline") == []
+    assert sorted(runner.batches("trial") + resumed.batches("trial")) == [16, 32, 64, 128]
+
+
+def test_failure_after_failure_ends_the_search(tmp_path):
+    def breaks(config, phase):
+        return Crashed("killed by SIGSEGV") if phase == "trial" else at(100)
+
+    space = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
+    options = options_in(tmp_path, space=space, trials=20, max_failures=4)
+    runner = ScriptedRunner(breaks)
+    with pytest.raises(TooManyLostError, match="4 x killed by SIGSEGV"):
+        events_of(options, runner)
+    assert len(runner.batches("trial")) == 4
+    again = ScriptedRunner(breaks)
+    with pytest.raises(TooManyLostError):
+        events_of(options, again)
+    assert not {a.folder.name for a in runner.asked} & {
+        a.folder.name for a in again.asked if a.phase == "trial"
+    }
+
+
+def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
+    def breaks(config, phase):
+        if config["compile_mode"] == "default" and phase == "trial":
+            return Crashed("the compiler crashed")
+        if config["compile_mode"] == "lite" and config["batch_size"] > 16:
+            return OutOfMemory("host", "too large", 1)
+        return in_proportion(config, phase)
+
+    space = "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default, lite]\n"
+    runner = ScriptedRunner(breaks)
+    events = events_of(options_in(tmp_path, space=space, trials=12), runner)
+    tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
+    assert tried.count("default") == 2
+    assert tried.count("lite") > 2, "memory says nothing of the mode"
+    (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
+    assert left_out.startswith("compile_mode=default")
+
+
+def test_a_study_of_something_else_is_continued_beside_it_by_force(tmp_path):
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    other = options_in(tmp_path, space="batch_size: [8, 256]\n", trials=2, force=True)
+    runner = ScriptedRunner(lambda config, phase: at(1 / batch_of(config)))
+    events = events_of(other, runner)
+    assert events[-1].best.keeps_baseline, "ranked against its own baseline alone"
+    assert runner.batches("baseline") == [8, 8, 8]
+    assert events[-1].best.provenance.study.startswith("scripted@")
+    again = ScriptedRunner(in_proportion)
+    assert events_of(other, again)[-1] == events[-1]
+    assert [asked.phase for asked in again.asked] == ["inspection"]
+    first = ScriptedRunner(in_proportion)
+    assert events_of(options_in(tmp_path, force=True), first)[-1].best.config["batch_size"] == 128
+    assert [asked.phase for asked in first.asked] == ["inspection"]

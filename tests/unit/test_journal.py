@@ -1,0 +1,250 @@
+"""What was told is written down first, and is there again whatever became of the database."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler
+from optuna.trial import TrialState
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.errors import StorageError
+from autotune.space import SearchSpace
+from autotune.tuning.journal import Journal, NoteRecord, TrialRecord
+from autotune.tuning.opening import open_study
+from autotune.tuning.repair import repair
+from autotune.tuning.study import TuningStudy
+from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def opened(url: str, space: SearchSpace, journal: Journal) -> TuningStudy:
+    study = open_study("s", url, space, THROUGHPUT, journal)
+    study.use_sampler(RandomSampler(seed=0), seed=0)
+    return study
+
+
+def record(number: int) -> TrialRecord:
+    attributes = {"config": {"batch_size": number}, "reason": "naïve", "m": {"blocks": [0.1]}}
+    return TrialRecord(number, {"batch_size": 1}, {"batch_size": [1, 2]}, 1.5, [0.0], attributes)
+
+
+def write(journal: Journal, *numbers: int) -> None:
+    for number in numbers:
+        with journal.writing("s", record(number)):
+            pass
+
+
+def numbers_in(journal: Journal) -> list[int]:
+    with journal.reading() as lines:
+        return [line.record.number for line in lines if isinstance(line.record, TrialRecord)]
+
+
+def told(study: TuningStudy) -> list[tuple[int, TrainingConfig, Verdict]]:
+    return [(t.number, t.config, t.verdict) for t in study.finished()]
+
+
+def test_a_record_is_read_back_as_it_was_written(journal: Journal) -> None:
+    written = [record(0), NoteRecord("gates", {"a": [1, None]}), record(1)]
+    for one in written:
+        with journal.writing("s", one):
+            pass
+    with journal.reading() as lines:
+        assert [line.record for line in lines] == written
+        assert {line.study for line in lines} == {"s"}
+
+
+def test_the_journal_and_its_folder_are_the_owners_alone(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "studies" / "mine")
+    write(journal, 0)
+    assert journal.path.parent.stat().st_mode & 0o777 == 0o700
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_wherever_the_last_line_is_cut_everything_before_it_is_whole(journal: Journal) -> None:
+    write(journal, 0, 1)
+    whole = journal.path.read_bytes()
+    write(journal, 2)
+    everything = journal.path.read_bytes()
+    torn = journal.path.with_name("results.jsonl.torn")
+    for end in range(len(whole), len(everything) + 1):
+        journal.path.write_bytes(everything[:end])
+        torn.unlink(missing_ok=True)
+        is_whole = end >= len(everything) - 1  # at most the end of the line is missing
+        assert numbers_in(journal) == ([0, 1, 2] if is_whole else [0, 1]), end
+        cut = everything[len(whole) : end]
+        set_aside = torn.read_bytes() if torn.exists() else b""
+        assert set_aside == (b"" if is_whole or not cut else cut + b"\n"), end
+        write(journal, 3)
+        assert numbers_in(journal)[-1] == 3, end
+
+
+def test_a_torn_line_is_set_aside_before_the_next_one_is_written(journal: Journal) -> None:
+    write(journal, 0)
+    with journal.path.open("ab") as file:
+        file.write(b'{"schema_version": 1, "stu')
+    write(journal, 1)
+    assert numbers_in(journal) == [0, 1]
+
+
+def test_a_journal_of_a_newer_autotune_is_refused_and_left_as_it_is(journal: Journal) -> None:
+    write(journal, 0)
+    newer = json.dumps({"schema_version": 2, "study": "s", "what": "else"}) + "\n"
+    with journal.path.open("a") as file:
+        file.write(newer)
+    before = journal.path.read_bytes()
+    for use in (lambda: numbers_in(journal), journal.mend):
+        with pytest.raises(StorageError, match="line 2: format 2 was written by a newer autotune"):
+            use()
+    assert journal.path.read_bytes() == before
+
+
+def test_a_broken_line_in_the_middle_is_refused_until_it_is_repaired(journal: Journal) -> None:
+    write(journal, 0)
+    with journal.path.open("ab") as file:
+        file.write(b"\xff\x00 nonsense\n")
+    write(journal, 1)
+    with pytest.raises(StorageError, match=r"line 2 is not readable.*autotune repair"):
+        numbers_in(journal)
+    assert journal.mend() == 1
+    assert numbers_in(journal) == [0, 1]
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(journal, 0)
+    before = journal.path.read_bytes()
+    real = os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) < 100:
+            raise OSError(28, "No space left on device")
+        return real(descriptor, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space left"):
+        write(journal, 1)
+    assert journal.path.read_bytes() == before
+
+
+def test_what_is_not_finite_is_never_written(journal: Journal) -> None:
+    with (
+        pytest.raises(ValueError, match="Out of range"),
+        journal.writing("s", NoteRecord("n", 1e999)),
+    ):
+        pass
+    assert not journal.path.exists() or journal.path.read_bytes() == b""
+
+
+def test_a_database_that_is_gone_is_made_from_the_journal(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    study = opened(url, nine, journal)
+    study.note("gates", {"a": 1})
+    for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
+        tell(study, value, margins)
+    stored = [trial.value for trial in study._study.trials]
+    (tmp_path / "study.db").unlink()
+    again = opened(url, nine, journal)
+    assert told(again) == told(study)
+    assert [trial.value for trial in again._study.trials] == stored
+    assert again.noted("gates") == {"a": 1}
+
+
+def test_a_trial_that_was_written_down_but_not_told_is_told_under_its_number(
+    nine: SearchSpace, url: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(url, nine, journal)
+    tell(study, 80.0, HOLDS)
+
+    def dies(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr("autotune.tuning.study.write_trial", dies)
+        with pytest.raises(KeyboardInterrupt):
+            tell(study, 90.0, HOLDS)
+    states = [trial.state for trial in study._study.trials]
+    assert states == [TrialState.COMPLETE, TrialState.RUNNING]
+    again = opened(url, nine, journal)
+    assert [(number, verdict.value) for number, _, verdict in told(again)] == [(0, 80), (1, 90)]
+    assert again.reap() == 0
+    assert told(opened(url, nine, journal)) == told(again), "told once"
+
+
+def test_a_note_that_was_written_down_but_not_kept_is_kept(
+    nine: SearchSpace, url: str, journal: Journal
+) -> None:
+    study = opened(url, nine, journal)
+    study.note("anchors", [1])
+    with journal.writing("s", NoteRecord("anchors", [1, 2])):
+        pass
+    assert opened(url, nine, journal).noted("anchors") == [1, 2]
+
+
+def test_a_journal_that_is_gone_is_made_from_the_database(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    study = opened(url, nine, journal)
+    study.note("gates", {"a": 1})
+    tell(study, 80.0, HOLDS)
+    journal.path.unlink()
+    opened(url, nine, journal)
+    (tmp_path / "study.db").unlink()
+    again = opened(url, nine, journal)
+    assert told(again) == told(study)
+    assert again.noted("gates") == {"a": 1}
+
+
+def test_repair_makes_the_database_anew_and_keeps_every_old_one(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    study = opened(url, nine, journal)
+    for value in (80.0, 90.0):
+        tell(study, value, HOLDS)
+    database = tmp_path / "study.db"
+    for number in (1, 2):
+        rubbish = f"rubbish {number}".encode() * 1000
+        database.write_bytes(rubbish)
+        repaired = repair(tmp_path)
+        assert (repaired.trials, repaired.set_aside) == (2, 0)
+        assert repaired.backup == tmp_path / f"study.db.bak-{number}"
+        assert repaired.backup.read_bytes() == rubbish
+        assert told(opened(url, nine, journal)) == told(study)
+    assert (tmp_path / "study.db.bak-1").read_bytes() == b"rubbish 1" * 1000
+    assert not (tmp_path / "study.db.rebuilt").exists()
+
+
+def test_repair_without_a_trial_changes_nothing(tmp_path: Path, journal: Journal) -> None:
+    database = tmp_path / "study.db"
+    database.write_bytes(b"rubbish")
+    with pytest.raises(StorageError, match="does not exist"):
+        repair(tmp_path)
+    with journal.writing("s", NoteRecord("n", 1)):
+        pass
+    with pytest.raises(StorageError, match="holds no finished trial"):
+        repair(tmp_path)
+    assert database.read_bytes() == b"rubbish"
+
+
+def test_a_repaired_study_is_what_optuna_alone_reads(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    study = opened(url, nine, journal)
+    tell(study, 80.0, HOLDS)
+    (before,) = study._study.trials
+    repair(tmp_path)
+    (after,) = optuna.load_study(study_name="s", storage=url).trials
+    assert (after.params, after.distributions) == (before.params, before.distributions)
+    assert after.constraints == before.constraints
+    assert dict(after.user_attrs).items() <= dict(before.user_attrs).items()

@@ -1,0 +1,132 @@
+"""What storages do wrong, as a line with what helps; nothing is overwritten."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from sqlalchemy import event
+
+from autotune.constraints import Verdict
+from autotune.errors import StorageError
+from autotune.space import SearchSpace
+from autotune.tuning import storage as storages
+from autotune.tuning.journal import Journal
+from autotune.tuning.opening import open_study
+from autotune.tuning.storage import (
+    database_of,
+    is_server,
+    network_file_system,
+    storage_errors,
+    with_driver,
+)
+from autotune.tuning.study import TuningStudy
+from tuning import HOLDS, THROUGHPUT, tell
+
+
+@pytest.fixture
+def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Callable[[], TuningStudy]:
+    """Opens the study, which has a journal and a trial."""
+
+    def opened() -> TuningStudy:
+        study = open_study("s", url, nine, THROUGHPUT, Journal(tmp_path))
+        study.use_sampler("random", seed=0)
+        return study
+
+    tell(opened(), 80.0, HOLDS)
+    return opened
+
+
+def test_a_database_that_is_locked_is_waited_for_and_then_refused(
+    reopened: Callable[[], TuningStudy],
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storages, "PATIENCE_SECONDS", 0.2)
+    study = reopened()
+    holder = sqlite3.connect(tmp_path / "study.db")
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StorageError, match="Another program holds it"), storage_errors(url):
+        tell(study, 90.0, HOLDS)
+    holder.rollback()
+    holder.close()
+    assert len(reopened().finished()) >= 1
+
+
+def test_a_truncated_database_is_refused_and_left_as_it_is(
+    reopened: Callable[[], TuningStudy], tmp_path: Path
+) -> None:
+    database = tmp_path / "study.db"
+    half = database.read_bytes()[: database.stat().st_size // 2]
+    database.write_bytes(half)
+    with pytest.raises(StorageError, match="`autotune repair`"):
+        reopened()
+    assert database.read_bytes() == half
+
+
+def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
+    reopened: Callable[[], TuningStudy], url: str, tmp_path: Path
+) -> None:
+    study = reopened()
+    number, config = study.ask()
+    engine = study._study._storage._backend.engine
+    engine.dispose()
+    pages = (tmp_path / "study.db").stat().st_size // 4096
+
+    @event.listens_for(engine, "connect")
+    def limit(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    details = {"measurement": ["x" * 2000] * 20}
+    refused = pytest.raises(StorageError, match=r"full \(\d.* free there\).*Free some space")
+    with refused, storage_errors(url):
+        study.tell(number, Verdict(90.0, HOLDS, ""), details)
+    study.disconnect()
+    told = reopened().finished()
+    assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
+
+
+def test_a_database_that_cannot_be_written_is_refused(
+    reopened: Callable[[], TuningStudy], nine: SearchSpace, tmp_path: Path
+) -> None:
+    url = f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true"
+    with pytest.raises(StorageError, match="see to its permissions"), storage_errors(url):
+        open_study("another", url, nine, THROUGHPUT)
+
+
+def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = {"/": "ext4", str(tmp_path / "home"): "nfs4", str(tmp_path / "home" / "disk"): "xfs"}
+    partitions = [SimpleNamespace(mountpoint=m, fstype=t) for m, t in mounts.items()]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: partitions)
+    assert network_file_system(tmp_path / "home" / "me" / "study.db") == "nfs4"
+    assert network_file_system(tmp_path / "home" / "disk" / "study.db") is None
+    assert network_file_system(tmp_path / "study.db") is None
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///studies/a/study.db", Path("studies/a/study.db")),
+        ("sqlite:////a.db", Path("/a.db")),
+        ("sqlite://", None),
+        ("sqlite:///:memory:", None),
+        ("postgresql://me@host/db", None),
+        (None, None),
+    ],
+)
+def test_the_file_of_a_storage(url: str | None, path: Path | None) -> None:
+    assert database_of(url) == path
+
+
+def test_a_postgresql_url_gets_the_driver_and_keeps_its_password() -> None:
+    assert with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
+    assert with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
+    assert is_server("postgresql://host/db")
+    assert not is_server("sqlite:///a.db")
