@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
+.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -51,6 +51,9 @@ bench-startup: $(INSTALLED)
 
 bench-overhead: $(INSTALLED)
 	$(BIN)/python benchmarks/overhead.py
+
+bench-run: $(INSTALLED)
+	$(BIN)/python benchmarks/run_overhead.py
 
 bench-same: $(INSTALLED)
 	$(BIN)/python benchmarks/same_settings.py

@@ -73,7 +73,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     what was not, is said on stderr when it has ended.
     """
     from autotune.best import read_best
-    from autotune.config import environ_of
+    from autotune.config import TrainingConfig, environ_of
     from autotune.script import flag_from, plan_run, with_flags
 
     if not command:
@@ -91,7 +91,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: nothing that lies where the script is started may be taken for a part of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
-    environment = environ_of(config)
+    environment = environ_of(TrainingConfig.of(plan.settings))
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
