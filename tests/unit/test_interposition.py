@@ -55,8 +55,8 @@ def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures: lis
     built = optim.AdamW(parameters(), foreach=True)
     assert not built.param_groups[0]["fused"]
     assert len(built.param_groups[0]["params"]) == 2
-    assert len(failures) == 1
-    assert failures[0].startswith("fused_optimizer: ")
+    # Said by AdamW and by Adam, which it builds on.
+    assert {failure.partition(":")[0] for failure in failures} == {"fused_optimizer"}
 
 
 def test_the_scripts_own_mistakes_stay_its_own(failures: list[str]) -> None:
