@@ -27,7 +27,7 @@ from autotune.tuning.diagnosis import DIAGNOSIS
 from autotune.tuning.fates import CONFIRMATION
 from autotune.tuning.study import FinishedTrial, best_feasible
 
-Standing = Literal["baseline", "answer", "feasible", "memory", "accuracy", "failed"]
+Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """What a trial is to the report; always drawn in the same shape and colour."""
 
 
@@ -122,7 +122,7 @@ class ReportData:
         for name in ("memory", "accuracy"):
             if margins.get(name, 0.0) > 0:
                 return "memory" if name == "memory" else "accuracy"
-        return "feasible"
+        return "refused" if "refused" in self.fate(trial) else "feasible"
 
     def ratio(self, trial: FinishedTrial) -> float | None:
         """How many times as fast as the baseline, by the trials alone."""

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from autotune.knobs import KNOBS
-from autotune.knobs.base import spelled
+from autotune.knobs.base import Knob, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.account import FailureKind, Phase, failure_kinds, phases
 from autotune.report.data import ReportData
@@ -25,6 +25,7 @@ from autotune.report.marks import legend
 from autotune.report.terminal import row_of
 from autotune.strict_yaml import dump
 from autotune.text import size, span
+from autotune.tuning.importance import importances
 from autotune.version import __version__
 
 _TWO = 2
@@ -41,7 +42,8 @@ class Change:
     effect: Effect | None
     note: str
     """Why there is no effect to show."""
-    pays: str
+    why: str
+    """When such a change pays."""
 
 
 def page(data: ReportData) -> str:
@@ -66,12 +68,12 @@ def _view(data: ReportData) -> dict[str, Any]:
     return {
         "data": data,
         "best": data.best,
-        "headline": headline(data),
+        "lead": _lead(data),
         "sentences": explanation(data)[1:],
         "figure": _figure(data),
         "changes": changes(data, effects),
         "spread": effects[:_TWO],
-        "importances": data.archive.importances,
+        "importances": importances(data.trials),
         "failures": failure_kinds(data),
         "phases": spent,
         "total_seconds": sum(phase.seconds for phase in spent),
@@ -98,8 +100,16 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
         effect = by_knob[name].of(value) if name in by_knob else None
         follows = knob.needs in changed and value in (knob.default, knob.idle)
         note = f"comes with {knob.needs}" if follows else "too few trials tell"
-        found.append(Change(name, spelled(own[name]), spelled(value), effect, note, knob.pays))
+        why = f"More can hurt: {knob.hurts}" if _is_less(knob, own[name], value) else knob.pays
+        found.append(Change(name, spelled(own[name]), spelled(value), effect, note, why))
     return sorted(found, key=lambda change: -(change.effect.ratio if change.effect else 0.0))
+
+
+def _is_less(knob: Knob, own: Value, chosen: Value) -> bool:
+    """Whether a change takes back what the knob is for."""
+    if type(own) is int and type(chosen) is int:
+        return chosen < own
+    return chosen == knob.default
 
 
 def _figure(data: ReportData) -> str:
@@ -109,6 +119,21 @@ def _figure(data: ReportData) -> str:
     if data.best.keeps_baseline:
         return "Keep your settings"
     return f"{data.best.evidence.speedup.ratio:.2f}×"  # noqa: RUF001 (a multiplication sign)
+
+
+def _lead(data: ReportData) -> str:
+    """What the figure means."""
+    best = data.best
+    if best is None:
+        words = headline(data).partition(": ")[2]
+        return words[:1].upper() + words[1:]
+    if best.keeps_baseline:
+        among = f", in {len(data.trials)} trials" if data.trials else ""
+        return f"Nothing was faster beyond the noise{among}."
+    confirmed = f"confirmed in {best.evidence.speedup.rounds} rounds of fresh processes"
+    if run := best.evidence.predicted_run:
+        return f"the speed of your settings in a run of {run.samples:,} samples, {confirmed}"
+    return f"the throughput of your settings, {confirmed}"
 
 
 def _charts(

@@ -11,6 +11,7 @@ from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.effects import knob_effects
 from autotune.tuning.archive import OpenTrial
+from autotune.tuning.importance import importances
 from autotune.tuning.study import FinishedTrial
 
 SCHEMA_VERSION = 1
@@ -47,7 +48,7 @@ def _summary(data: ReportData) -> dict[str, Any]:
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],
         "effects": [asdict(effect) for effect in effects],
-        "importances": dict(data.archive.importances),
+        "importances": importances(data.trials),
         "confirmation": dict(data.confirmation),
         "failures": [asdict(kind) for kind in failure_kinds(data)],
         "phases": [asdict(phase) for phase in phases(data)],

@@ -28,6 +28,8 @@ class Scale:
     start: float
     end: float
     logarithmic: bool = False
+    whole: bool = False
+    """Whether only whole numbers are marked."""
 
     def at(self, value: float) -> float:
         """The pixel of a value; what lies outside stays at the edge."""
@@ -40,7 +42,8 @@ class Scale:
     def ticks(self, most: int = 6) -> list[float]:
         """Round values within, at most that many."""
         if not self.logarithmic:
-            return round_values(self.low, self.high, most)
+            values = round_values(self.low, self.high, most)
+            return [value for value in values if not self.whole or value == int(value)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         found = [step * 10.0**decade for decade in decades for step in _STEPS]
         inside = [value for value in found if self.low <= value <= self.high]
@@ -151,6 +154,7 @@ _SHAPES: dict[str, Callable[[float, float], str]] = {
     "memory": _polygon((0, -_SIZE), (_SIZE, 0.8 * _SIZE), (-_SIZE, 0.8 * _SIZE)),
     "accuracy": _polygon((0, _SIZE), (_SIZE, -0.8 * _SIZE), (-_SIZE, -0.8 * _SIZE)),
     "failed": _cross,
+    "refused": lambda x, y: f"M{number(x - 4)} {number(y)}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0Z",
     "open": lambda x, y: f"M{number(x - 4)} {number(y)}h8M{number(x)} {number(y - 4)}v8",
 }
 

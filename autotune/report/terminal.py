@@ -23,6 +23,7 @@ _MARKS = {
     "baseline": "",
     "answer": "the answer",
     "feasible": "",
+    "refused": "did not hold",
     "memory": "infeasible",
     "accuracy": "infeasible",
     "failed": "infeasible",
@@ -105,7 +106,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         "-" if memory is None else size(memory),
         "-" if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
-        ": ".join(filter(None, (mark, trial.verdict.reason))),
+        ": ".join(filter(None, (mark, trial.verdict.reason or data.fate(trial).get("refused")))),
     )
 
 

@@ -33,11 +33,11 @@ def history(data: ReportData) -> Markup | None:
     pad = 0.02 * last
     silent = [trial for trial in data.trials if rate.of(trial) is None]
     foot = _LANE if silent or data.archive.open else 0.0
-    axes = Axes(Scale(-pad, last + pad, _LEFT, _RIGHT), rate.scale(_BOTTOM - foot, _TOP), foot)
-    drawing = picture(WIDTH, _HEIGHT, f"Rate of {len(data.trials)} trials in the order they ran")
-    axes.draw(
-        drawing, ("trial", rate.name), (lambda v: f"{v:.0f}" if v == int(v) else "", rate.spelled)
+    axes = Axes(
+        Scale(-pad, last + pad, _LEFT, _RIGHT, whole=True), rate.scale(_BOTTOM - foot, _TOP), foot
     )
+    drawing = picture(WIDTH, _HEIGHT, f"Rate of {len(data.trials)} trials in the order they ran")
+    axes.draw(drawing, ("trial", rate.name), (lambda v: f"{v:.0f}", rate.spelled))
     if len(data.trials) <= _MOST_WHISKERS:
         _whiskers(drawing, data, axes)
     _incumbents(drawing, data, axes)
@@ -146,12 +146,13 @@ def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
 
 
 def _incumbents(drawing: Element, data: ReportData, axes: Axes) -> None:
-    """The best feasible rate so far, as steps."""
+    """The best rate so far of those that are feasible and were not refused later, as steps."""
     rate, best = Rate(data), 0.0
     points: list[tuple[float, float]] = []
     for trial in data.trials:
         value = rate.of(trial)
-        if value is None or not trial.verdict.feasible or value <= best:
+        holds = data.standing(trial) in ("baseline", "answer", "feasible")
+        if value is None or not holds or value <= best:
             continue
         x = axes.x.at(trial.number)
         points += [(x, axes.y.at(best))] if points else []

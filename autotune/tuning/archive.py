@@ -5,23 +5,19 @@ What is not autotune's is refused. What is unfinished is no fault: a search may 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import optuna
-from optuna.importance import get_param_importances
 from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, StorageError, UsageError
 from autotune.tuning.storage import masked, refuse, storage_errors, with_driver
 from autotune.tuning.study import FinishedTrial, finished_trial
 
-# The tenth that is best has to be more than one trial.
-_FEWEST_FOR_IMPORTANCES = 12
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
     TrialState.RUNNING: "running",
     TrialState.FAIL: "lost",
@@ -49,8 +45,6 @@ class Archive:
     finished: tuple[FinishedTrial, ...] = ()
     open: tuple[OpenTrial, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
-    importances: Mapping[str, float] = field(default_factory=dict)
-    """Of parameters, adding up to 1 (PED-ANOVA); empty where too few trials tell."""
 
 
 def read_archive(url: str, name: str | None = None) -> Archive:
@@ -76,7 +70,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             f"{masked(url)}: study {chosen!r} is none of autotune's: its trials have no "
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
-    return Archive(chosen, masked(url), finished, opened, notes, _importances(complete))
+    return Archive(chosen, masked(url), finished, opened, notes)
 
 
 def _opened(url: str) -> RDBStorage:
@@ -103,24 +97,3 @@ def _open(trial: FrozenTrial) -> OpenTrial:
     config = None if settings is None else TrainingConfig.of(settings)
     reason = str(trial.user_attrs.get("reason", ""))
     return OpenTrial(trial.number, _STATES[trial.state], config, reason)
-
-
-def _importances(complete: Sequence[FrozenTrial]) -> dict[str, float]:
-    """How much each parameter decides whether a trial is among the best tenth.
-
-    In a study of its own: the evaluator would copy the trials with everything that they carry.
-    """
-    if len(complete) < _FEWEST_FOR_IMPORTANCES:
-        return {}
-    study = optuna.create_study(direction="maximize")
-    study.add_trials(
-        create_trial(params=one.params, distributions=one.distributions, value=one.value)
-        for one in complete
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that all are equal says that nothing is known
-        try:
-            found = get_param_importances(study)
-        except (ValueError, RuntimeError):
-            return {}
-    return found if any(found.values()) else {}

@@ -37,7 +37,7 @@ parent   tuning.rounds tuning.belief
 parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
 parent   tuning.lock tuning.storage tuning.leases tuning.mutex tuning.journal tuning.finished
 parent   tuning.knowledge tuning.identity tuning.retell tuning.study tuning.opening
-parent   tuning.archive
+parent   tuning.archive tuning.importance
 parent   tuning.repair tuning.stop tuning.devices tuning.stopping tuning.warm_start
 parent   tuning.table tuning.replay tuning.observation tuning.scene
 parent   tuning.diagnosis

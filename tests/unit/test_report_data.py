@@ -13,18 +13,19 @@ import pytest
 
 from autotune.best import BestConfig, write_best
 from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
 from autotune.errors import StorageError, UsageError
+from autotune.knobs import KNOBS
 from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData, read_report
 from autotune.report.explain import explanation, headline
 from autotune.report.frame import COLUMNS, trials_frame
-from autotune.report.html import page
+from autotune.report.html import changes, page
 from autotune.report.source import Source, find_source
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.space import SearchSpace
 from autotune.tuning.archive import OpenTrial, read_archive
+from autotune.tuning.importance import importances
 from autotune.tuning.opening import open_study
 from factories import best_config
 from reporting import OWN, report_of, trial
@@ -59,9 +60,12 @@ def test_each_trial_stands_for_one_thing() -> None:
         trial(3, None, OOM, batch_size=64),
         trial(4, 200.0, {**HOLDS, "accuracy": 0.2}, batch_size=32),
         trial(5, None, CRASHED, batch_size=8),
+        trial(6, 300.0, batch_size=128),
+        confirmation={"candidates": {"6": {"refused": "accuracy"}}},
     )
     standings = [data.standing(one) for one in data.trials]
-    assert standings == ["baseline", "answer", "feasible", "memory", "accuracy", "failed"]
+    measured = ["baseline", "answer", "feasible"]
+    assert standings == [*measured, "memory", "accuracy", "failed", "refused"]
 
 
 def test_rates_are_compared_with_the_baseline() -> None:
@@ -143,6 +147,15 @@ def test_an_infeasible_trial_that_was_faster_is_explained_by_its_reason() -> Non
     greedy = trial(2, 400.0, OVER_MEMORY, "memory: 25 % over the limit", batch_size=64)
     text = "\n".join(explanation(answered(greedy)))
     assert "Trial 2 (4.00x, batch_size=64) is infeasible: memory: 25 % over the limit." in text
+
+
+def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost() -> None:
+    own = TrainingConfig.of({"batch_size": 32, "channels_last": True})
+    best = best_config(own.replace(batch_size=16, channels_last=False, amp_dtype="bfloat16"), own)
+    why = {change.knob: change.why for change in changes(report_of([], best), ())}
+    assert why["amp_dtype"] == KNOBS["amp_dtype"].pays
+    for name in ("batch_size", "channels_last"):
+        assert why[name] == f"More can hurt: {KNOBS[name].hurts}"
 
 
 def test_failures_are_counted_by_kind_with_the_first_line_of_the_first() -> None:
@@ -310,12 +323,14 @@ def test_the_file_beside_a_study_counts_where_it_is_of_that_study(
     assert any("is of study 'tiny'" in remark for remark in data.remarks) == (study == "other")
 
 
-def test_importances_come_with_enough_trials(nine: SearchSpace, url: str) -> None:
-    study = open_study("mine", url, nine, THROUGHPUT)
-    for number in range(14):
-        batch = (16, 32, 64)[number % 3]
-        config = BASELINE.replace(batch_size=batch, num_workers=2 * (number % 2))
-        study.add(config, Verdict(10.0 * batch + number, HOLDS), {"seconds": 1.0})
-    importances = read_archive(url).importances
-    assert sum(importances.values()) == pytest.approx(1.0)
-    assert max(importances, key=lambda name: importances[name]) == "batch_size"
+def test_importances_come_with_enough_trials() -> None:
+    """Larger batches are faster, workers make no difference."""
+    trials = [
+        trial(n, 10.0 * batch + n, batch_size=batch, num_workers=2 * (n % 2))
+        for n, batch in enumerate((16, 32, 64) * 5)
+    ]
+    found = importances(trials)
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert max(found, key=lambda name: found[name]) == "batch_size"
+    assert importances(trials[:11]) == {}
+    assert importances([trial(n) for n in range(15)]) == {}

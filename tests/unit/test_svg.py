@@ -61,13 +61,17 @@ def test_what_is_written_in_a_drawing_is_never_markup() -> None:
 
 
 def test_each_kind_of_mark_has_a_shape_of_its_own() -> None:
-    kinds = ("baseline", "answer", "feasible", "memory", "accuracy", "failed", "open")
+    kinds = ("baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed", "open")
     drawing = picture(10, 10, "")
     for kind in kinds:
         mark(drawing, (5, 5), kind)
     shapes = {(shape.tag, shape.get("d")) for shape in drawing}
     assert len(shapes) == len(kinds)
     assert [shape.get("class") for shape in drawing] == [f"mark {kind}" for kind in kinds]
+
+
+def test_a_scale_of_whole_numbers_marks_no_others() -> None:
+    assert Scale(-0.02, 1.02, 0, 1, whole=True).ticks() == [0.0, 1.0]
 
 
 def test_axes_name_their_ticks() -> None:
