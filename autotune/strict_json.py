@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import NoReturn
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 19
 """A timing in which twenty thousand short epochs ended has half of it."""
 # Each of a schema's errors holds a copy of all that was read.
 _MOST_VALUES = 60_000
@@ -35,7 +35,7 @@ def check(text: str | bytes) -> None:
         ValueError: what is wrong.
     """
     if len(text) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        raise ValueError(f"it is larger than {MOST_BYTES >> 10} KiB")
     if (text.count(",") if isinstance(text, str) else text.count(b",")) > _MOST_VALUES:
         raise ValueError(f"it has more than {_MOST_VALUES} values")
     try:

@@ -181,7 +181,7 @@ def _whole_lines(file: IO[str]) -> Iterator[str]:
     while (line := file.readline(MOST_BYTES + 1)).endswith("\n"):
         yield line
     if len(line) > MOST_BYTES:
-        raise ValueError(f"a line is larger than {MOST_BYTES >> 20} MiB")
+        raise ValueError(f"a line is larger than {MOST_BYTES >> 10} KiB")
 
 
 def _parsed_header(path: Path, line: str) -> Header:
