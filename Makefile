@@ -10,7 +10,7 @@ READER ?= best.yaml
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,postgres]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,browser,postgres]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -42,11 +42,9 @@ format: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
 
-# Needs a browser: Playwright's, or one that is called chromium. REPORT is a study that was searched here.
-REPORT ?= studies/digits_cnn
+# Needs chromium.
 docs-pictures: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
-	$(BIN)/python docs/pictures.py report $(REPORT)
+	$(BIN)/python docs/pictures.py
 
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py

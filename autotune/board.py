@@ -7,7 +7,7 @@ nothing is redrawn while a child is timed and a time of day stays true.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -27,6 +27,8 @@ _BAR, _LONG_BAR = 16, 28
 # Names of columns: what no number stands in.
 _BARS = " "
 _WORDS = {_BARS, "settings", "verdict"}
+# Between two columns.
+_GAP = 2
 # Lines around the trials: title, header, legend, status and what is left of the screen.
 _OTHER_LINES = 11
 _FEWEST_ROWS = 3
@@ -101,6 +103,8 @@ class Board:
 
     def _table(self, width: int, height: int, signs: _Signs) -> Table:
         rows = [self._cells(event, width, signs) for event in self._visible(height)]
+        if not self.whole:
+            _fit(rows, width, signs)
         table = Table(box=None, pad_edge=False)
         for name in rows[0]:
             # One line for each trial while the search runs, as many as it needs in the end.
@@ -136,8 +140,6 @@ class Board:
             cells["memory"] = Text(size(memory) if memory else "-")
         cells["settings"] = _line(self.settings(trial.config) if trial.number else "your settings")
         cells["verdict"] = _line(verdict_text(trial), style)
-        if not self.whole:  # so that the settings keep their room
-            cells["verdict"].truncate(width // 4, overflow=signs.overflow)
         return cells
 
     def _bar(self, event: TrialEnded, length: int, signs: _Signs) -> Text:
@@ -168,7 +170,7 @@ class Board:
             text.append("your settings", "bold")
         text.append(f"\n{signs.own} your settings {own:.1f}/s" if own else "", "dim")
         text.append(
-            f"  {signs.light} computing alone {self.light:.1f}/s" if self.light else "", "dim"
+            f"  {signs.light} their computing alone {self.light:.1f}/s" if self.light else "", "dim"
         )
         return text
 
@@ -217,6 +219,17 @@ class _Signs:
         if options.ascii_only:
             return cls("#", "|", ":", "+", ">", "crop")
         return cls("━", "│", "┊", "✓", "▸", "ellipsis")
+
+
+def _fit(rows: Sequence[Mapping[str, Text]], width: int, signs: _Signs) -> None:
+    """Cut settings and verdicts so that each line of a table fits; numbers keep their room."""
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
+    settings, verdict = widths.pop("settings"), widths.pop("verdict")
+    room = max(0, width - sum(widths.values()) - _GAP * (len(rows[0]) - 1))
+    verdict = min(verdict, max(room // 3, room - settings))
+    for row in rows:
+        row["verdict"].truncate(verdict, overflow=signs.overflow)
+        row["settings"].truncate(max(0, room - verdict), overflow=signs.overflow)
 
 
 def _bar_length(width: int) -> int:

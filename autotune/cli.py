@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -53,8 +54,9 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
-        error.message = clean(error.message)
-        error.show()
+        said = io.StringIO()
+        error.show(file=said)
+        click.echo(clean(said.getvalue()), nl=False, err=True)
         sys.exit(error.exit_code)
     except AutotuneError as error:
         click.echo(clean(f"autotune: {error}"), err=True)
@@ -64,7 +66,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(AutotuneError.exit_code)
     except OSError as error:
-        if error.errno not in _FOR_A_PERSON:
+        if error.filename is None or error.errno not in _FOR_A_PERSON:
             _report_bug(error)
         click.echo(clean(f"autotune: {error.filename}: {error.strerror}."), err=True)
         sys.exit(UsageError.exit_code)

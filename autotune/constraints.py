@@ -24,6 +24,7 @@ from autotune.outcome import (
     Measured,
     NonFinite,
     NotApplied,
+    Observed,
     OutOfMemory,
     Probed,
     Profiled,
@@ -134,7 +135,9 @@ def judge(
             return Verdict(None, _margins(accuracy=_FAILED), describe(outcome))
         case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
             return Verdict(None, _margins(ran=_FAILED), describe(outcome))
-        case Probed() | Inspected() | SpeedLimits() | Diagnosed() | Profiled() | Gated():
+        case (
+            Probed() | Inspected() | SpeedLimits() | Diagnosed() | Profiled() | Gated() | Observed()
+        ):
             return judge(as_failure(outcome), objective, memory_limit)
         case _:
             assert_never(outcome)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter
 
 from autotune.errors import AutotuneError
 from autotune.knobs.base import Value
-from autotune.strict_json import check
+from autotune.script import Script
+from autotune.strict_json import check, fault_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,16 @@ class Gate:
     kind: Literal["gate"] = "gate"
 
 
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """Run a script as it is for some steps, and say what it does."""
+
+    kind: Literal["observe"] = "observe"
+
+
 Task = Annotated[
-    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate, Discriminator("kind")
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | Observe,
+    Discriminator("kind"),
 ]
 
 
@@ -111,7 +120,7 @@ class Job:
     device: str
     """"auto", or as torch spells it."""
     model_path: str | None = None
-    """Absolute path of the workload; None only for an inspection of the machine alone."""
+    """Absolute path of model.py or script; None only for an inspection of the machine alone."""
     config: dict[str, Value] | None = None
     seed: int = 0
     lr_factor: float = 1.0
@@ -121,6 +130,8 @@ class Job:
     deadline_seconds: float = 300.0
     host: str | None = "search"
     """Jobs of one name after another are forked from one warm host; None: a fresh interpreter."""
+    script: Script | None = None
+    """How to call a script; None where it is a model.py."""
 
 
 @cache
@@ -142,8 +153,5 @@ def job_from_json(text: str | bytes) -> Job:
     try:
         check(text)
         return _adapter().validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise AutotuneError(f"no readable job: {first['msg']} at {first['loc']}") from error
     except ValueError as error:
-        raise AutotuneError(f"no readable job: {error}") from error
+        raise AutotuneError(f"no readable job: {fault_of(error)}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -91,9 +91,11 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     """
     from autotune.drive import run_search as run
 
-    values = values_of(model, flags)
+    given = dict(flags)
+    arguments = given.pop("arguments", None)
+    values = values_of(model, given)
     progress = values.pop("progress")
-    options = _options(values)
+    options = _options(values, arguments)
     return result_of(options, run(options, progress))
 
 
@@ -121,7 +123,9 @@ def values_of(model: str | Path, flags: Mapping[str, Any]) -> dict[str, Any]:
     """
     from autotune.commands.search import search as command
 
-    context = command.make_context("autotune.search", ["--", str(model)])
+    # Absolute, a name that begins with a dash is no flag.
+    path = model if not str(model).startswith("-") else Path(model).absolute()
+    context = command.make_context("autotune.search", [str(path)])
     known = {p.name: p for p in command.params if p.name and p.name not in _ELSEWHERE}
     values, faults = dict(context.params), []
     for name in _ELSEWHERE[1:]:
@@ -156,7 +160,9 @@ def _converted(parameter: click.Parameter, value: Any, context: click.Context) -
         raise UsageError(f"{parameter.name}={value!r}: {error}.") from None
 
 
-def _options(values: dict[str, Any]) -> SearchOptions:
+def _options(values: dict[str, Any], arguments: Sequence[str] | None) -> SearchOptions:
     from autotune.commands.common import options_of
+    from autotune.commands.scripts import script_options
 
-    return options_of(**values)
+    script = script_options(values["model"], values, arguments)
+    return options_of(**values, script=script)

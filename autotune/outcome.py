@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter
 
 from autotune.machine import Machine
 from autotune.measurement import Measurement
-from autotune.strict_json import check
+from autotune.strict_json import check, fault_of
 from autotune.workload_facts import WorkloadFacts
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
@@ -141,6 +141,25 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What a training script does by itself."""
+
+    device: str
+    loaders: tuple[str, ...]
+    """Where it builds DataLoaders, such as train.py:41#0: file, line, and which one there."""
+    training_loader: str
+    """The one of them that feeds the optimizer."""
+    steps_per_second: float
+    samples_per_second: float
+    wait_share: float
+    """Share of the time in which training waited for data, 0 to 1."""
+    fixed: dict[str, str]
+    """Knobs that the script decides itself, and why each has to stay as it is."""
+    workload: WorkloadFacts
+    kind: Literal["observed"] = "observed"
+
+
+@dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """Some memory ran out, in this process or in a DataLoader worker."""
 
@@ -215,7 +234,7 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated
+Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | Observed
 TrialOutcome = Answer | Failure
 
 
@@ -234,11 +253,8 @@ def outcome_from_json(text: str | bytes) -> TrialOutcome:
     try:
         check(text)
         outcome = _adapter().validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        return Lost(f"the child's outcome is not readable: {first['msg']} at {first['loc']}")
     except ValueError as error:
-        return Lost(f"the child's outcome is not readable: {error}")
+        return Lost(f"the child's outcome is not readable: {fault_of(error)}")
     nonsense = nonsense_in(outcome)
     return Lost(f"the child's outcome makes no sense: {nonsense}") if nonsense else outcome
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, assert_never
 
+from autotune.best import AccuracyEvidence
 from autotune.config import TrainingConfig, render
 from autotune.intervals import Interval
 from autotune.knobs.base import spelled
@@ -42,6 +43,7 @@ from autotune.tuning.record import Recorded
 from autotune.tuning.repair import Repaired
 from autotune.tuning.rounds import Duel
 from autotune.tuning.scene import Scene
+from autotune.tuning.script_accuracy import UNCHANGED
 from autotune.tuning.study import FinishedTrial
 
 SCHEMA_VERSION = 1
@@ -170,12 +172,28 @@ def plan_lines(scene: Scene) -> list[str]:
         f"device {scene.machine.device} ({scene.machine.device_name}), "
         f"{scene.machine.host.usable_cores} cores, torch {scene.machine.torch}",
         f"memory limit {size(scene.memory_limit_bytes)}",
+        *_script_lines(scene),
         f"your settings: {render(scene.baseline.as_dict())}",
         f"objective: {_objective_line(scene)}",
         f"search space {options.space}: {space.size} configurations",
         *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
         *(f"  note: {note}" for note in space.notes),
         f"budget: {budget}",
+    ]
+
+
+def _script_lines(scene: Scene) -> list[str]:
+    """What a script was seen to do untouched."""
+    seen = scene.observed
+    if seen is None:
+        return []
+    return [
+        f"{scene.options.model_path} is run as a training script, up to and into its training, "
+        "whatever it does before that",
+        *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
+        f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
+        f"waiting for data {100 * seen.wait_share:.2g} % of the time",
+        *(f"{name}: {why}" for name, why in seen.fixed.items()),
     ]
 
 
@@ -208,8 +226,7 @@ def answer_lines(event: Answered) -> list[str]:
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} samples/s",
         f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
-        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
-        f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)",
+        _accuracy_line(accuracy),
     ]
     if run := evidence.predicted_run:
         lines.append(
@@ -232,6 +249,15 @@ def gone_line(event: CandidateRefused | CandidateSetAside) -> str:
     if isinstance(event, CandidateRefused):
         return f"  trial {event.trial.number} does not hold: {event.reason}"
     return f"  trial {event.trial.number} is set aside for trial {event.other.number}"
+
+
+def _accuracy_line(accuracy: AccuracyEvidence) -> str:
+    if accuracy.metric == UNCHANGED:
+        return "  quality     not measured: nothing was tried that could change it"
+    return (
+        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
+        f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)"
+    )
 
 
 def result(event: Answered | NothingFeasible) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
@@ -36,6 +36,10 @@ class SearchSpace:
             if knob.needs is None and knob.name not in needed
         )
         return free * math.prod(self._size_with_dependents(name) for name in sorted(needed))
+
+    def noted(self, notes: Iterable[str]) -> SearchSpace:
+        """The same space with more to say about it."""
+        return replace(self, notes=(*self.notes, *notes))
 
     def varied(self) -> dict[str, tuple[Value, ...]]:
         """The knobs that have a choice."""

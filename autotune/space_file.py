@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def find_space(name_or_path: str) -> Path:
     shipped = shipped_spaces()
     if name_or_path in shipped:
         return shipped[name_or_path]
-    if Path(name_or_path).exists() or name_or_path.endswith((".yaml", ".yml")):
+    if name_or_path.endswith((".yaml", ".yml")) or os.path.exists(name_or_path):  # noqa: PTH110
         return Path(name_or_path)
     raise UsageError(
         f"--space {name_or_path!r} is neither a file nor one of {', '.join(shipped)}."

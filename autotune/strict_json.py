@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NoReturn
 
 MOST_BYTES = 1 << 20
-"""The outcome of an hour of timing has a tenth of it."""
+"""A timing in which twenty thousand short epochs ended has half of it."""
+# Each of a schema's errors holds a copy of all that was read.
+_MOST_VALUES = 60_000
 _MOST_INTEGER = 1 << 63
 
 
@@ -34,10 +36,21 @@ def check(text: str | bytes) -> None:
     """
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+    if (text.count(",") if isinstance(text, str) else text.count(b",")) > _MOST_VALUES:
+        raise ValueError(f"it has more than {_MOST_VALUES} values")
     try:
         json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_small)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def fault_of(error: ValueError) -> str:
+    """What is wrong first, with its place where a schema says so, and without the content."""
+    errors = getattr(error, "errors", None)  # of pydantic's ValidationError
+    if errors is None:
+        return str(error)
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the top'}"
 
 
 def _refuse(word: str) -> NoReturn:

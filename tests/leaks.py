@@ -114,7 +114,7 @@ def _lasting(left: Callable[[], set[str]]) -> set[str]:
 def _processes() -> frozenset[str]:
     """Names of all that this process started; looked for only where there can be new ones."""
     global _known  # noqa: PLW0603 (what was found last)
-    if _known is None or _known[0] != _starts or _has_children():
+    if _known is None or _known[0] != _starts or _known[1] or _has_children():
         _known = (_starts, frozenset(map(_named, _family())))
     return _known[1]
 

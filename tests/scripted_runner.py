@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.config import TrainingConfig
-from autotune.job import Diagnose, FindLimits, Gate, Inspect, Job, Measure, Probe, Profile
+from autotune.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Inspect,
+    Job,
+    Measure,
+    Observe,
+    Probe,
+    Profile,
+)
 from autotune.outcome import (
     Gated,
     Inspected,
@@ -30,6 +40,7 @@ from factories import cpu_machine, measurement, written
 
 Phase = Literal[
     "inspection",
+    "observation",
     "diagnosis",
     "baseline",
     "trial",
@@ -80,6 +91,16 @@ def agreeing(**changes: float) -> Gated:
     return replace(nothing, **changes)
 
 
+_PHASES: dict[type, Phase] = {
+    Inspect: "inspection",
+    Observe: "observation",
+    Probe: "accuracy",
+    Gate: "gate",
+    FindLimits: "limits",
+    Diagnose: "diagnosis",
+}
+
+
 @dataclass(frozen=True)
 class Asked:
     """One job that came, in the words of a test."""
@@ -100,10 +121,13 @@ class ScriptedRunner:
     diagnosed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
     """Without a diagnosis, nothing is left out of the search."""
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
+    observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome that the script has for this job."""
+        self.jobs.append(job)
         config = None if job.config is None else TrainingConfig.of(job.config)
         seeds = job.task.seeds if isinstance(job.task, Probe) else ()
         phase = _phase(job, folder)
@@ -124,6 +148,8 @@ class ScriptedRunner:
                 return self.diagnosed
             case Profile():
                 return Profiled(())
+            case Observe():
+                return self.observed
 
     def batches(self, phase: Phase) -> list[int | None]:
         """The batch sizes that were asked for in a phase, in order."""
@@ -157,17 +183,8 @@ def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:
 
 
 def _phase(job: Job, folder: Path) -> Phase:
-    match job.task:
-        case Inspect():
-            return "inspection"
-        case Probe():
-            return "accuracy"
-        case Gate():
-            return "gate"
-        case FindLimits():
-            return "limits"
-        case Diagnose():
-            return "diagnosis"
+    if type(job.task) in _PHASES:
+        return _PHASES[type(job.task)]
     if "confirm" in folder.parts:
         return "confirmation"
     if "anchors" in folder.parts:

@@ -75,10 +75,11 @@ def _check(wanted: Mapping[str, str], explain: bool, force: bool) -> None:
 
 
 def _write(target: str, text: str) -> None:
+    from autotune.text import clean
     from autotune.trial_folder import write_atomically
 
     # Names in a study may hold half of a surrogate pair, which is no UTF-8.
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = clean(text).encode("utf-8", "replace").decode("utf-8")
     if target == _STDOUT:
         sys.stdout.write(text)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.commands import common
+from autotune.commands import common, scripts
 from autotune.errors import StudyMismatchError, UsageError
 from autotune.flags import Duration, Share, Size, ToleranceType
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NOTHING_FEASIBLE = 3
 
 
-@click.command()
+@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
 @common.MODEL
 @common.SPACE
 @click.option(
@@ -110,6 +110,10 @@ _NOTHING_FEASIBLE = 3
     help="Where it was, begin anew in the same storage; results are never compared.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
+@scripts.ALLOW
+@scripts.MAP
+@scripts.METRIC_REGEX
+@scripts.METRIC_MODE
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
@@ -121,7 +125,10 @@ _NOTHING_FEASIBLE = 3
     help="auto: a table on a terminal, plain lines elsewhere and in CI.",
 )
 def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flags: Any) -> None:
-    """Create or continue a study of MODEL, and write best.yaml."""
+    """Create or continue a study of MODEL, and write best.yaml.
+
+    MODEL is a model.py, or a training script that nobody changed: its arguments follow a `--`.
+    """
     from autotune.drive import drive_search, show_plan
     from autotune.tuning.devices import devices_of
 
@@ -130,7 +137,8 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
     if devices:
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
-    options = common.options_of(**flags)
+    script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
+    options = common.options_of(**flags, script=script)
     if dry_run:
         common.unwind_on_sigterm()
         show_plan(options)

@@ -19,7 +19,10 @@ import optuna_dashboard
 from optuna.artifacts import FileSystemArtifactStore
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.dashboard.note import OWN_LINE, summary
+# Its `save_note` takes a trial only while that runs.
+from optuna_dashboard._note import get_note_from_system_attrs, save_note_with_version
+
+from autotune.dashboard.note import OWN_LINE, summary, trial_summary
 from autotune.dashboard.plots import figures
 from autotune.flags import folder_name
 
@@ -42,7 +45,9 @@ def attach(storage: optuna.storages.BaseStorage, folder: Path) -> None:
     studies = own_studies(storage)
     for study in studies:
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        _attach_note(study, summary(study, trials))
+        _attach_note(study, None, summary(study, trials))
+        for trial in trials:
+            _attach_note(study, trial._trial_id, trial_summary(trial, trials[0]))
         for name, figure in figures(trials, _light(study), _memory_limit(study)).items():
             optuna_dashboard.save_plotly_graph_object(study, figure, graph_object_id=name)
     for study in studies:
@@ -57,11 +62,12 @@ def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
     return [study for study in studies if "constraint_names" in study.user_attrs]
 
 
-def _attach_note(study: optuna.Study, text: str) -> None:
-    """Save a note, unless there is one that a person has written."""
-    before = optuna_dashboard.get_note(study)
-    if before != text and (not before or OWN_LINE in before):
-        optuna_dashboard.save_note(study, text)
+def _attach_note(study: optuna.Study, trial_id: int | None, text: str) -> None:
+    """Save a note of the study or of a trial, unless there is one that a person has written."""
+    storage, study_id = study._storage, study._study_id
+    note = get_note_from_system_attrs(storage.get_study_system_attrs(study_id), trial_id)
+    if note["body"] != text and (not note["body"] or OWN_LINE in note["body"]):
+        save_note_with_version(storage, study_id, trial_id, note["version"] + 1, text)
 
 
 def _light(study: optuna.Study) -> float | None:

@@ -24,6 +24,25 @@ def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
     return "\n".join(lines)
 
 
+def trial_summary(trial: FrozenTrial, own: FrozenTrial) -> str:
+    """What became of a trial, which a list of trials that are all "complete" does not say."""
+    if not _holds(trial):
+        verdict = (
+            f"**Infeasible**: `{_code(trial.user_attrs.get('reason') or 'a limit is passed')}`"
+        )
+    elif trial.number == own.number:
+        verdict = "**The baseline**: your own settings."
+    else:
+        verdict = "**Feasible.**"
+    config = TrainingConfig.of(trial.user_attrs["config"])
+    changed = config.differences(TrainingConfig.of(own.user_attrs["config"]))
+    lines = [verdict, "", *(f"- {name}={spelled(value)}" for name, value in changed.items())]
+    rate, before = (one.user_attrs.get("samples_per_second") for one in (trial, own))
+    if rate and before:
+        lines += ["", f"{rate:.1f} samples/s, {rate / before:.2f}x the baseline"]
+    return "\n".join([*lines, "", OWN_LINE])
+
+
 def _answer(study: Study) -> Iterator[str]:
     noted = study.user_attrs.get("answer")
     if noted is None:

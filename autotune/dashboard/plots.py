@@ -105,9 +105,10 @@ def _marks(axis: str, values: Mapping[str, float | None]) -> list[dict[str, Any]
             f"{other}1": 1,
             f"{other}ref": "paper",
             "line": {"color": _MARK, "dash": "dot", "width": 1},
-            "label": {"text": name, "textposition": "end"},
+            "label": {"text": name, "textposition": place},
         }
-        for name, value in values.items()
+        # At either end, because the two may be close to each other.
+        for (name, value), place in zip(values.items(), ("start", "end"), strict=False)
         if value is not None
     ]
 

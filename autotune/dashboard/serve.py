@@ -190,5 +190,5 @@ def _is_loopback(host: str) -> bool:
 
 def _has_screen() -> bool:
     """Whether a browser would open a window, rather than take this terminal."""
-    shown = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    shown = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     return any(shown) or sys.platform == "darwin"

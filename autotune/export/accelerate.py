@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.best import BestConfig
-from autotune.export.form import Exported, left_out
+from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.knobs.base import Value
 from autotune.strict_yaml import dump
 
@@ -16,6 +16,7 @@ def to_accelerate(best: BestConfig) -> Exported:
     """A whole file for one process on this machine; batches and loader stay with the script."""
     config = best.training_config
     threads, mode = config["num_threads"], config["compile_mode"]
+    refused = is_half_on_cpu(best)
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "NO",
@@ -24,7 +25,7 @@ def to_accelerate(best: BestConfig) -> Exported:
         "machine_rank": 0,
         "use_cpu": best.machine.device == "cpu",
         "debug": False,
-        "mixed_precision": _PRECISION[config["amp_dtype"]],
+        "mixed_precision": _PRECISION[None if refused else config["amp_dtype"]],
     }
     if mode is not None:
         values["dynamo_config"] = {
@@ -35,5 +36,5 @@ def to_accelerate(best: BestConfig) -> Exported:
         }
     flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
     launch = f"accelerate launch --config_file FILE{flag} train.py"
-    carried = {"amp_dtype", "compile_mode"}
+    carried = {"compile_mode"} if refused else {"amp_dtype", "compile_mode"}
     return Exported(dump(values), left_out(best, carried, instead={"num_threads": launch}), launch)

@@ -67,6 +67,11 @@ def left_out(
     return dropped
 
 
+def is_half_on_cpu(best: BestConfig) -> bool:
+    """Whether it asks for float16 on a CPU, which Accelerate refuses and Lightning replaces."""
+    return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
+
+
 def commented(best: BestConfig, name: str, exported: Exported) -> Exported:
     """The same under a header: where it comes from, how to use it and what it leaves out."""
     machine, source = best.machine, best.provenance

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from autotune.best import BestConfig
-from autotune.export.form import Exported, left_out
+from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.strict_yaml import dump
 
 
@@ -34,10 +35,12 @@ def to_hf(best: BestConfig) -> Exported:
 
 
 def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
-    """Knob to fields. Explicit also where it is PyTorch's default: transformers has its own."""
+    """Knob (or device) to fields; explicit also where transformers' default is PyTorch's."""
     config = best.training_config
     dtype, mode = config["amp_dtype"], config["compile_mode"]
+    on_cpu = best.machine.device == "cpu"
     words: dict[str, dict[str, Any]] = {
+        "device": {"use_cpu": on_cpu},  # without it transformers refuses bf16 on a CPU
         "batch_size": {
             "per_device_train_batch_size": config["batch_size"],
             "dataloader_drop_last": True,
@@ -45,15 +48,16 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
         "num_workers": {"dataloader_num_workers": config["num_workers"]},
         "persistent_workers": {"dataloader_persistent_workers": config["persistent_workers"]},
         "pin_memory": {"dataloader_pin_memory": config["pin_memory"]},
-        "amp_dtype": {"bf16": dtype == "bfloat16", "fp16": dtype == "float16"},
         "compile_mode": {"torch_compile": mode is not None},
         "fused_optimizer": {
             "optim": "adamw_torch_fused" if config["fused_optimizer"] else "adamw_torch"
         },
     }
+    if not is_half_on_cpu(best):
+        words["amp_dtype"] = {"bf16": dtype == "bfloat16", "fp16": dtype == "float16"}
     if config["num_workers"]:  # else transformers refuses it
         words["prefetch_factor"] = {"dataloader_prefetch_factor": config["prefetch_factor"]}
-    tf32 = config["float32_matmul_precision"] == "high" and best.machine.device != "cpu"
+    tf32 = config["float32_matmul_precision"] == "high" and not on_cpu
     if tf32 or config["float32_matmul_precision"] == "highest":
         words["float32_matmul_precision"] = {"tf32": True} if tf32 else {}
     if mode is not None:
@@ -74,8 +78,11 @@ def installed_fields() -> frozenset[str] | None:
     if spec is None or spec.origin is None:
         return None
     path = Path(spec.origin).with_name("training_args.py")
-    if not path.is_file():
-        return None
+    return _fields_in(path) if path.is_file() else None
+
+
+@cache
+def _fields_in(path: Path) -> frozenset[str]:
     classes = ast.parse(path.read_text(encoding="utf-8")).body
     return frozenset(
         field.target.id

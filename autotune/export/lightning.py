@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.best import BestConfig
-from autotune.export.form import Exported, left_out
+from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.strict_yaml import dump
@@ -25,10 +25,16 @@ def to_lightning(best: BestConfig) -> Exported:
     config = best.training_config
     loader = {n: v for k in ALL_KNOBS for n, v in k.loader_kwargs(config[k.name]).items()}
     optimizer = {n: v for k in ALL_KNOBS for n, v in k.optimizer_kwargs(config[k.name]).items()}
-    silent = best.machine.device == "cpu" and config["amp_dtype"] == "float16"
+    on_cpu = best.machine.device == "cpu"
+    silent = is_half_on_cpu(best)
     precision = None if silent else config["amp_dtype"]
     sections: dict[str, dict[str, Any]] = {
-        "trainer": {"precision": _PRECISION[precision], "benchmark": config["cudnn_benchmark"]},
+        "trainer": {
+            "accelerator": "cpu" if on_cpu else "auto",
+            "devices": 1,
+            "precision": _PRECISION[precision],
+            "benchmark": config["cudnn_benchmark"],
+        },
         "dataloader": {**loader, "drop_last": True},
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},

@@ -27,13 +27,16 @@ def to_timm(best: BestConfig) -> Exported:
         "torchcompile": None if mode is None else "inductor",
         "torchcompile_mode": mode,
     }
+    on_cpu = best.machine.device == "cpu"
+    if on_cpu:  # else train.py looks for CUDA
+        values["device"] = "cpu"
     if dtype is not None:
         values["amp_dtype"] = dtype
     if config["fused_optimizer"]:
         values["opt_kwargs"] = {"fused": True}
     carried = {"batch_size", "num_workers", "pin_memory", "amp_dtype", "channels_last"}
     carried |= {"compile_mode", "fused_optimizer"}
-    in_force = {"persistent_workers": True, **({} if best.machine.device == "cpu" else _ON_CUDA)}
+    in_force = {"persistent_workers": True, **({} if on_cpu else _ON_CUDA)}
     instead = dict.fromkeys(in_force, _HARD_CODED)
     dropped = left_out(best, carried, in_force, instead)
     return Exported(dump(values), dropped, "python train.py -c FILE ...")

@@ -153,17 +153,22 @@ def read_report(source: Source, name: str | None = None) -> ReportData:
         UsageError, StorageError: see `read_archive` and `read_best`.
     """
     if source.url is None:
-        assert source.answer is not None
-        best = read_best(source.answer)
-        archive = Archive(best.provenance.study, str(source.answer))
-        remark = f"Read from {source.answer} alone: of the trials nothing is known."
-        return ReportData(archive, best, (remark,))
+        return _from_answer(source)
     archive = read_archive(source.url, name)
     best, remarks = _noted_answer(archive)
     if best is None and source.answer is not None:
         best, more = _answer_beside(archive, source.answer)
         remarks += more
     return ReportData(archive, best, tuple(remarks))
+
+
+def _from_answer(source: Source) -> ReportData:
+    assert source.answer is not None
+    best = read_best(source.answer)
+    archive = Archive(best.provenance.study, str(source.answer))
+    return ReportData(
+        archive, best, (f"Read from {source.answer} alone: of the trials nothing is known.",)
+    )
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:

@@ -9,7 +9,8 @@ number of trials, no faster. The interaction of two knobs shows what was measure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ FEWEST_TRIALS = 4
 # Of an effect, and of the noise of a trial before the trials tell it; as logarithms.
 _PRIOR, _NOISE, _LEAST_NOISE = 0.5, 0.1, 0.02
 _FEWEST_TO_TELL_NOISE = 3
+_FEWEST_VALUES = 2
 _95_PERCENT = 1.96
 
 Array = NDArray[np.float64]
@@ -48,7 +50,9 @@ class KnobEffect:
 
     knob: str
     reference: Value
-    """The user's own value; the default where the knob means nothing in their settings."""
+    is_own: bool
+    """Whether the reference is the user's own value, not what a knob that means nothing in their
+    settings usually has."""
     effects: tuple[Effect, ...]
 
     @property
@@ -89,7 +93,7 @@ def knob_effects(
     measured = [trial for trial in trials if trial.verdict.value]
     if len(measured) < FEWEST_TRIALS:
         return ()
-    references = {name: _reference(name, baseline) for name in KNOBS}
+    references = dict(_references(measured, baseline))
     columns = _columns(measured, references)
     if not columns:
         return ()
@@ -105,7 +109,10 @@ def knob_effects(
         interval = (math.exp(mean - reach), math.exp(mean + reach))
         effect = Effect(value, math.exp(mean), interval, int(count))
         found.setdefault(name, []).append(effect)
-    effects = (KnobEffect(name, references[name], tuple(each)) for name, each in found.items())
+    effects = (
+        KnobEffect(name, references[name], not _is_idle(name, baseline), tuple(each))
+        for name, each in found.items()
+    )
     return tuple(sorted(effects, key=lambda one: -one.spread))
 
 
@@ -131,10 +138,19 @@ def in_order(values: set[Value]) -> tuple[Value, ...]:
     )
 
 
-def _reference(name: str, baseline: TrainingConfig) -> Value:
-    knob, own = KNOBS[name], baseline[name]
-    idle = knob.needs is not None and not baseline[knob.needs]
-    return knob.default if idle else own
+def _references(
+    trials: Sequence[FinishedTrial], baseline: TrainingConfig
+) -> Iterator[tuple[str, Value]]:
+    """The knobs that can be told from others, each with the value to compare with.
+
+    A knob that has one value wherever it means anything cannot be told from what it needs.
+    """
+    for name, knob in KNOBS.items():
+        used = Counter(t.config[name] for t in trials if not _is_idle(name, t.config))
+        if len(used) < _FEWEST_VALUES:
+            continue
+        own = baseline[name] if not _is_idle(name, baseline) else knob.default
+        yield name, own if own in used else used.most_common(1)[0][0]
 
 
 def _columns(trials: Sequence[FinishedTrial], references: Mapping[str, Value]) -> list[Column]:

@@ -24,7 +24,7 @@ from autotune.report.explain import explanation, headline
 from autotune.report.marks import legend
 from autotune.report.terminal import row_of
 from autotune.strict_yaml import dump
-from autotune.text import clean, size, span
+from autotune.text import size, span
 from autotune.version import __version__
 
 _TWO = 2
@@ -46,7 +46,7 @@ class Change:
 
 def page(data: ReportData) -> str:
     """The whole page as text."""
-    return clean(_template().render(**_view(data)))
+    return _template().render(**_view(data))
 
 
 @cache

@@ -13,11 +13,11 @@ from autotune.report.marks import WIDTH
 from autotune.report.svg import Scale, box, line, mark, markup, picture, text
 
 _ROW = 22.0
-_LABEL, _START, _END, _NUMBERS = 150.0, 172.0, 556.0, 572.0
+_LABEL, _START, _END, _NUMBERS = 190.0, 208.0, 560.0, 576.0
 _TOP = 30.0
 # Effects beyond are drawn at the edge: one that nothing is known of would leave the others no room.
 _LEAST, _MOST = 0.2, 5.0
-_LEFT, _HEAD, _CELL_HEIGHT, _MOST_CELL = 130.0, 34.0, 42.0, 104.0
+_LEFT, _HEAD, _CELL_HEIGHT, _MOST_CELL = 190.0, 56.0, 42.0, 104.0
 _EMPTY = Cell(0, None)
 
 
@@ -44,9 +44,10 @@ def interaction(found: Interaction, unit: float | None) -> Markup:
     height = _HEAD + _CELL_HEIGHT * len(found.row_values)
     drawing = picture(WIDTH, height, f"Rate by {found.rows} and {found.columns}")
     rates = [cell.best for cell in found.cells.values() if cell.best is not None]
-    text(drawing, (_LEFT - 12, 20), found.columns, "end small strong")
+    text(drawing, (_LEFT + 2, 18), found.columns, "small strong")
+    text(drawing, (_LEFT - 12, _HEAD - 14), found.rows, "end small strong")
     for across, column in enumerate(found.column_values):
-        text(drawing, (_LEFT + (across + 0.5) * width, 20), spelled(column), "middle small")
+        text(drawing, (_LEFT + (across + 0.5) * width, _HEAD - 14), spelled(column), "middle small")
     for down, row in enumerate(found.row_values):
         top = _HEAD + down * _CELL_HEIGHT
         text(drawing, (_LEFT - 12, top + 26), spelled(row), "end small")
@@ -85,7 +86,8 @@ def _knob_rows(drawing: Element, one: KnobEffect, chosen: object, x: Scale, y: f
     text(drawing, (0, y + 15), one.knob, "small strong")
     text(drawing, (_LABEL, y + 15), spelled(one.reference), "end small")
     mark(drawing, (x.at(1.0), y + 11), "baseline")
-    text(drawing, (_NUMBERS, y + 15), "your value, or the default", "small muted")
+    words = "your value" if one.is_own else "usual value"
+    text(drawing, (_NUMBERS, y + 15), words, "small muted")
     for effect in one.effects:
         y += _ROW
         kind = "answer" if effect.value == chosen else "feasible"

@@ -29,12 +29,11 @@ def history(data: ReportData) -> Markup | None:
     """Every trial in the order of the search, with the best one so far."""
     if not data.trials:
         return None
-    rate, last = Rate(data), max(_numbers(data))
+    rate, last = Rate(data), max(*_numbers(data), 1)
+    pad = 0.02 * last
     silent = [trial for trial in data.trials if rate.of(trial) is None]
     foot = _LANE if silent or data.archive.open else 0.0
-    axes = Axes(
-        Scale(0, max(last, 1), _LEFT + 12, _RIGHT - 12), rate.scale(_BOTTOM - foot, _TOP), foot
-    )
+    axes = Axes(Scale(-pad, last + pad, _LEFT, _RIGHT), rate.scale(_BOTTOM - foot, _TOP), foot)
     drawing = picture(WIDTH, _HEIGHT, f"Rate of {len(data.trials)} trials in the order they ran")
     axes.draw(
         drawing, ("trial", rate.name), (lambda v: f"{v:.0f}" if v == int(v) else "", rate.spelled)
@@ -99,7 +98,7 @@ def _accuracy_percent(trial: FinishedTrial) -> float | None:
 
 
 def _numbers(data: ReportData) -> list[int]:
-    return [one.number for one in (*data.trials, *data.archive.open)]
+    return [trial.number for trial in data.trials] + [one.number for one in data.archive.open]
 
 
 def _points(data: ReportData, of: Callable[[FinishedTrial], float | None]) -> list[Point]:
@@ -128,7 +127,7 @@ def _limit(drawing: Element, axes: Axes, at: float | None, words: str) -> None:
     line(drawing, (x, top), (x, bottom), "limit")
     # Left of the line where it would be cut off on the right.
     place = "end" if x > (axes.x.start + axes.x.end) / 2 else ""
-    text(drawing, (x - 6 if place else x + 6, top + 4), words, f"{place} small limit-text")
+    text(drawing, (x - 6 if place else x + 6, top + 12), words, f"{place} small limit-text")
 
 
 def _marks(drawing: Element, data: ReportData, points: Sequence[Point], axes: Axes) -> None:
@@ -148,7 +147,8 @@ def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
 
 def _incumbents(drawing: Element, data: ReportData, axes: Axes) -> None:
     """The best feasible rate so far, as steps."""
-    rate, best, points = Rate(data), 0.0, []
+    rate, best = Rate(data), 0.0
+    points: list[tuple[float, float]] = []
     for trial in data.trials:
         value = rate.of(trial)
         if value is None or not trial.verdict.feasible or value <= best:

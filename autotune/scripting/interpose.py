@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Value
+from autotune.knobs.base import Knob, Value
 from autotune.scripting.optimizers import fuse_optimizers
 from autotune.scripting.outer import under_autocast
 from autotune.scripting.seen import Seen
@@ -32,7 +32,12 @@ SETTLED = 2
 # By then a compiled step has run, and there is nothing left to do.
 _DONE = 4
 
-_LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+_LOADER = tuple(
+    knob.name
+    for knob in ALL_KNOBS
+    if type(knob).loader_kwargs is not Knob.loader_kwargs and knob.name != "batch_size"
+)
+_PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
 _MODEL = ("channels_last", "compile_mode", "amp_dtype")
 
 
@@ -54,10 +59,11 @@ class Interposition:
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _inside: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
     _forward_hooks: list[Any] = field(default_factory=list)
+    _leaves_loaders: bool = False
 
     def install(self) -> None:
         """Take the places where settings come into force; torch has just been imported."""
-        with self._guarded("num_threads", "float32_matmul_precision", "cudnn_benchmark"):
+        with self._guarded(*_PROCESS):
             Settings(self.config).apply_to_process()
         with self._guarded(*_LOADER):
             self._watch_loaders()
@@ -97,6 +103,7 @@ class Interposition:
                 if self.is_trial or not before:
                     raise
                 vars(loader).update(before)
+                self._leaves_loaders = True
                 for name in before:
                     self._fail(name, error)
                 iterator = original(loader)
@@ -110,7 +117,8 @@ class Interposition:
         before: dict[str, Any] = {}
         with self._guarded(*_LOADER):
             # An evaluation iterates without gradients. Workers that persist are there already.
-            if torch.is_grad_enabled() and getattr(loader, "_iterator", None) is None:
+            persists = getattr(loader, "_iterator", None) is not None
+            if torch.is_grad_enabled() and not persists and not self._leaves_loaders:
                 self.seen.meet(loader)
                 given = self._loader_settings(loader)
                 before = {n: vars(loader)[n] for n, v in given.items() if vars(loader)[n] != v}
@@ -118,17 +126,18 @@ class Interposition:
                 vars(loader).update(given)
         return before
 
-    def _loader_settings(self, loader: DataLoader[Any]) -> dict[str, Value]:
+    def _loader_settings(self, loader: DataLoader[Any]) -> dict[str, Any]:
         """What may be set on this loader: the number of workers decides what a stream gives."""
-        kwargs = self._settings.loader_kwargs()
-        given = {name: kwargs[name] for name in _LOADER if name in self.asked}
-        workers = given.get("num_workers", loader.num_workers)
+        names = [name for name in _LOADER if name in self.asked]
+        workers = self.config["num_workers"] if "num_workers" in names else loader.num_workers
         if isinstance(loader.dataset, IterableDataset) and workers != loader.num_workers:
             self.failed["num_workers"] = "the dataset is a stream, of which each worker gives all"
-            workers = given["num_workers"] = loader.num_workers
+            names.remove("num_workers")
+            workers = loader.num_workers
         if workers != self.config["num_workers"]:
-            given = {n: v for n, v in given.items() if KNOBS[n].needs != "num_workers"}
-        return given
+            names = [name for name in names if KNOBS[name].needs != "num_workers"]
+        hooks = (KNOBS[name].loader_kwargs(self.config[name]) for name in names)
+        return {name: value for kwargs in hooks for name, value in kwargs.items()}
 
     def _before_forward(self, module: nn.Module, _: object) -> None:
         """Note a module that is called from outside of all known ones and is being trained."""
@@ -188,7 +197,7 @@ class Interposition:
 
     def overridden(self) -> dict[str, tuple[Value, Value]]:
         """Asked knobs that read another value than they were set to: wanted and found."""
-        found = {}
+        found: dict[str, tuple[Value, Value]] = {}
         for knob in ALL_KNOBS:
             wanted = self.config[knob.name]
             if wanted is None or knob.name in self.failed or knob.name not in self.asked:

@@ -48,7 +48,7 @@ def main() -> None:
 
 def _answer(end: socket.socket, request: dict[str, Any], lifeline: int) -> None:
     """Fork a child for the request and wait for it, or say why not."""
-    obstacle = _prepare(request["model_path"]) or fork_obstacle()
+    obstacle = _prepare(request["model_path"], request["is_script"]) or fork_obstacle()
     if obstacle:
         send(end, {"refused": obstacle})
         os.close(lifeline)
@@ -65,10 +65,12 @@ def _answer(end: socket.socket, request: dict[str, Any], lifeline: int) -> None:
     send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
 
 
-def _prepare(model_path: str | None) -> str | None:
+def _prepare(model_path: str | None, is_script: bool) -> str | None:
     """Import what the workload will, or say why a fork could not import what it needs."""
     if model_path is None:
         return None
+    if is_script and preload.sets_environment(Path(model_path)):
+        return "the script may set its environment before it imports torch"
     preload.preload(Path(model_path))
     shadowed = preload.shadowed(Path(model_path))
     return f"{shadowed[0]} is the name of another module, too" if shadowed else None

@@ -118,7 +118,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
-        sample_bytes=_tensor_bytes(batch) // size,
+        sample_bytes=tensor_bytes(batch) // size,
         local_modules=local_modules(workload.path),
     )
 
@@ -212,14 +212,15 @@ def _compile_obstacle(host: Host, device: str) -> str:
     return "" if has_triton() else "torch.compile needs Triton on this device; it is not installed"
 
 
-def _tensor_bytes(batch: Any) -> int:
+def tensor_bytes(batch: Any) -> int:
+    """Bytes of all tensors in a batch, however nested."""
     match batch:
         case Tensor():
             return batch.numel() * batch.element_size()
         case dict():
-            return sum(map(_tensor_bytes, batch.values()))
+            return sum(map(tensor_bytes, batch.values()))
         case tuple() | list():
-            return sum(map(_tensor_bytes, batch))
+            return sum(map(tensor_bytes, batch))
         case _:
             return 0
 

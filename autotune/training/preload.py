@@ -28,6 +28,13 @@ def preload(model_path: Path) -> None:
                     __import__(name, fromlist=attributes)
 
 
+def sets_environment(path: Path) -> bool:
+    """Whether a file may set environment variables, for the modules that it imports next."""
+    with suppress(OSError, SyntaxError, ValueError):
+        return _sets_environment(ast.parse(path.read_bytes()))
+    return False
+
+
 def shadowed(model_path: Path) -> list[str]:
     """Files beside the workload that it could not import, because their names are taken."""
     own = {entry.stem for entry in model_path.parent.iterdir()} - {model_path.stem}

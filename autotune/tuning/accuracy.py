@@ -27,7 +27,7 @@ from autotune.outcome import (
     as_failure,
     describe,
 )
-from autotune.tuning.gates import NUMERICS, PRECISION, GateFault, GateKeeper
+from autotune.tuning.gates import NUMERICS, PRECISION, GateFault, GateKeeper, Gates
 from autotune.tuning.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.study import TuningStudy
@@ -100,10 +100,11 @@ class AccuracyProber:
             raise WorkloadError(
                 f"accuracy cannot be measured with your own settings: {describe(qualities)}"
             )
-        options, facts = self.scene.options, self.scene.facts
+        options = self.scene.options
+        metric, higher_is_better = self.scene.metric
         return AccuracyRule(
-            metric="evaluate" if facts.has_evaluate else "held_out_loss",
-            higher_is_better=facts.has_evaluate,
+            metric=metric,
+            higher_is_better=higher_is_better,
             baseline=qualities,
             tolerance=options.accuracy_tolerance.absolute(qualities),
             minimum=options.min_accuracy,
@@ -165,7 +166,7 @@ class AccuracyProber:
         return found if isinstance(found, Gated) else None
 
     @property
-    def _gates(self) -> GateKeeper:
+    def _gates(self) -> Gates:
         return GateKeeper(self.scene, self.runner, self.study)
 
     def _after(

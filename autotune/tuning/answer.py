@@ -180,6 +180,8 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
 
 def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
     scene = prober.scene
+    if scene.options.script is not None:
+        return None
     job = scene.job(FindLimits(_LIMITS_PLAN), won.trial.config)
     outcome = prober.runner.run(job, scene.options.folder / "trials" / "limits")
     if not isinstance(outcome, SpeedLimits):

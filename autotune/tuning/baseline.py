@@ -23,6 +23,7 @@ from autotune.outcome import (
     describe,
 )
 from autotune.tuning.accuracy import AccuracyProber, probe_samples
+from autotune.tuning.script_accuracy import ScriptProber
 from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
 from autotune.tuning.study import FinishedTrial
 
@@ -68,12 +69,16 @@ def noted_runs(session: Session) -> tuple[Measurement, ...] | None:
 
 def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> AccuracyProber:
     """The prober for this study, with as many samples a probe as it had from the beginning."""
+    script = session.scene.options.script
+    if script is not None and script.metric is None:
+        return ScriptProber(session.scene, session.runner, session.study, samples=0)
     samples = session.scene.options.accuracy_samples or session.study.noted("probe_samples")
     if samples is None:
         speed = median(run.samples_per_second for run in runs)
         samples = probe_samples(session.scene, speed)
         session.study.note("probe_samples", samples)
-    return AccuracyProber(session.scene, session.runner, session.study, samples)
+    kind = AccuracyProber if script is None else ScriptProber
+    return kind(session.scene, session.runner, session.study, samples)
 
 
 def tell_baseline(

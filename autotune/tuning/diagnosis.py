@@ -179,8 +179,9 @@ class Diagnosis:
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
     """Samples per second of each stage if it were the only one; none that takes no time."""
+    loading = sorted(stages.loading, key=lambda one: one.num_workers)
     seconds = {
-        **{f"loader, num_workers={one.num_workers}": one.seconds for one in stages.loading},
+        **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
         "copy to device": stages.transfer_seconds,
         "compute": stages.compute_seconds,
     }
@@ -195,6 +196,8 @@ def noted_diagnosis(scene: Scene, study: TuningStudy) -> Diagnosis | None:
 
 def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | str:
     """Time the stages and note them; a text says why that failed, which nothing depends on."""
+    if scene.options.script is not None:
+        return "the stages of a script cannot be timed one by one"
     outcome = time_stages(scene, runner)
     if not isinstance(outcome, Diagnosed):
         return describe(outcome)

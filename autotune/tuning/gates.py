@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from autotune.config import TrainingConfig
 from autotune.job import Gate
@@ -80,6 +81,19 @@ class GateFault:
 
     reason: str
     margin: float
+
+
+class Gates(Protocol):
+    """Who can say whether settings compute what the baseline's do."""
+
+    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
+        """What was measured; None where nothing need be."""
+
+    def needed(self, config: TrainingConfig) -> bool:
+        """Whether anything need be."""
+
+    def fault(self, config: TrainingConfig) -> GateFault | Failure | None:
+        """Why `config` does not pass; None where it does."""
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ class WarmHost:
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
+            "is_script": job.script is not None,
             "start": time.monotonic(),
         }
         try:

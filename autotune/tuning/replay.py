@@ -24,6 +24,7 @@ from autotune.job import (
     Job,
     Measure,
     MeasurePlan,
+    Observe,
     Probe,
     Profile,
 )
@@ -67,7 +68,7 @@ class ReplayRunner:
                 return self._gates.get(_numerics(config))
             case Diagnose():
                 return next((row for row in rows if isinstance(row.task, Diagnose)), None)
-            case FindLimits() | Profile() | Inspect():
+            case FindLimits() | Profile() | Inspect() | Observe():
                 return None
             case _:
                 assert_never(job.task)

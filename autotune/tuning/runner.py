@@ -209,11 +209,12 @@ class _Child:
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 self.process.ended_within(None)
-        # Helpers that give shared memory back do so when those who used it are gone.
+        # Helpers that give shared memory back do so when those who used it are gone: Python's at
+        # once, PyTorch's, in a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
         is_gone = family.is_gone_within(_TIDY_SECONDS, host_pid)
         self._signal(signal.SIGKILL)
-        if not is_gone:
+        if not is_gone and not family.is_gone_within(_GRACE_SECONDS, host_pid):
             family.kill(host_pid)
         for process in self._seen:
             with suppress(psutil.Error):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,11 @@ from autotune.knobs.base import Value
 from autotune.lr_scaling import LrRule, lr_factor
 from autotune.machine import Machine
 from autotune.objectives import OBJECTIVES, Objective, run_time
-from autotune.outcome import Inspected, Rejected, as_failure, describe
+from autotune.outcome import Inspected, Observed, Rejected, as_failure, describe
+from autotune.script import Script, ScriptOptions
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import SpaceFile, find_space, read_space
+from autotune.tuning.observation import asked, observe, reachable
 from autotune.tuning.runner import Runner
 from autotune.workload_facts import WorkloadFacts
 
@@ -71,6 +73,8 @@ class SearchOptions:
     """Trials that run at the same time; those on the CPU share its memory evenly."""
     force: bool = False
     """Whether to begin anew beside the trials of a study that was made for something else."""
+    script: ScriptOptions | None = None
+    """How to call what lies at `model_path`, where that is a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class Scene:
     """For one run of the search, the confirmation included; None: until the trials are done."""
     start_seconds: float = 0.0
     """What a fresh interpreter takes to be ready, workload built: the inspection's own time."""
+    observed: Observed | None = None
+    """What a script does untouched."""
 
     @property
     def may_settle(self) -> bool:
@@ -102,10 +108,19 @@ class Scene:
         return OBJECTIVES["throughput"] if samples is None else run_time(samples)
 
     @property
+    def metric(self) -> tuple[str, bool]:
+        """What quality is called, and whether more of it is better."""
+        if self.options.script is not None:
+            return "metric_regex", self.options.script.higher_is_better
+        return ("evaluate", True) if self.facts.has_evaluate else ("held_out_loss", False)
+
+    @property
     def identity(self) -> dict[str, object]:
         """What must not change while a study goes on."""
         modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
+        script = self.options.script
         return {
+            **({} if script is None else {"script": script.identity}),
             "model_sha256": sha256_of(self.options.model_path),
             **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
@@ -132,12 +147,18 @@ class Scene:
             task=task,
             device=self.machine.device,
             model_path=str(self.options.model_path.resolve()),
+            script=self._call(config),
             config=config.as_dict(),
             seed=self.options.seed,
             lr_factor=self.lr_factor(config),
             memory_limit_bytes=self.memory_limit_bytes,
             deadline_seconds=deadline_seconds or self.options.trial_timeout_seconds,
         )
+
+    def _call(self, config: TrainingConfig) -> Script | None:
+        if self.options.script is None or self.observed is None:
+            return None
+        return self.options.script.call(config, asked(self.options.script, self.observed))
 
 
 def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> Scene:
@@ -149,11 +170,15 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     """
     file = read_space(find_space(options.space))
     folder = folder or options.folder / "trials" / "inspect"
-    deadline = options.trial_timeout_seconds
     started = time.monotonic()
-    inspected = inspect(runner, inspection(options.device, options.model_path, deadline), folder)
+    observed = _observed(options, runner, folder)
+    notes: tuple[str, ...] = ()
+    inspected = _inspected(options, observed, runner, folder)
     start_seconds = time.monotonic() - started
     facts = inspected.workload
+    if options.script is not None and observed is not None:
+        file, notes = reachable(file, options.script, observed)
+        facts = replace(observed.workload, has_evaluate=options.script.metric is not None)
     assert facts is not None
     if options.min_accuracy is not None and not facts.has_evaluate:
         raise UsageError(
@@ -171,11 +196,12 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         machine=inspected.machine,
         facts=facts,
         baseline=baseline,
-        space=narrow(file, inspected.machine, facts, baseline),
+        space=narrow(file, inspected.machine, facts, baseline).noted(notes),
         trials=options.trials or file.trials,
         memory_limit_bytes=min(options.memory_limit_bytes or allowed, allowed),
         time_budget_seconds=_time_budget(options, file),
         start_seconds=start_seconds,
+        observed=observed,
     )
 
 
@@ -191,6 +217,25 @@ def _check_baseline(options: SearchOptions, baseline: TrainingConfig) -> None:
             f"--baseline {render(lost)} contradicts the other settings, with which it can only be "
             f"{render({name: baseline[name] for name in lost})}."
         )
+
+
+def _observed(options: SearchOptions, runner: Runner, folder: Path) -> Observed | None:
+    """What the script does untouched, where it is one."""
+    if options.script is None:
+        return None
+    deadline = options.trial_timeout_seconds
+    return observe(runner, options.model_path, options.script, folder / "script", deadline)
+
+
+def _inspected(
+    options: SearchOptions, observed: Observed | None, runner: Runner, folder: Path
+) -> Inspected:
+    """The machine with the workload; of a script the machine alone, on the device it chose."""
+    device, path = options.device, options.model_path
+    job = inspection(device, path, options.trial_timeout_seconds)
+    if observed is not None:
+        job = inspection(observed.device, None, options.trial_timeout_seconds)
+    return inspect(runner, job, folder)
 
 
 def _time_budget(options: SearchOptions, file: SpaceFile) -> float | None:

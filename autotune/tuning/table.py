@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, Annotated
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter
 
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
@@ -25,7 +25,7 @@ from autotune.job import Measure, Task
 from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
-from autotune.strict_json import MOST_BYTES, check
+from autotune.strict_json import MOST_BYTES, check, fault_of
 from autotune.workload_facts import WorkloadFacts
 
 _FORMAT = 1
@@ -189,7 +189,7 @@ def _parsed_header(path: Path, line: str) -> Header:
         check(line)
         header = _header().validate_json(line)
     except ValueError as error:
-        raise UsageError(f"{path}:1 is no header of a table: {_first(error)}.") from error
+        raise UsageError(f"{path}:1 is no header of a table: {fault_of(error)}.") from error
     if header.format > _FORMAT:
         raise UsageError(f"{path} has format {header.format}; this version reads {_FORMAT}.")
     return header
@@ -203,7 +203,9 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
             if nonsense := nonsense_in(answer.outcome):
                 raise ValueError(nonsense)
         except ValueError as error:
-            raise UsageError(f"{path}:{number} is no recorded answer: {_first(error)}.") from error
+            raise UsageError(
+                f"{path}:{number} is no recorded answer: {fault_of(error)}."
+            ) from error
         yield answer
 
 
@@ -213,13 +215,6 @@ def _comparable(header: Header) -> dict[str, object]:
         name: known[name]
         for name in ("model_sha256", "machine", "space", "baseline", "memory_limit_bytes")
     }
-
-
-def _first(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
 
 
 def _open(path: Path, mode: str) -> IO[str]:

@@ -14,7 +14,7 @@ NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)))
 ROWS = re.findall(r"^\| ([A-Z]\d+ |)\|(.*)\|$", PAGE, re.MULTILINE)
 
 
-def tests_in(path: Path) -> set[str]:
+def functions_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -22,7 +22,7 @@ def tests_in(path: Path) -> set[str]:
 @pytest.mark.parametrize(("file", "test"), NAMED, ids=lambda part: part)
 def test_a_test_that_the_page_names_exists(file: str, test: str) -> None:
     assert test.startswith("test_")
-    assert test in tests_in(TESTS / file)
+    assert test in functions_in(TESTS / file)
 
 
 def test_every_row_names_a_test() -> None:

@@ -117,7 +117,7 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
     lightning = pytest.importorskip("lightning")
     sections = read(on_cpu(amp_dtype=dtype, **LOADED), "lightning")
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = lightning.Trainer(**sections["trainer"], accelerator="cpu", **quiet)
+    trainer = lightning.Trainer(**sections["trainer"], **quiet)
     assert trainer.precision == precision
     assert torch.backends.cudnn.benchmark is False
     loader = DataLoader(TensorDataset(torch.ones(8, 1)), **sections["dataloader"])
@@ -169,21 +169,32 @@ def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
     assert loader.drop_last
 
 
-def test_defaults_by_these_names_reach_an_argument_parser_as_train_py_takes_them() -> None:
-    """As its -c does: YAML into set_defaults, which takes anything, and then its own flags."""
+# Arguments of timm's train.py (1.0.31), by hand: numbers, switches, words.
+TRAIN_PY = {
+    int: ("--batch-size", "--workers"),
+    bool: ("--pin-mem", "--amp", "--channels-last"),
+    str: ("--device", "--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"),
+}
+
+
+@pytest.mark.parametrize("best", [on_gpu(), on_cpu()], ids=["gpu", "cpu"])
+def test_defaults_by_these_names_reach_an_argument_parser_as_train_py_takes_them(
+    best: BestConfig,
+) -> None:
+    """As its -c does: YAML into set_defaults, which takes any name without a word."""
     parser = argparse.ArgumentParser()
-    for flag in ("--batch-size", "--workers"):
+    for flag in TRAIN_PY[int]:
         parser.add_argument(flag, type=int, default=1)
-    for flag in ("--pin-mem", "--amp", "--channels-last"):
+    for flag in TRAIN_PY[bool]:
         parser.add_argument(flag, action="store_true")
-    for flag in ("--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"):
+    for flag in TRAIN_PY[str]:
         parser.add_argument(flag)
-    values = read(on_gpu(), "timm")
-    known = vars(parser.parse_args([])).keys()
+    known, values = vars(parser.parse_args([])), read(best, "timm")
     parser.set_defaults(**values)
-    assert values.keys() <= known
-    assert vars(parser.parse_args([])).items() >= values.items()
-    assert values["torchcompile"] in torch._dynamo.list_backends(exclude_tags=())
+    assert values.keys() <= known.keys()
+    assert vars(parser.parse_args([])) == known | values
+    backends = [None, *torch._dynamo.list_backends(exclude_tags=())]
+    assert values["torchcompile"] in backends
 
 
 def test_torchrun_starts_a_script_under_the_environment(tmp_path: Path) -> None:

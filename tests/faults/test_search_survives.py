@@ -24,8 +24,8 @@ SECRETS = {
 BREAKING = {
     16: "killed by SIGSEGV",
     20: "sys.exit(0)",
-    23: "out of device memory",
     64: "the loss became nan",
+    160: "out of device memory",
 }
 SPACE = f"batch_size: {[8, *BREAKING, 128]}\n"
 

@@ -5,9 +5,9 @@ import re
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from autotune.cli import _COMMANDS
 from autotune.errors import StorageError, UsageError
@@ -70,10 +70,10 @@ def test_help_shows_no_value_that_was_given(tmp_path):
     assert PASSWORD not in done.stdout + done.stderr
 
 
-def test_every_command_has_help_of_plain_text(tmp_path):
+def test_every_command_has_help_of_plain_text():
     for command in _COMMANDS:
-        done = autotune(tmp_path, str(command.name), "--help")
-        assert done.returncode == 0
+        done = CliRunner().invoke(command, ["--help"])
+        assert done.exit_code == 0
         assert clean(done.stdout) == done.stdout
 
 
@@ -94,21 +94,3 @@ def test_the_report_of_a_fault_of_ours_is_private_and_holds_no_password(tmp_path
     assert "in fail" in text
     assert PASSWORD not in text + done.stderr
     assert not re.search(r"[\x1b\x07]", text + done.stderr)
-
-
-def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path):
-    autotune(tmp_path, "search", "absent.py")
-    assert not (tmp_path / "studies").exists()
-    (tmp_path / "model.py").write_text("def")
-    assert autotune(tmp_path, "search", "model.py", "--study", "s").returncode == 4
-    assert stat.S_IMODE((tmp_path / "studies" / "s").stat().st_mode) == 0o700
-
-
-def test_a_folder_that_was_there_keeps_its_permissions(tmp_path):
-    folder = tmp_path / "studies" / "s"
-    folder.mkdir(parents=True)
-    folder.chmod(0o755)
-    (tmp_path / "model.py").write_text("def")
-    autotune(tmp_path, "search", "model.py", "--study", "s")
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-    assert Path(tmp_path, "studies", "s", "lock").exists()

@@ -95,7 +95,7 @@ def test_what_ends_a_program_is_the_users_error_with_its_line(batch_size, detail
 @pytest.mark.parametrize(
     ("batch_size", "memory", "words"),
     [
-        (23, "device", ["20.00 GiB", "3.12 GiB is free"]),
+        (160, "device", ["20.00 GiB", "3.12 GiB is free"]),
         (24, "host", ["can't allocate memory"]),
         (25, "host", ["could not allocate"]),
     ],
@@ -134,13 +134,13 @@ def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
 @pytest.mark.parametrize(
     ("batch_size", "reason"),
     [
-        (8, "EOF"),
+        (8, "not readable"),
         (9, "larger than 1 MiB"),
         (10, "NaN is not a number"),
         (11, "1e999 is not a number"),
         (12, "without time"),
         (13, "no blocks"),
-        (14, "can't decode"),
+        (14, "not readable"),
         (15, "nested too deeply"),
     ],
 )

@@ -14,7 +14,7 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.outcome import Inspected, Measured, OutOfMemory, Probed, SpeedLimits
 from autotune.training.apply import apply, build_dataset
-from autotune.training.inspection import describe_machine
+from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.settings import Settings
 from autotune.training.workload import load_workload
 from autotune.tuning.runner import SubprocessRunner
@@ -109,3 +109,7 @@ def test_the_machine_is_described_with_its_gpu(runner: SubprocessRunner, tmp_pat
     assert isinstance(outcome, Inspected)
     assert outcome.machine.device == DEVICE
     assert outcome.machine.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+
+
+def test_the_accelerator_is_called_what_best_yaml_calls_it() -> None:
+    assert accelerator_name() == describe_machine(DEVICE).device_name

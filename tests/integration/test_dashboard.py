@@ -3,19 +3,25 @@
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import optuna
 import pytest
 
+from autotune.tuning.events import Answered
+from autotune.tuning.lock import study_lock
 from children import autotune, wait_until
 from dashboards import running_dashboard
-from finished_study import LOG, NAME, finished_study
+from finished_study import LOG, NAME, finished_study, runner
+from scripted_runner import events_of, options_in
 
 STUDY = "/api/studies/1"
 
@@ -122,6 +128,34 @@ def test_who_wants_to_edit_can_while_no_search_runs_but_other_sites_cannot(folde
         assert dashboard.ask("DELETE", STUDY, **{"Content-Length": "0"}).status == 204
         assert dashboard.end(signal.SIGTERM)[0] == 143
     assert optuna.get_all_study_names(f"sqlite:///{place}/study.db") == []
+
+
+def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
+    place = tmp_path / "studies" / NAME
+    place.mkdir(parents=True)
+    events_of(options_in(place, trials=2), runner())
+    over, statuses = threading.Event(), []
+
+    def read_on(dashboard):
+        while not over.is_set():
+            statuses.append(dashboard.ask("GET", STUDY).status)
+
+    with study_lock(place), running_dashboard(tmp_path, NAME, "--port", "0") as dashboard:
+        assert "stay as they are" in dashboard.said
+        readers = [threading.Thread(target=read_on, args=(dashboard,)) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        try:
+            events = events_of(options_in(place), runner())
+        finally:
+            over.set()
+            for reader in readers:
+                reader.join()
+    assert isinstance(events[-1], Answered)
+    assert len(statuses) > len(readers)
+    assert set(statuses) == {200}
+    with closing(sqlite3.connect(place / "study.db")) as database:
+        assert database.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,13 @@ COSTLY = {
     "a byte order mark": b"\xef\xbb\xbf" + b"trials: 1\n" * 2,
     "UTF-16": ("trials: 1\n" * 100).encode("utf-16"),
     "50 MB": b"trials: 1\n" * 5_000_000,
-    "JSON lists": b"[" + b"[]," * 340_000 + b"[]]\n",
-    "JSON objects": b"[" + b"{}," * 340_000 + b"{}]\n",
-    "JSON numbers": b"[" + b"1.5," * 250_000 + b"1]\n",
+    "too many JSON lists": b"[" + b"[]," * 340_000 + b"[]]\n",
+    "JSON lists": b"[" + b"[]," * 59_999 + b"[]]\n",
+    "JSON objects": b'{"kind": [' + b"{}," * 59_999 + b"{}]}\n",
+    "JSON numbers": b"[" + b"1.5," * 59_999 + b"1]\n",
     "a JSON integer": b'{"seed": ' + b"9" * 1_000_000 + b"}\n",
     "JSON with many unknown keys": b'{"kind": "crashed", "detail": "x", '
-    + b", ".join(b'"k%d": 1' % n for n in range(70_000))
+    + b", ".join(b'"k%d": 1' % n for n in range(59_900))
     + b"}\n",
     "packed lines": PACKED,
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
 import optuna_dashboard
 import pytest
 from optuna_dashboard._custom_plot_data import get_plotly_graph_objects
+from optuna_dashboard._note import get_note_from_system_attrs
 
 from autotune.dashboard.attach import ARTIFACTS, attach
 from autotune.dashboard.note import OWN_LINE
@@ -80,8 +83,6 @@ def test_a_log_that_grew_replaces_what_it_was(folder: Path) -> None:
     attach(storage_of(folder), folder)
     log = folder / "trials" / "0004" / "stderr.log"
     log.write_text(LOG + "more\n")
-    import os
-
     os.utime(log, (log.stat().st_mtime + 10,) * 2)
     attach(storage_of(folder), folder)
     assert attached(folder)["stderr.log"].read_text() == LOG + "more\n"
@@ -119,6 +120,27 @@ def test_a_note_that_a_person_wrote_is_kept(folder: Path) -> None:
     optuna_dashboard.save_note(study_of(folder), own)
     attach(storage_of(folder), folder)
     assert optuna_dashboard.get_note(study_of(folder)) == own
+
+
+def test_a_trial_says_what_became_of_it_which_the_list_of_trials_does_not(folder: Path) -> None:
+    attach(storage_of(folder), folder)
+    notes = {
+        trial.config["batch_size"]: get_note_from_system_attrs(attributes(folder), trial.id)["body"]
+        for trial in told(folder)
+    }
+    assert notes[8].startswith("**The baseline**")
+    assert notes[64].startswith("**Feasible.**\n\n- batch_size=64\n\n164.0 samples/s, 1.52x")
+    assert notes[128].startswith("**Infeasible**: `out of host memory: no room for [bold]128`")
+
+
+@dataclass(frozen=True)
+class Told:
+    id: int
+    config: dict[str, object]
+
+
+def told(folder: Path) -> list[Told]:
+    return [Told(t._trial_id, t.user_attrs["config"]) for t in study_of(folder).trials]
 
 
 def test_an_unfinished_study_has_a_note_that_says_so(folder: Path) -> None:

@@ -61,9 +61,10 @@ def test_the_most_influential_knob_comes_first() -> None:
 
 
 def test_an_effect_is_not_credited_to_what_always_came_with_it() -> None:
-    """persistent_workers means nothing without workers, and was never varied with them."""
+    """persistent_workers means nothing without workers, and was on wherever there were any."""
     trials = [trial(n, 100.0) for n in range(3)]
-    trials += [trial(3 + n, 200.0, num_workers=2) for n in range(3)]
+    workers = {"num_workers": 2, "persistent_workers": True}
+    trials += [trial(3 + n, 200.0, **workers) for n in range(3)]
     assert set(found(trials)) == {"num_workers"}
 
 
@@ -72,6 +73,8 @@ def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default() -
     trials += [trial(2, 165.0, num_workers=2, prefetch_factor=8)] * 3
     effects = found(trials)
     assert effects["prefetch_factor"].reference == 2
+    assert not effects["prefetch_factor"].is_own
+    assert effects["num_workers"].is_own
     assert [effect.value for effect in effects["prefetch_factor"].effects] == [8]
 
 

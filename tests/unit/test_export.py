@@ -201,7 +201,17 @@ def test_lightning_calls_precisions_otherwise(dtype: str | None, precision: str)
     best = on_gpu()
     config = best.training_config.replace(amp_dtype=dtype).as_dict()
     trainer = values(best.model_copy(update={"config": config}), "lightning")["trainer"]
-    assert trainer == {"precision": precision, "benchmark": True}
+    assert isinstance(trainer, dict)
+    assert (trainer["precision"], trainer["benchmark"]) == (precision, True)
+
+
+@pytest.mark.parametrize(
+    ("form", "word"),
+    [("hf", "use_cpu: true"), ("lightning", "accelerator: cpu"), ("timm", "device: cpu")],
+)
+def test_settings_for_a_cpu_are_not_taken_to_a_gpu(form: str, word: str) -> None:
+    assert word in export(on_cpu(), form).text
+    assert word not in export(on_gpu(), form).text
 
 
 def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently() -> None:
@@ -209,6 +219,15 @@ def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently()
     assert values(best, "lightning")["trainer"]["precision"] == "32-true"  # type: ignore[index]
     assert "bfloat16" in export(best, "lightning").dropped["amp_dtype"]
     assert "amp_dtype" not in export(on_cpu(amp_dtype="bfloat16"), "lightning").dropped
+
+
+def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused() -> None:
+    best = on_cpu(amp_dtype="float16")
+    assert values(best, "accelerate")["mixed_precision"] == "no"
+    assert not values(best, "hf").get("fp16")
+    for form in ("accelerate", "hf"):
+        assert "amp_dtype" in export(best, form).dropped
+        assert "amp_dtype" not in export(on_gpu(), form).dropped
 
 
 def test_lightning_is_told_of_cudnn_either_way() -> None:

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -121,6 +122,22 @@ def _split(clock: str) -> list[str]:
 def test_a_round_of_the_contest_shows_all_rounds_so_far(events: list[Event]) -> None:
     text = frame(until(events, RoundEnded, 2))
     assert re.search(r"2 +1\.\d{3}x +1\.\d{3} to 1\.\d{3} +batch_size=64", text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 124])
+def test_long_settings_leave_numbers_and_verdict_their_room(
+    events: list[Event], width: int
+) -> None:
+    seen = until(events, TrialEnded, 5)
+    ended = seen[-1]
+    assert isinstance(ended, TrialEnded)
+    changes = {"num_workers": 2, "amp_dtype": "bfloat16", "channels_last": True}
+    config = ended.trial.config.replace(**changes, fused_optimizer=True)
+    trial = replace(ended.trial, number=777, config=config)
+    text = frame([*seen, replace(ended, trial=trial)], width=width)
+    (shown,) = [line for line in text.splitlines() if "777" in line]
+    assert len(shown) <= width
+    assert re.search(r"777 +1\d\d\.\d .*1\.\d\dx .*batch_size=.*…  ok", shown)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])

@@ -43,3 +43,15 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="file"), study_lock(tmp_path / "file" / "study"):
         pass
+
+
+def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path: Path) -> None:
+    with study_lock(tmp_path / "studies" / "s"):
+        assert (tmp_path / "studies" / "s").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s").chmod(0o755)
+    with study_lock(tmp_path / "s"):
+        assert (tmp_path / "s").stat().st_mode & 0o777 == 0o755

@@ -19,6 +19,7 @@ from autotune.outcome import (
     Measured,
     NonFinite,
     NotApplied,
+    Observed,
     Operator,
     OutOfMemory,
     Probed,
@@ -44,6 +45,9 @@ ANSWERS = (
     Diagnosed(32, 0.1, 0.19, 0.01, (Loading(0, 0.1), Loading(2, 0.05)), 0.02),
     Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05),
     Profiled((Operator("aten::convolution", 15, 0.002, 0.5),)),
+    Observed(
+        "cpu", ("train.py:9#0",), "train.py:9#0", 50.0, 800.0, 0.4, {"amp_dtype": "so"}, IMAGE_FACTS
+    ),
     Gated(1e-5, 0.01, 0.999, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, 0.0, 0.5, in_double=True),
 )
 FAILURES = (

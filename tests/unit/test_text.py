@@ -37,7 +37,7 @@ def test_lines_tabs_and_letters_of_any_script_stay() -> None:
         ("\x1b]8;;http://x\x1b\\link", "link"),
         ("\x1bP1$r\x1b\\text", "text"),
         ("\x1b]0;never ended\nnext line", "\nnext line"),
-        ("\x9b31mtext", "31mtext"),
+        ("\x9b31mtext", "text"),
         ("a\x1b[38;5;1mb\x1b[?25lc", "abc"),
     ],
 )

@@ -5,11 +5,11 @@ from torch import nn
 from torch.utils.data import Dataset
 
 
-def build_model() -> nn.Module:
+def build_dataset() -> Dataset:
     raise ValueError("\x1b]0;owned\x07\x1b[2J\x9b31mÄrger\r\x08")
 
 
-def build_dataset() -> Dataset:
+def build_model() -> nn.Module:
     raise AssertionError("never asked for")
 
 

@@ -32,10 +32,10 @@ FAULTS: dict[int, Callable[[], object]] = {
     20: lambda: sys.exit(0),
     21: lambda: _raise(KeyboardInterrupt()),
     22: lambda: _raise(StrangeError("odd")),
-    23: lambda: _raise(torch.OutOfMemoryError(OUT_OF_MEMORY)),
     24: lambda: torch.empty(1 << 46),
     25: lambda: bytes(1 << 62),
     26: lambda: os._exit(1),
+    160: lambda: _raise(torch.OutOfMemoryError(OUT_OF_MEMORY)),
 }
 NOT_FINITE = {64: "nan", 65: "inf"}
 

@@ -1,0 +1,124 @@
+"""What a script does by itself: its loaders, its settings, its pace. Nothing is changed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import Value
+from autotune.outcome import Observed
+from autotune.script import is_harmless
+from autotune.scripting.feed import Feed
+from autotune.scripting.interpose import Interposition
+from autotune.scripting.seen import Seen, batch_size_of
+from autotune.scripting.sites import Sites
+from autotune.training.inspection import process_settings
+from autotune.workload_facts import WorkloadFacts
+
+# Of the steps that are looked at, the first ones are no pace.
+_FIRST = 3
+_STEPS = 10
+_IMAGE_DIMENSIONS = 4
+_STREAM = "the dataset is a stream, of which each worker gives all"
+
+
+class Observation:
+    """Watches a script's first steps."""
+
+    def __init__(self, interposition: Interposition, feed: Feed) -> None:
+        self._seen, self._feed = interposition.seen, feed
+        self._sites = Sites()
+        self._before: dict[str, Value] = {}
+
+    def begin(self) -> None:
+        """Note what is in force before the script has done anything."""
+        self._before = process_settings()
+        self._sites.watch()
+        _watch_scaler(self._seen)
+
+    def course(self) -> Generator[int, None, Observed]:
+        """Enough steps to tell a pace."""
+        yield _FIRST
+        feed = self._feed
+        start, waited, steps = feed.clock(), feed.wait_seconds, feed.steps
+        boundaries = len(feed.boundary_seconds)
+        yield _STEPS
+        seconds = feed.clock() - start - sum(feed.boundary_seconds[boundaries:])
+        pace = (feed.steps - steps) / max(seconds, 1e-9)
+        return self._outcome(pace, (feed.wait_seconds - waited) / max(seconds, 1e-9))
+
+    def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
+        loader = self._feed.loader
+        assert loader is not None
+        settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
+        settings["batch_size"] = batch_size_of(loader) or round(self._feed.samples_per_batch)
+        return Observed(
+            device=_spelled(self._seen.device),
+            loaders=tuple(self._sites.names),
+            training_loader=self._sites.name_of(loader),
+            steps_per_second=steps_per_second,
+            samples_per_second=steps_per_second * self._feed.samples_per_step,
+            wait_share=min(1.0, wait_share),
+            fixed=self._fixed(settings),
+            workload=self._facts(settings),
+        )
+
+    def _read(self, name: str) -> Value:
+        """What a knob reads; what it has no value for counts as what PyTorch does untold."""
+        try:
+            value = KNOBS[name].read_back(self._seen)
+        except LookupError:
+            return KNOBS[name].default
+        return KNOBS[name].default if KNOBS[name].values.fault(value) else value
+
+    def _fixed(self, settings: dict[str, Value]) -> dict[str, str]:
+        """What the script decides itself, so that it stays as it is."""
+        fixed = {}
+        for knob in ALL_KNOBS:
+            value = settings[knob.name]
+            if not is_harmless(knob) and knob.name != "batch_size" and value != knob.default:
+                fixed[knob.name] = "the script does so itself"
+        for name, value in process_settings().items():
+            if value != self._before[name]:
+                fixed[name] = "the script sets it itself"
+        if isinstance(self._loader_dataset(), IterableDataset):
+            fixed["num_workers"] = _STREAM
+        if "fused" not in inspect.signature(type(self._seen.optimizer)).parameters:
+            fixed["fused_optimizer"] = "the script's optimizer has no fused kernel"
+        return fixed
+
+    def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
+        dataset, weights = self._loader_dataset(), list(self._seen.model.parameters())
+        sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
+        return WorkloadFacts(
+            dataset_samples=len(dataset) if sized else None,
+            image_batches=any(weight.dim() == _IMAGE_DIMENSIONS for weight in weights),
+            optimizer_options=True,
+            has_evaluate=False,
+            baseline=settings,
+            model_parameters=sum(weight.numel() for weight in weights),
+            sample_bytes=self._feed.sample_bytes,
+        )
+
+    def _loader_dataset(self) -> Any:
+        assert self._feed.loader is not None
+        return self._feed.loader.dataset
+
+
+def _watch_scaler(seen: Seen) -> None:
+    original = torch.amp.GradScaler.scale
+
+    def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+        seen.scales = seen.scales or scaler.is_enabled()
+        return original(scaler, outputs)
+
+    torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
+
+
+def _spelled(device: torch.device) -> str:
+    return device.type if device.type == "cpu" else f"{device.type}:{device.index or 0}"

@@ -1,0 +1,58 @@
+"""The quality that a script prints, found in its logs."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from autotune.trial_folder import TrialFolder
+
+
+class Printed:
+    """What a script has said so far about how good its model is."""
+
+    def __init__(self, folder: TrialFolder, pattern: str) -> None:
+        self._folder = folder
+        self._pattern = re.compile(pattern, re.MULTILINE)
+        self._known = (0, 0)
+        self._from = (0, 0)
+
+    def mark(self) -> None:
+        """Only what is printed from now on is new."""
+        self._from = self._known = self._sizes()
+
+    def news(self) -> float | None:
+        """The first quality that was printed since the mark.
+
+        Raises:
+            ValueError: what was found is no number.
+        """
+        sizes = self._sizes()
+        if sizes == self._known:
+            return None
+        self._known = sizes
+        found = self._matches(self._from)
+        return found[0] if found else None
+
+    def last(self) -> float | None:
+        """The last quality that was printed at all.
+
+        Raises:
+            ValueError: what was found is no number.
+        """
+        self._sizes()
+        found = self._matches((0, 0))
+        return found[-1] if found else None
+
+    def _matches(self, start: tuple[int, int]) -> list[float]:
+        found: list[float] = []
+        for path, begin in zip((self._folder.stdout, self._folder.stderr), start, strict=True):
+            text = path.read_bytes()[begin:].decode(errors="replace")
+            matches = self._pattern.finditer(text)
+            found += [float(m[1] if self._pattern.groups else m[0]) for m in matches]
+        return found
+
+    def _sizes(self) -> tuple[int, int]:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        return self._folder.stdout.stat().st_size, self._folder.stderr.stat().st_size

@@ -1,0 +1,128 @@
+"""A script as a trial: under the job's settings, watched, timed, and left in mid-training.
+
+It is left from within a step, without unwinding: no `finally:` of the script's saves a checkpoint
+of a model that nobody wanted trained.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure, Observe, Probe
+from autotune.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
+from autotune.scripting.feed import Feed
+from autotune.scripting.interpose import SETTLED, Interposition
+from autotune.scripting.observe import Observation
+from autotune.scripting.printed import Printed
+from autotune.scripting.timed import Course, Stopwatch, synchronize
+from autotune.training.apply import seed_everything
+from autotune.training.tasks import CompileClock
+from autotune.trial_folder import TrialFolder
+
+Leave = Callable[[TrialOutcome], NoReturn]
+
+
+class Trial:
+    """One run of a script on behalf of a job."""
+
+    def __init__(self, job: Job, folder: TrialFolder, leave: Leave) -> None:
+        assert job.script is not None
+        config = TrainingConfig.of(job.config or {})
+        self._job, self._folder, self._leave = job, folder, leave
+        self._interposition = Interposition(config, frozenset(job.script.asked), is_trial=True)
+        self._feed = Feed(lambda: synchronize(self._interposition.seen.device))
+        self._printed = Printed(folder, job.script.metric or "")
+        self._course: Course | None = None
+        self._steps_left = 0
+        self._start = 0.0
+        self._process = os.getpid()
+
+    def begin(self, process_start: float) -> None:
+        """Put settings into force, and watch."""
+        self._start = time.monotonic()
+        self._interposition.install()
+        self._course = self._begun(self._start - process_start)
+        self._feed.watch()
+        register_optimizer_step_post_hook(self._after_step)
+
+    def _begun(self, start_seconds: float) -> Course:
+        match self._job.task:
+            case Measure(plan):
+                compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
+                parts = (self._interposition, self._feed, compiler, self._folder)
+                return Stopwatch(*parts, start_seconds, self._start).course(plan)
+            case Probe(samples, seeds):
+                seed_everything(seeds[0])
+                return self._probing(samples)
+            case Observe():
+                observation = Observation(self._interposition, self._feed)
+                observation.begin()
+                return observation.course()
+            case _:
+                raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
+
+    def ended(self) -> TrialOutcome:
+        """The outcome of a script that has come to its own end."""
+        steps = self._feed.steps
+        if not steps:
+            return UserError("it ended without a single step of a torch optimizer", "")
+        if not isinstance(self._job.task, Probe):
+            return UserError(f"it ended after {steps} optimizer steps, too few to be timed", "")
+        found = self._printed.last()
+        if found is None:
+            return UserError("nothing that it printed matches --metric-regex", "")
+        return self._probed(found)
+
+    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+        """The script's own loop takes the steps that the course asks for."""
+        if os.getpid() != self._process or not self._interposition.seen.steps_with(optimizer):
+            return  # another process of the script's is not the one that is timed
+        try:
+            self._feed.stepped()
+            if self._feed.steps == 1:
+                self._meet()
+            self._steps_left -= 1
+            if self._feed.steps >= SETTLED and self._steps_left <= 0:
+                assert self._course is not None
+                self._steps_left = next(self._course)
+        except StopIteration as end:
+            self._leave(end.value)
+        except Exception as error:
+            traceback.print_exception(error)
+            self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
+
+    def _meet(self) -> None:
+        """Look at the first step: whether this is a training that can be timed."""
+        if self._feed.loader is None:
+            self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            world = distributed.get_world_size()
+            if world > 1:
+                self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
+        self._interposition.seen.loader = self._feed.loader
+
+    def _probing(self, samples: int) -> Course:
+        """Train on so many samples, and on until the script says how good it has become."""
+        self._folder.enter_phase("probe")
+        while self._feed.samples < samples:
+            yield 1
+        self._printed.mark()
+        while (found := self._printed.news()) is None:
+            yield 1
+        return self._probed(found)
+
+    def _probed(self, found: float) -> TrialOutcome:
+        if not math.isfinite(found):
+            return NonFinite(f"the quality that it printed is {found}")
+        return Probed((found,), time.monotonic() - self._start)

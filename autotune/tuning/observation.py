@@ -1,0 +1,98 @@
+"""What a script does untouched, and which settings of a search space can reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.config import TrainingConfig
+from autotune.errors import WorkloadError
+from autotune.job import Job, Observe
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob, spelled
+from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failure, describe
+from autotune.script import ScriptOptions
+from autotune.space_file import SpaceFile
+from autotune.text import span
+from autotune.tuning.runner import Runner
+
+_SCALED = "float16"
+
+
+def observe(
+    runner: Runner, path: Path, script: ScriptOptions, folder: Path, deadline_seconds: float
+) -> Observed:
+    """Run the script as it is for some steps.
+
+    Raises:
+        WorkloadError: it fails, or it does not train in a way that can be tuned from outside.
+    """
+    job = Job(
+        Observe(),
+        device="auto",
+        model_path=str(path.resolve()),
+        script=script.call(),
+        deadline_seconds=deadline_seconds,
+    )
+    outcome = runner.run(job, folder)
+    if isinstance(outcome, Observed):
+        return outcome
+    raise WorkloadError(
+        f"{path}, run as a training script: {_reason(outcome, deadline_seconds)}\n"
+        "What cannot be tuned from outside can be described instead: `autotune init` writes a "
+        f"model.py.\nWhole log: {folder / 'stderr.log'}"
+    )
+
+
+def _reason(outcome: TrialOutcome, deadline_seconds: float) -> str:
+    match outcome:
+        case TimedOut():
+            return f"no step of a torch optimizer within {span(deadline_seconds)}"
+        case Crashed(detail):
+            return f"it made no step of a torch optimizer: {detail}"
+        case _:
+            return describe(as_failure(outcome))
+
+
+def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
+    """Knobs that are put into force beside the script: not its flags, nor what it does itself."""
+    flags = {"batch_size", *(flag.knob for flag in script.flags)}
+    return tuple(
+        knob.name
+        for knob in ALL_KNOBS
+        if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
+    )
+
+
+def reachable(
+    file: SpaceFile, script: ScriptOptions, observed: Observed
+) -> tuple[SpaceFile, tuple[str, ...]]:
+    """The search space without what cannot reach the script, and a note on each such knob."""
+    obstacles = dict(_obstacles(file, script, observed))
+    offers = {
+        name: tuple(value for value in values if value != _SCALED)
+        for name, values in file.offers.items()
+        if name not in obstacles
+    }
+    own = TrainingConfig.of(observed.workload.baseline)
+    notes = (f"{name} stays {spelled(own[name])}: {why}" for name, why in obstacles.items())
+    return replace(file, offers=offers), tuple(notes)
+
+
+def _obstacles(
+    file: SpaceFile, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    for knob in ALL_KNOBS:
+        if knob.name not in file.offers:
+            continue
+        if knob.name in observed.fixed:
+            yield knob.name, observed.fixed[knob.name]
+        elif not script.reaches(knob):
+            yield knob.name, _way(knob)
+
+
+def _way(knob: Knob) -> str:
+    if knob.name == "batch_size":
+        return "it changes the course of training, so it needs --map batch_size=--FLAG"
+    return "it changes the arithmetic, so it needs --allow numerics"

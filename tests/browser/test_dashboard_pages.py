@@ -1,0 +1,99 @@
+"""Optuna Dashboard on a finished study, as a person sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dashboards import RunningDashboard
+from finished_study import LOG, NAME
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+# What Plotly has drawn, and the traces that it was given.
+DRAWN = "id => !!document.getElementById(id)?.querySelector('.main-svg .point, .main-svg path')"
+TRACES = "id => document.getElementById(id).data.map(({name, x, y}) => ({name, x, y}))"
+
+
+def plotted(page: Page, name: str) -> list[dict[str, Any]]:
+    """The traces of a plot, as soon as it is drawn."""
+    page.locator(f"[id='{name}']").scroll_into_view_if_needed()
+    page.wait_for_function(DRAWN, arg=name)
+    traces: list[dict[str, Any]] = page.evaluate(TRACES, name)
+    return traces
+
+
+def test_the_list_of_studies_leads_to_its_trials(page: Page, dashboard: RunningDashboard) -> None:
+    page.goto(dashboard.url)
+    page.get_by_text(NAME).first.click()
+    page.get_by_text("batch_size").first.wait_for()
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials")
+    for number in range(5):
+        page.get_by_text(f"Trial {number}", exact=True).first.wait_for()
+
+
+def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(
+    page: Page, dashboard: RunningDashboard
+) -> None:
+    page.goto(f"{dashboard.url}dashboard/studies/1")
+    history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
+    (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
+    assert len(infeasible) == 1
+    own = {t["name"]: t["y"] for t in plotted(page, "user-defined-plot:throughput")}
+    assert sorted(own["feasible"]) == pytest.approx([108, 116, 132, 164])
+    assert plotted(page, "user-defined-plot:memory-and-throughput")
+
+
+def test_a_trial_says_why_it_is_infeasible_and_gives_its_log(
+    page: Page, dashboard: RunningDashboard
+) -> None:
+    trials = page.request.get(f"{dashboard.url}api/studies/1").json()["trials"]
+    (failed,) = [trial for trial in trials if max(trial["constraints"]) > 0]
+    (logged,) = [trial for trial in trials if trial["artifacts"]]
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={failed['number']}")
+    page.get_by_text("Infeasible", exact=True).wait_for()
+    page.get_by_text("no room for").first.wait_for()
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={logged['number']}")
+    page.get_by_text("stderr.log").first.wait_for()
+    artifact = logged["artifacts"][0]["artifact_id"]
+    page.goto(f"{dashboard.url}artifacts/1/{logged['trial_id']}/{artifact}")
+    assert page.inner_text("body").strip() == LOG.strip(), "text, not a page"
+
+
+def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) -> None:
+    page.goto(f"{dashboard.url}dashboard/studies/1/note")
+    page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
+    assert page.get_by_role("cell", name="batch_size").count() == 1
+
+
+def test_a_name_that_was_pointed_here_gets_nothing(
+    browser: Browser, dashboard: RunningDashboard
+) -> None:
+    with browser.new_context() as context:
+        answer = context.new_page().goto(f"http://evil.example:{dashboard.port}/api/studies")
+        assert answer is not None
+        assert answer.status == 403
+        assert NAME not in answer.text()
+
+
+@pytest.mark.parametrize("method", ["DELETE", "POST", "PUT"])
+def test_its_own_pages_can_change_nothing(
+    page: Page, dashboard: RunningDashboard, method: str
+) -> None:
+    answer = page.request.fetch(f"{dashboard.url}api/studies/1", method=method)
+    assert answer.status == 405
+    assert page.request.get(f"{dashboard.url}api/studies/1").ok
+
+
+def test_a_page_that_asks_another_machine_or_fails_is_noticed(browser: Browser) -> None:
+    from browsers import watch
+
+    with browser.new_context() as context:
+        page = context.new_page()
+        watched = watch(page)
+        page.set_content("<img src='http://192.0.2.1/x.png'><script>nowhere()</script>")
+        page.wait_for_load_state("networkidle")
+    assert watched.outside == ["http://192.0.2.1/x.png"]
+    assert any("nowhere" in error for error in watched.errors)

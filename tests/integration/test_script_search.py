@@ -1,0 +1,206 @@
+"""A search of a script that nobody changed: what it tries, what it asks, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autotune.best import read_best
+from autotune.config import TrainingConfig
+from autotune.errors import WorkloadError
+from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
+from autotune.script import Flag, ScriptOptions
+from autotune.tuning.events import Answered, Event, Planned
+from autotune.tuning.scene import SearchOptions
+from autotune.tuning.script_accuracy import UNCHANGED
+from autotune.workload_facts import WorkloadFacts
+from children import autotune
+from factories import written
+from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, float16]\n"
+OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0", "train.py:10#0"),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={"channels_last": "the script does so itself"},
+    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
+)
+
+
+def more_workers_help(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    """Each worker loads as fast again, bfloat16 and larger batches compute faster."""
+    rate = 100 * (1 + int(config["num_workers"] or 0)) * batch_of(config) / 16
+    return at(rate * (2 if config["amp_dtype"] else 1))
+
+
+def search(folder: Path, script: ScriptOptions) -> tuple[ScriptedRunner, Answered, Planned]:
+    """A search on the runner's word, with what it was asked and what it found."""
+    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
+    events: list[Event] = events_of(_options(folder, script), runner)
+    planned, answered = events[0], events[-1]
+    assert isinstance(planned, Planned)
+    assert isinstance(answered, Answered)
+    return runner, answered, planned
+
+
+def _options(folder: Path, script: ScriptOptions) -> SearchOptions:
+    return options_in(folder, SPACE, script=script, trials=12)
+
+
+def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: Path) -> None:
+    runner, answered, planned = search(tmp_path, ScriptOptions(("--epochs", "3")))
+    assert planned.scene.space.varied() == {"num_workers": (0, 2)}
+    assert {asked.phase for asked in runner.asked} <= {
+        "observation",
+        "inspection",
+        "baseline",
+        "trial",
+        "anchor",
+        "confirmation",
+    }
+    assert answered.best.config["num_workers"] == 2
+    accuracy = answered.best.constraints.accuracy
+    assert (accuracy.metric, accuracy.evidence, accuracy.samples) == (UNCHANGED, "exact", 0)
+    assert answered.best.evidence.speedup.rounds >= 6
+
+
+def test_what_is_not_tried_is_said_with_the_reason(tmp_path: Path) -> None:
+    _, _, planned = search(tmp_path, ScriptOptions(()))
+    notes = "\n".join(planned.scene.space.notes)
+    assert "batch_size stays 16: it changes the course of training, so it needs --map" in notes
+    assert "amp_dtype stays null: it changes the arithmetic, so it needs --allow numerics" in notes
+
+
+def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(
+    tmp_path: Path,
+) -> None:
+    runner, _, _ = search(tmp_path, ScriptOptions(("--name", "a b")))
+    calls = {job.script for job in runner.jobs[2:]}
+    assert len(calls) == 1
+    call = calls.pop()
+    assert call is not None
+    assert call.arguments == ("--name", "a b")
+    assert {"num_workers", "num_threads", "cudnn_benchmark"} <= set(call.asked)
+    assert not {"batch_size", "amp_dtype", "channels_last"} & set(call.asked)
+
+
+def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
+    tmp_path: Path,
+) -> None:
+    script = ScriptOptions(
+        ("--bs", "16"), (Flag("batch_size", "--bs"),), allow_numerics=True, metric="acc (.*)"
+    )
+    runner, answered, planned = search(tmp_path, script)
+    assert planned.scene.space.domains["amp_dtype"] == (None, "bfloat16")
+    assert answered.best.config["batch_size"] == 64
+    assert answered.best.config["amp_dtype"] == "bfloat16"
+    assert {len(seeds) for _, seeds in runner.probes()} == {1}
+    assert "gate" not in {asked.phase for asked in runner.asked}
+    for job in runner.jobs[2:]:
+        assert job.script is not None
+        assert job.config is not None
+        assert job.script.arguments == ("--bs", str(job.config["batch_size"]))
+    accuracy = answered.best.constraints.accuracy
+    assert (accuracy.metric, accuracy.evidence) == ("metric_regex", "probe")
+    assert accuracy.seeds >= 3
+
+
+def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
+    script = ScriptOptions((), allow_numerics=True, metric="loss (.*)", higher_is_better=False)
+    runner = ScriptedRunner(
+        measure=more_workers_help,
+        quality=lambda config, seed: 2.0 if config["amp_dtype"] else 1.0,
+        observed=SEEN,
+    )
+    answered = events_of(_options(tmp_path, script), runner)[-1]
+    assert isinstance(answered, Answered)
+    assert answered.best.config["amp_dtype"] is None
+    assert answered.best.config["num_workers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (TimedOut("start", 600.0), "no step of a torch optimizer within 10 min 0 s"),
+        (Crashed("killed by SIGSEGV"), "it made no step of a torch optimizer: killed by SIGSEGV"),
+        (UserError("ValueError: no", "train.py:3"), "train.py:3: ValueError: no"),
+    ],
+)
+def test_a_script_that_cannot_be_observed_is_the_users_error(
+    tmp_path: Path, outcome: TrialOutcome, said: str
+) -> None:
+    with pytest.raises(WorkloadError) as error:
+        events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
+    assert f"run as a training script: {said}" in str(error.value)
+    assert "`autotune init` writes a model.py" in str(error.value)
+
+
+def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:
+    script = shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
+    space = written(tmp_path, "num_workers: [0, 1]\n")
+    flags = ("--space", space, "--trials", "1")
+    done = autotune(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
+    assert done.returncode == 0, done.stderr
+    assert "train.py is run as a training script" in done.stderr
+    assert re.search(r"DataLoader train.py:\d+#0 feeds training\n", done.stderr)
+    best = tmp_path / "studies" / "train" / "best.yaml"
+    assert read_best(best).constraints.accuracy.metric == UNCHANGED
+    ran = autotune(tmp_path, "run", best, script)
+    assert ran.returncode == 0, ran.stderr
+    assert "autotune: applied: num_workers=" in ran.stderr
+
+
+def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
+    done = autotune(tmp_path, "search", "train.py", "--", "never steps")
+    assert done.returncode == 4
+    assert "run as a training script: it ended without a single step" in done.stderr
+    assert "`autotune init` writes a model.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--allow", "numerics"), "--allow numerics can change how well it trains"),
+        (("--map", "batch_size=--bs"), "--map batch_size=--bs can change how well it trains"),
+        (("--map", "amp_dtype=--p"), "--map amp_dtype is for `autotune run`"),
+        (("--metric-regex", "("), "--metric-regex '(' is no regular expression"),
+        (("--device", "cpu", "--baseline", "batch_size=4"), "it chooses its device itself"),
+    ],
+)
+def test_what_a_script_cannot_be_asked_is_refused_before_it_runs(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    done = autotune(tmp_path, "search", "train.py", *arguments)
+    assert done.returncode == 2
+    assert "train.py was read as a training script: " in done.stderr
+    assert message in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_training_in_several_processes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
+    (tmp_path / "train.py").write_text("")
+    done = autotune(tmp_path, "search", "train.py")
+    assert done.returncode == 2
+    assert "WORLD_SIZE=2 is in the environment" in done.stderr
+
+
+def test_flags_for_scripts_are_refused_with_a_model_py(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def build_model(): ...")
+    done = autotune(tmp_path, "search", "model.py", "--allow", "numerics")
+    assert done.returncode == 2
+    assert "model.py was read as a model.py" in done.stderr

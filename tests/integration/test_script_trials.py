@@ -1,0 +1,244 @@
+"""What a child sees of a script and makes of it: observed, timed and probed by interposition."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure, Observe, Probe, Task
+from autotune.knobs.base import Value
+from autotune.outcome import (
+    Measured,
+    NotApplied,
+    Observed,
+    Probed,
+    Rejected,
+    TrialOutcome,
+    UserError,
+)
+from autotune.script import Script
+from autotune.tuning.runner import SubprocessRunner
+from children import QUICK, nobody_is_left
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "num_threads")
+NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "fused_optimizer")
+LONG = ("--epochs", "10000")
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+    """One warm host for all of them."""
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+    return Ask(runner, tmp_path / "trial")
+
+
+class Ask:
+    """Puts a task to a script and gives the outcome."""
+
+    def __init__(self, runner: SubprocessRunner, folder: Path) -> None:
+        self.runner = runner
+        self.folder = folder
+
+    def __call__(
+        self,
+        script: str,
+        *arguments: str,
+        task: Task | None = None,
+        settings: dict[str, Value] | None = None,
+        asked: tuple[str, ...] = LOADER,
+        metric: str | None = None,
+    ) -> TrialOutcome:
+        config = TrainingConfig.of({"num_threads": 1, **(settings or {})})
+        job = Job(
+            task or Observe(),
+            device="cpu",
+            model_path=str(SCRIPTS / script),
+            script=Script(arguments, asked if settings else (), metric),
+            config=None if settings is None else config.as_dict(),
+            deadline_seconds=60.0,
+        )
+        return self.runner.run(job, self.folder)
+
+
+def observed(outcome: TrialOutcome) -> Observed:
+    assert isinstance(outcome, Observed), outcome
+    return outcome
+
+
+def reason(outcome: TrialOutcome) -> str:
+    assert isinstance(outcome, UserError), outcome
+    return outcome.detail
+
+
+def test_of_two_loaders_the_one_before_the_steps_is_that_of_training(ask: Ask) -> None:
+    seen = observed(ask("plain_loop.py", *LONG, "--batch-size", "8"))
+    assert [name.rpartition("#")[2] for name in seen.loaders] == ["0", "0"]
+    assert seen.training_loader == seen.loaders[0]
+    assert seen.workload.baseline["batch_size"] == 8
+    assert seen.workload.dataset_samples == 128
+    assert seen.workload.image_batches
+    assert seen.workload.sample_bytes == 3 * 8 * 8 * 4 + 8
+    assert seen.fixed == {}
+    assert seen.device == "cpu"
+
+
+def test_an_observation_says_how_fast_it_goes_and_how_long_it_waits(ask: Ask) -> None:
+    seen = observed(ask("plain_loop.py", *LONG))
+    assert 0 < seen.wait_share < 1
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+
+
+def test_a_batch_sampler_is_asked_for_its_batch_size(ask: Ask) -> None:
+    assert observed(ask("batch_sampler_loop.py")).workload.baseline["batch_size"] == 12
+
+
+def test_the_workers_of_a_stream_stay_as_they_are(ask: Ask) -> None:
+    seen = observed(ask("stream_loop.py"))
+    assert list(seen.fixed) == ["num_workers"]
+    assert seen.workload.dataset_samples is None
+    outcome = ask("stream_loop.py", task=Measure(QUICK), settings={"num_workers": 2})
+    assert isinstance(outcome, NotApplied)
+    assert outcome.knob == "num_workers"
+
+
+def test_what_a_script_decides_itself_is_seen(ask: Ask) -> None:
+    seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
+    assert set(seen.fixed) == {"num_threads", "amp_dtype"}
+    assert seen.workload.baseline["amp_dtype"] == "bfloat16"
+    assert seen.workload.baseline["num_threads"] == 1
+
+
+def test_of_two_optimizers_the_first_one_counts(ask: Ask) -> None:
+    seen = observed(ask("gan.py"))
+    # Two critic steps for each batch of 16; of an odd number of steps a little more.
+    assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("crash", "ValueError: a wrong path, say"),
+        ("stdin", "EOFError: EOF when reading a line"),
+        ("never steps", "it ended without a single step of a torch optimizer"),
+        ("exits", "the code called sys.exit('no such folder')"),
+        ("no loader", "its optimizer steps, but no torch DataLoader feeds it"),
+        ("distributed", "it trains in 2 processes, and one is supported"),
+        ("too short", "it ended after 4 optimizer steps, too few to be timed"),
+    ],
+)
+def test_a_script_that_cannot_be_tuned_says_why(ask: Ask, fault: str, expected: str) -> None:
+    assert reason(ask("faulty.py", fault)) == expected
+
+
+def test_what_a_script_prints_is_no_outcome(ask: Ask) -> None:
+    assert observed(ask("faulty.py", "rubbish")).workload.baseline["batch_size"] == 8
+    printed = (ask.folder / "stdout.log").read_bytes()
+    assert printed.startswith(b"1 disabled\n")
+    assert printed.count(b"\xff") == 1000
+
+
+def test_a_trial_leaves_no_process_and_no_checkpoint(
+    ask: Ask, tmp_path: Path, runner: SubprocessRunner
+) -> None:
+    observed(ask("faulty.py", "spawns"))
+    saved = tmp_path / "model.pt"
+    observed(ask("faulty.py", "saves", str(saved)))
+    assert not saved.exists()
+    assert nobody_is_left(ask.folder)
+
+
+def test_a_trial_times_the_script_under_the_settings(ask: Ask) -> None:
+    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings)
+    assert isinstance(outcome, Measured), outcome
+    run = outcome.measurement
+    assert len(run.blocks) >= 6
+    assert run.epoch_samples == 128
+    assert run.boundary_seconds
+    assert all(block.samples % 16 == 0 for block in run.blocks)
+    assert (ask.folder / "launch").read_text() == "forked\n"
+
+
+def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    text = (SCRIPTS / "stream_loop.py").read_text()
+    script.write_text(f"import os\nos.environ['OMP_NUM_THREADS'] = '1'\n{text}")
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        seen = observed(Ask(runner, tmp_path / "trial")(str(script)))
+    assert "may set its environment" in (tmp_path / "trial" / "launch").read_text()
+    assert seen.workload.baseline["num_threads"] == 1
+
+
+def test_validation_is_no_part_of_an_epoch_boundary(ask: Ask) -> None:
+    """The loop evaluates between epochs for much longer than its loader takes to begin anew."""
+    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 0})
+    assert isinstance(outcome, Measured), outcome
+    assert max(outcome.measurement.boundary_seconds) < 0.1
+
+
+def test_numerics_are_put_into_force_and_read_back(ask: Ask) -> None:
+    settings: dict[str, Value] = {
+        "amp_dtype": "bfloat16",
+        "channels_last": True,
+        "fused_optimizer": True,
+    }
+    asked = (*LOADER, *NUMERICS)
+    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings, asked=asked)
+    assert isinstance(outcome, Measured), outcome
+
+
+def test_a_model_is_compiled_in_place(ask: Ask) -> None:
+    script, settings = "batch_sampler_loop.py", {"compile_mode": "default"}
+    outcome = ask(script, task=Measure(QUICK), settings=settings, asked=("compile_mode",))
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.compile_seconds > 0
+
+
+def test_a_setting_that_the_script_overrides_cannot_win(ask: Ask) -> None:
+    task = Measure(QUICK)
+    outcome = ask(
+        "goes_its_own_way.py", "--steps", "100000", task=task, settings={"num_threads": 2}
+    )
+    assert outcome == NotApplied("num_threads", "2", "1")
+
+
+def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask: Ask) -> None:
+    outcome = ask("unpicklable_loader.py", task=Measure(QUICK), settings={"num_workers": 1})
+    assert isinstance(outcome, Rejected), outcome
+    assert "cannot be sent to DataLoader workers" in outcome.detail
+
+
+def test_a_probe_takes_the_first_quality_after_its_samples(ask: Ask) -> None:
+    arguments = ("plain_loop.py", "--epochs", "50")
+    pattern = r"epoch (\d+) "
+    outcome = ask(*arguments, task=Probe(300, (0,)), settings={}, metric=pattern)
+    assert isinstance(outcome, Probed)
+    assert outcome.qualities == (2.0,)  # 128 samples in each epoch: the third one ends at 384
+    last = ask(*arguments, task=Probe(10**9, (0,)), settings={}, metric=pattern)
+    assert isinstance(last, Probed)
+    assert last.qualities == (49.0,)
+    nothing = ask("plain_loop.py", task=Probe(10**9, (0,)), settings={}, metric="loss (.*)")
+    assert reason(nothing) == "nothing that it printed matches --metric-regex"
+
+
+@pytest.mark.parametrize("name", ["transformers", "lightning"])
+def test_trainers_of_others_are_scripts_like_any_other(ask: Ask, tmp_path: Path, name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    script = {"transformers": "hf_trainer.py", "lightning": "lightning_fit.py"}[name]
+    seen = observed(ask(script, str(tmp_path), "100000"))
+    assert seen.workload.baseline["batch_size"] == 8
+    outcome = ask(script, str(tmp_path), "100000", task=Measure(QUICK), settings={"num_workers": 1})
+    assert isinstance(outcome, Measured), outcome

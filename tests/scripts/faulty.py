@@ -1,0 +1,45 @@
+"""What can be wrong with a training script, by the name of it."""
+
+import os
+import subprocess
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+fault = sys.argv[1]
+data = TensorDataset(torch.randn(640, 4))
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if fault == "crash":
+    raise ValueError("a wrong path, say")
+if fault == "stdin":
+    print("you said", input())
+if fault == "never steps":
+    sys.exit(0)
+if fault == "exits":
+    sys.exit("no such folder")
+if fault == "no loader":
+    batches = ((torch.randn(8, 4),) for _ in range(1000))
+else:
+    batches = (batch for _ in range(100) for batch in DataLoader(data, batch_size=8))
+if fault == "too short":
+    batches = list(batches)[:4]
+if fault == "distributed":
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+if fault == "rubbish":
+    print(os.getenv("AUTOTUNE_TRIAL"), os.getenv("WANDB_MODE"), flush=True)
+    sys.stdout.buffer.write(b'{"kind": "measured"}\n\xff\x00\x1b[2J' * 1000)
+if fault == "spawns":
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+try:
+    for (x,) in batches:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+finally:
+    if fault == "saves":
+        torch.save(model.state_dict(), sys.argv[2])

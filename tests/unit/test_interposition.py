@@ -1,0 +1,135 @@
+"""The places of torch that are taken beside a script: what changes, and what does not."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn, optim
+
+from autotune.scripting.optimizers import fuse_optimizers
+from autotune.scripting.outer import in_float32, under_autocast
+from autotune.scripting.program import AfterImport
+
+FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
+
+
+@pytest.fixture
+def failures() -> Iterator[list[str]]:
+    """What optimizers that are fused from now on refused; afterwards they are as they were."""
+    originals = {kind: kind.__init__ for kind in FUSABLE}
+    found: list[str] = []
+    fuse_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
+    yield found
+    for kind, original in originals.items():
+        kind.__init__ = original
+
+
+def parameters() -> Iterator[nn.Parameter]:
+    return iter(nn.Linear(2, 2).parameters())
+
+
+@pytest.mark.parametrize("kind", FUSABLE)
+def test_an_optimizer_is_fused_where_the_script_says_nothing(
+    kind: type[optim.Optimizer], failures: list[str]
+) -> None:
+    assert kind(parameters(), lr=0.5).param_groups[0]["fused"] is True
+    assert kind(parameters(), lr=0.5).param_groups[0]["lr"] == 0.5
+    assert not failures
+
+
+def test_an_optimizer_that_the_script_decided_on_stays(failures: list[str]) -> None:
+    assert optim.AdamW(parameters(), fused=False).param_groups[0]["fused"] is False
+    assert "fused" not in optim.LBFGS(parameters()).param_groups[0]
+    assert not failures
+
+
+def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures: list[str]) -> None:
+    built = optim.AdamW(parameters(), foreach=True)
+    assert not built.param_groups[0]["fused"]
+    assert len(built.param_groups[0]["params"]) == 2
+    assert len(failures) == 1
+    assert failures[0].startswith("fused_optimizer: ")
+
+
+def test_the_scripts_own_mistakes_stay_its_own(failures: list[str]) -> None:
+    with pytest.raises(ValueError, match="Invalid learning rate"):
+        optim.SGD(parameters(), lr=-1.0)
+    with pytest.raises(TypeError, match="params"):
+        optim.SGD()
+
+
+class Halves(nn.Module):
+    """Says in which format it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+        out = self.layer(x)
+        return out, out.dtype
+
+
+@pytest.fixture
+def halves() -> Halves:
+    model = Halves()
+    under_autocast(
+        model, lambda device: torch.autocast(device.type, torch.bfloat16), lambda _: None
+    )
+    return model
+
+
+def test_a_model_under_autocast_computes_in_bfloat16_and_gives_float32(halves: Halves) -> None:
+    out, inside = halves(torch.ones(1, 2))
+    assert (out.dtype, inside) == (torch.float32, torch.bfloat16)
+
+
+def test_an_evaluation_keeps_its_precision(halves: Halves) -> None:
+    with torch.no_grad():
+        assert halves(torch.ones(1, 2))[1] == torch.float32
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_and_checkpoints_know_nothing_of_it(
+    halves: Halves, again: Callable[[Halves], Halves]
+) -> None:
+    assert again(halves)(torch.ones(1, 2))[1] == torch.float32
+    assert list(halves.state_dict()) == ["layer.weight", "layer.bias"]
+
+
+class Pair(NamedTuple):
+    loss: torch.Tensor
+    name: str
+
+
+def test_every_short_number_in_a_result_is_lengthened() -> None:
+    short = torch.ones(1, dtype=torch.bfloat16)
+    whole = torch.ones(1, dtype=torch.int64)
+    found = in_float32(OrderedDict(a=[short, (whole, None)], b=Pair(short, "x")))
+    assert type(found) is OrderedDict
+    assert found["a"][0].dtype == torch.float32
+    assert found["a"][1] == (whole, None)
+    assert (type(found["b"]), found["b"].loss.dtype) == (Pair, torch.float32)
+
+
+def test_a_call_comes_right_after_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_late.py").write_text("ready = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[bool] = []
+    AfterImport("imported_late", lambda: seen.append(sys.modules["imported_late"].ready))
+    before = list(seen)
+    import imported_late  # noqa: F401
+
+    assert (before, seen) == ([], [True])
+    AfterImport("imported_late", lambda: seen.append(True))
+    assert seen == [True, True]
