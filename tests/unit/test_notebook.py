@@ -22,7 +22,7 @@ from autotune.tuning.events import Answered, NothingFeasible
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 MODEL = "model.py"
-SHELL_ONLY = {"model", "dry_run", "as_json"}
+SHELL_ONLY = {"model", "dry_run", "as_json", "new_study", "devices", "force"}
 
 
 def on_the_command_line(*words: str) -> dict[str, Any]:
