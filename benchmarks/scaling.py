@@ -101,7 +101,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = arguments.storage or stack.enter_context(running_server(folder))
+        server = arguments.storage or stack.enter_context(running_server())
         print("| workers | seconds | speed-up | efficiency | trials | lost | doubled | given up |")
         print("|---|---|---|---|---|---|---|---|")
         alone = 0.0

@@ -85,13 +85,13 @@ def url(tmp_path: Path, empty_database: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server() -> Iterator[str]:
     """The URL of a PostgreSQL server, without a database; where none is installed, a skip."""
     if programs() is None:
         reason = "PostgreSQL is not installed"
         assert not os.environ.get("AUTOTUNE_CI"), reason
         pytest.skip(reason)
-    with running_server(tmp_path_factory.mktemp("postgres")) as url:
+    with running_server() as url:
         yield url
 
 

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,17 +29,22 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[str]:
-    """The URL of the server's database, without its name."""
+def running_server() -> Iterator[str]:
+    """The URL of the server, without a database."""
     where = programs()
     assert where is not None, "PostgreSQL is not installed"
-    data = folder / "data"
-    data.mkdir()
-    if os.getuid() == 0:
-        for path in (folder, *folder.parents):
-            if path.owner() == "root" and path.is_relative_to("/tmp") and path != Path("/tmp"):
-                path.chmod(path.stat().st_mode | 0o011)
-        shutil.chown(data, _USER, _USER)
+    # The folders of tests are their owner's alone, and the server is another user where that is
+    # root.
+    usual = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=usual) as folder:
+        if os.getuid() == 0:
+            shutil.chown(folder, _USER, _USER)
+        with _server_in(Path(folder) / "data", where) as url:
+            yield url
+
+
+@contextmanager
+def _server_in(data: Path, where: Path) -> Iterator[str]:
     port = _free_port()
     options = f"-p {port} -k '' -c listen_addresses=127.0.0.1 -c max_connections=200"
     options += " -c dynamic_shared_memory_type=mmap"  # nothing of it in /dev/shm

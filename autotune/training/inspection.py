@@ -131,12 +131,14 @@ def local_modules(model: Path) -> dict[str, str]:
     folder = model.resolve().parent
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] != "autotune"]
     files = {getattr(module, "__file__", None) for module in modules}
-    paths = {Path(file).resolve() for file in files if isinstance(file, str)} - {model.resolve()}
+    # What is no file of its own (torch.classes) has a name without a folder.
+    named = [Path(file) for file in files if isinstance(file, str)]
+    paths = {path.resolve() for path in named if path.is_absolute()} - {model.resolve()}
     own = (path for path in paths if path.is_relative_to(folder) and path.suffix == ".py")
-    named = {path.relative_to(folder): path for path in own}
+    below = {path.relative_to(folder): path for path in own if path.is_file()}
     return {
         str(name): hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in sorted(named.items())
+        for name, path in sorted(below.items())
         if not {"site-packages", "dist-packages"} & set(name.parts)
     }
 

@@ -38,7 +38,7 @@ from autotune.tuning.journal import Journal, NoteRecord, Record, TrialRecord
 from autotune.tuning.knowledge import Knowledge, params_of
 from autotune.tuning.leases import lease_of
 from autotune.tuning.mutex import LocalMutex, Mutex
-from autotune.tuning.retell import write_trial
+from autotune.tuning.retell import set_attributes, write_trial
 from autotune.tuning.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
 from autotune.tuning.surrogate_sampler import SurrogateSampler
 
@@ -134,8 +134,8 @@ class TuningStudy:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
             trial = self._study.ask(self._distributions)
             config = config_of(trial.params, self._space)
-            trial.set_user_attr("lease", self._mutex.lease.as_dict())
-            trial.set_user_attr("config", config.as_dict())
+            told = {"lease": self._mutex.lease.as_dict(), "config": config.as_dict()}
+            set_attributes(self._study._storage, trial._trial_id, told)
             self._running[trial.number] = config
             self._knowledge.interrupted.pop(config, None)
             return trial.number, config

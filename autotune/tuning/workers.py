@@ -155,6 +155,8 @@ class _Waiting:
                 continue
             if _NOTE not in noted:
                 continue
+            if "script" in noted["identity"]:
+                raise UsageError(f"study {name!r} is of a script, which workers cannot run yet.")
             changed = differences(noted["identity"], self._own)
             if not changed:
                 self.name, self.noted = name, noted

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,8 @@ def test_modules_of_the_models_folder_are_named_with_their_digests(
     names = ("parts_of_this_test", "parts_of_this_test.layers", "installed_in_this_test")
     for name in names:
         importlib.import_module(name)
+    monkeypatch.setitem(sys.modules, "no_file_of_its_own", SimpleNamespace(__file__="_own.py"))
+    monkeypatch.chdir(tmp_path)
     found = local_modules(tmp_path / "model.py")
     for name in names:
         monkeypatch.delitem(sys.modules, name)
