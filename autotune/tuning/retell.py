@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -57,7 +57,7 @@ def set_attributes(storage: BaseStorage, trial_id: int, attributes: Mapping[str,
         return
     with _create_scoped_session(backend.scoped_session) as session:
         trial = TrialModel.find_or_raise_by_id(trial_id, session)
-        backend.check_trial_is_updatable(trial_id, trial.state)
+        backend.check_trial_is_updatable(trial_id, cast(TrialState, trial.state))
         session.add_all(
             TrialUserAttributeModel(trial_id=trial_id, key=name, value_json=json.dumps(value))
             for name, value in attributes.items()
