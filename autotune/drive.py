@@ -31,20 +31,20 @@ from autotune.progress import (
 from autotune.tables import show_profile
 from autotune.text import span
 from autotune.tuning.baseline import RUNS
-from autotune.tuning.compare import ComparisonOptions, compare
-from autotune.tuning.confirm import LOOKS
-from autotune.tuning.devices import Device, DeviceRunner
+from autotune.tuning.confirming.compare import ComparisonOptions, compare
+from autotune.tuning.confirming.confirm import LOOKS
+from autotune.tuning.confirming.rounds import Duel
+from autotune.tuning.confirming.unconfirmed import path_so_far
 from autotune.tuning.diagnosis import diagnosis_of, narrowed, time_stages
 from autotune.tuning.events import Answered, NothingFeasible
-from autotune.tuning.lock import study_lock
-from autotune.tuning.record import record
-from autotune.tuning.rounds import Duel
-from autotune.tuning.runner import Runner, SubprocessRunner
+from autotune.tuning.running.devices import Device, DeviceRunner
+from autotune.tuning.running.record import record
+from autotune.tuning.running.runner import Runner, SubprocessRunner
+from autotune.tuning.running.stop import Stop
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
-from autotune.tuning.stop import Stop
-from autotune.tuning.storage import check_storage, database_of, storage_errors
-from autotune.tuning.unconfirmed import path_so_far
+from autotune.tuning.storing.lock import study_lock
+from autotune.tuning.storing.storage import check_storage, database_of, storage_errors
 from autotune.tuning.workers import WorkerOptions, join
 
 
@@ -175,7 +175,7 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     """Compare two configurations to the end; whether A is confirmed to be faster.
 
     Raises:
-        AutotuneError: see `autotune.tuning.compare.compare`.
+        AutotuneError: see `autotune.tuning.confirming.compare.compare`.
     """
     duel = Duel()
     with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
@@ -191,7 +191,7 @@ def drive_recording(options: SearchOptions, repeats: int) -> None:
     """Record a table to its end.
 
     Raises:
-        AutotuneError: see `autotune.tuning.record.record`.
+        AutotuneError: see `autotune.tuning.running.record.record`.
     """
     start = time.monotonic()
     before: int | None = None

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from autotune.tuning.stop import Stop
+    from autotune.tuning.running.stop import Stop
 
 INTERRUPTED, TERMINATED = 130, 143
 _FINISHING = (

@@ -44,7 +44,7 @@ class SearchResult:
         import pandas as pd
 
         from autotune.knobs import KNOBS
-        from autotune.tuning.study import finished_trials
+        from autotune.tuning.storing.study import finished_trials
 
         rows = [
             {
@@ -104,7 +104,7 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
     import optuna
 
     from autotune.tuning.events import Answered
-    from autotune.tuning.storage import connected
+    from autotune.tuning.storing.storage import connected
 
     assert options.storage is not None, "what the keywords give is in memory never"
     storage = connected(options.storage)

@@ -20,7 +20,8 @@ from autotune.intervals import Interval
 from autotune.knobs.base import spelled
 from autotune.outcome import Measured
 from autotune.text import clean, size, span
-from autotune.tuning.compare import ComparisonOptions
+from autotune.tuning.confirming.compare import ComparisonOptions
+from autotune.tuning.confirming.rounds import Duel
 from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.events import (
     Answered,
@@ -39,12 +40,11 @@ from autotune.tuning.events import (
     TrialStarted,
     Warned,
 )
-from autotune.tuning.record import Recorded
-from autotune.tuning.repair import Repaired
-from autotune.tuning.rounds import Duel
+from autotune.tuning.judging.script_accuracy import UNCHANGED
+from autotune.tuning.running.record import Recorded
 from autotune.tuning.scene import Scene
-from autotune.tuning.script_accuracy import UNCHANGED
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.repair import Repaired
+from autotune.tuning.storing.study import FinishedTrial
 
 SCHEMA_VERSION = 1
 

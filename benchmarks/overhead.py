@@ -21,7 +21,7 @@ from autotune.config import TrainingConfig
 from autotune.intervals import median_interval
 from autotune.job import Job, Measure, MeasurePlan
 from autotune.outcome import Measured
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 
 SMALL = """
 import torch

@@ -30,9 +30,9 @@ from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.source import Source
 from autotune.space import SearchSpace
+from autotune.tuning.running.table import Table
 from autotune.tuning.session import details_of
-from autotune.tuning.study import TuningStudy
-from autotune.tuning.table import Table
+from autotune.tuning.storing.study import TuningStudy
 
 FEW, MANY = 100, 1000
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -27,7 +27,7 @@ from search import NEAR, TableTruth, options_for, truth_of
 
 from autotune.config import TrainingConfig
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.search import search
 
 WAYS = ["auto", "random", "plain Optuna"]

@@ -22,9 +22,9 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from autotune.tuning.compare import ComparisonOptions, Side, compare
-from autotune.tuning.rounds import Duel
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.confirming.compare import ComparisonOptions, Side, compare
+from autotune.tuning.confirming.rounds import Duel
+from autotune.tuning.running.runner import SubprocessRunner
 
 DIGITS = Path(__file__).resolve().parent.parent / "studies" / "digits_cnn" / "model.py"
 GOAL = 0.9

@@ -33,11 +33,11 @@ from search import options_for, truth_of
 
 from autotune.job import Inspect, Job, Measure
 from autotune.outcome import Inspected, TrialOutcome
-from autotune.tuning.devices import Device
-from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.running.devices import Device
+from autotune.tuning.running.replay import ReplayRunner
+from autotune.tuning.running.stop import Stop
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
-from autotune.tuning.stop import Stop
 from autotune.tuning.workers import WorkerOptions, join
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))

@@ -31,13 +31,13 @@ from autotune.constraints import Tolerance
 from autotune.job import Gate
 from autotune.outcome import Gated, Measured, Probed
 from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.gates import NUMERICS, PRECISION, gate_fault
-from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.judging.gates import NUMERICS, PRECISION, gate_fault
+from autotune.tuning.running.replay import ReplayRunner
+from autotune.tuning.running.table import Table, read_table
+from autotune.tuning.sampling.stopping import has_settled
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
-from autotune.tuning.stopping import has_settled
-from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
-from autotune.tuning.table import Table, read_table
+from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
 
 TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
 TOLERANCE = Tolerance(0.01, relative=True)

@@ -16,7 +16,7 @@ from autotune.knobs.base import Value
 from autotune.machine import Host, Machine
 from autotune.measurement import Block, Measurement
 from autotune.outcome import Crashed, Gated, Measured, OutOfMemory, Probed, TrialOutcome
-from autotune.tuning.table import Header, Row, Table
+from autotune.tuning.running.table import Header, Row, Table
 from autotune.workload_facts import WorkloadFacts
 
 _LIMIT_GIB = 74.0

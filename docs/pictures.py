@@ -23,10 +23,10 @@ from rich.console import Console
 
 from autotune.live import LiveProgress
 from autotune.tuning.events import Event, TrialEnded, TrialStarted
-from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.running.replay import ReplayRunner
+from autotune.tuning.running.table import read_table
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
-from autotune.tuning.table import read_table
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

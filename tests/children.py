@@ -15,7 +15,7 @@ from autotune.config import TrainingConfig
 from autotune.job import Job, Measure, MeasurePlan, Task
 from autotune.knobs.base import Value
 from autotune.outcome import TrialOutcome
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 
 WORKLOADS = Path(__file__).parent / "workloads"
 QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)

@@ -16,8 +16,8 @@ from optuna.samplers import RandomSampler
 
 import leaks
 from autotune.space import SearchSpace
-from autotune.tuning.opening import open_study
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from postgres import create_database, programs, running_server
 from tuning import NINE, THROUGHPUT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.job import Diagnose, FindLimits, Job, Measure, Probe, Task
 from autotune.outcome import TrialOutcome
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK
 
 SAMPLES = 512

@@ -27,8 +27,8 @@ from autotune.best import read_best
 from autotune.lifeline import hold_lifeline
 from autotune.strict_yaml import read
 from autotune.tuning.events import Answered
-from autotune.tuning.lock import study_lock
 from autotune.tuning.search import search
+from autotune.tuning.storing.lock import study_lock
 from children import wait_until
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
 

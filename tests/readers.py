@@ -15,7 +15,7 @@ from autotune.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.outcome import Crashed, Inspected, Measured, outcome_from_json, outcome_to_json
 from autotune.space_file import read_space
 from autotune.strict_json import read_some
-from autotune.tuning.table import Header, Row, Table, read_table, write_table
+from autotune.tuning.running.table import Header, Row, Table, read_table, write_table
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
 
 SPACE = """\

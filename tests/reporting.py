@@ -13,9 +13,9 @@ from autotune.constraints import Verdict
 from autotune.knobs.base import Value
 from autotune.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from autotune.report.data import ReportData
-from autotune.tuning.archive import Archive
 from autotune.tuning.session import details_of
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.archive import Archive
+from autotune.tuning.storing.study import FinishedTrial
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from tuning import HOLDS

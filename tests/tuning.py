@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.objectives import OBJECTIVES
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.study import TuningStudy
 
 THROUGHPUT = OBJECTIVES["throughput"]
 HOLDS = {"memory": -0.5, "accuracy": -0.01, "ran": -1.0}

@@ -46,8 +46,8 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     Raises:
         UsageError: model or output is no file that can be read or written.
     """
+    from autotune.tuning.sampling.warm_start import seeds_from
     from autotune.tuning.scene import SearchOptions
-    from autotune.tuning.warm_start import seeds_from
 
     check_model(model)
     flags = _SHORT | flags

@@ -31,7 +31,7 @@ _NOT_FASTER = 8
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or of MODEL itself, in turns."""
     from autotune.drive import drive_comparison
-    from autotune.tuning.compare import ComparisonOptions, side_of
+    from autotune.tuning.confirming.compare import ComparisonOptions, side_of
 
     common.check_model(model)
     for best in filter(None, (flags["a"], flags["b"])):

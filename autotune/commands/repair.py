@@ -15,8 +15,8 @@ from autotune.errors import UsageError
 def repair(study: str) -> None:
     """Rebuild the database of STUDY, a name or a folder, from its results.jsonl."""
     from autotune.progress import repair_lines, to_stderr
-    from autotune.tuning.lock import study_lock
-    from autotune.tuning.repair import repair as repaired
+    from autotune.tuning.storing.lock import study_lock
+    from autotune.tuning.storing.repair import repair as repaired
 
     own = common.study_folder(study)
     folder = own if own.is_dir() else Path(study)

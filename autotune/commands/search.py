@@ -130,7 +130,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     MODEL is a model.py, or a training script that nobody changed: its arguments follow a `--`.
     """
     from autotune.drive import drive_search, show_plan
-    from autotune.tuning.devices import devices_of
+    from autotune.tuning.running.devices import devices_of
 
     if new_study and flags["force"]:
         raise UsageError("--new-study and --force contradict each other. Give one of them.")

@@ -31,7 +31,7 @@ def worker(
 ) -> None:
     """Run trials of STUDY, which an `autotune search` with the same --storage leads."""
     from autotune.drive import drive_worker
-    from autotune.tuning.devices import Device, devices_of
+    from autotune.tuning.running.devices import Device, devices_of
     from autotune.tuning.workers import WorkerOptions
 
     common.check_model(model)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from autotune.errors import StorageError, UsageError
 from autotune.flags import folder_name
 from autotune.suggest import did_you_mean
-from autotune.tuning.storage import masked
+from autotune.tuning.storing.storage import masked
 
 _SQLITE = b"SQLite format 3\x00"
 

@@ -25,8 +25,8 @@ from autotune.dashboard.guard import Guard
 from autotune.dashboard.place import StudyPlace
 from autotune.errors import StorageError, UsageError
 from autotune.progress import to_stderr
-from autotune.tuning.lock import study_lock
-from autotune.tuning.storage import refuse, storage_errors
+from autotune.tuning.storing.lock import study_lock
+from autotune.tuning.storing.storage import refuse, storage_errors
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication

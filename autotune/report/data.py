@@ -21,11 +21,11 @@ from autotune.errors import UsageError
 from autotune.intervals import Interval
 from autotune.outcome import Diagnosed
 from autotune.report.source import Source
-from autotune.tuning.archive import Archive, read_archive
-from autotune.tuning.conclusion import ANSWER
+from autotune.tuning.confirming.conclusion import ANSWER
+from autotune.tuning.confirming.fates import CONFIRMATION
 from autotune.tuning.diagnosis import DIAGNOSIS
-from autotune.tuning.fates import CONFIRMATION
-from autotune.tuning.study import FinishedTrial, best_feasible
+from autotune.tuning.storing.archive import Archive, read_archive
+from autotune.tuning.storing.study import FinishedTrial, best_feasible
 
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """What a trial is to the report; always drawn in the same shape and colour."""

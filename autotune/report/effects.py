@@ -20,7 +20,7 @@ from autotune.config import TrainingConfig
 from autotune.intervals import Interval
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 FEWEST_TRIALS = 4
 # Of an effect, and of the noise of a trial before the trials tell it; as logarithms.

@@ -11,7 +11,7 @@ from autotune.report.account import failure_kinds
 from autotune.report.data import ReportData
 from autotune.report.effects import KnobEffect, knob_effects
 from autotune.text import size
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 _RUNNERS_UP = 5
 _PROBES = {

@@ -10,8 +10,8 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.account import failure_kind
 from autotune.report.data import ReportData
-from autotune.tuning.archive import OpenTrial
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.archive import OpenTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 _SETTINGS = tuple(knob.name for knob in ALL_KNOBS)
 COLUMNS = (

@@ -25,7 +25,7 @@ from autotune.report.marks import legend
 from autotune.report.terminal import row_of
 from autotune.strict_yaml import dump
 from autotune.text import size, span
-from autotune.tuning.importance import importances
+from autotune.tuning.storing.importance import importances
 from autotune.version import __version__
 
 _TWO = 2

@@ -10,7 +10,7 @@ from autotune.config import render
 from autotune.report.data import ReportData
 from autotune.report.svg import Scale, mark, markup, picture
 from autotune.text import size
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 WIDTH = 760.0
 LABELS = {

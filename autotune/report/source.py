@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from autotune.errors import StorageError, UsageError
 from autotune.flags import folder_name
-from autotune.tuning.storage import check_storage, masked
+from autotune.tuning.storing.storage import check_storage, masked
 
 _DATABASE = "study.db"
 # The second is what the repository's own examples keep.

@@ -10,9 +10,9 @@ from typing import Any
 from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.effects import knob_effects
-from autotune.tuning.archive import OpenTrial
-from autotune.tuning.importance import importances
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.archive import OpenTrial
+from autotune.tuning.storing.importance import importances
+from autotune.tuning.storing.study import FinishedTrial
 
 SCHEMA_VERSION = 1
 _DETAILS = (

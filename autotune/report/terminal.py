@@ -14,7 +14,7 @@ from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.text import clean, size, span
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 _MOST_ROWS = 20
 _HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")

@@ -11,7 +11,7 @@ from autotune.report.data import ReportData
 from autotune.report.marks import MOST_REASON, WIDTH, Rate, tip_of
 from autotune.report.svg import Axes, Scale, box, line, mark, markup, path, picture, text
 from autotune.text import size
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 736.0, 36.0, 288.0
 _HEIGHT = 336.0

@@ -22,10 +22,10 @@ from autotune.outcome import (
     as_failure,
     describe,
 )
-from autotune.tuning.accuracy import AccuracyProber, probe_samples
-from autotune.tuning.script_accuracy import ScriptProber
+from autotune.tuning.judging.accuracy import AccuracyProber, probe_samples
+from autotune.tuning.judging.script_accuracy import ScriptProber
 from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 RUNS = 3
 """Processes, because two runs of the same settings differ by more than their blocks do."""

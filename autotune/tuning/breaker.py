@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from autotune.errors import TooManyLostError
-from autotune.tuning.finished import FinishedTrial
+from autotune.tuning.storing.finished import FinishedTrial
 
 _MOST_LOST_IN_A_ROW = 3
 

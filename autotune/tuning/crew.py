@@ -12,11 +12,11 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from autotune.errors import UsageError
-from autotune.tuning.devices import Device
-from autotune.tuning.runner import Runner
+from autotune.tuning.running.devices import Device
+from autotune.tuning.running.runner import Runner
+from autotune.tuning.running.stop import StoppableRunner
 from autotune.tuning.scene import inspect, inspection
 from autotune.tuning.session import Accuracy, Session
-from autotune.tuning.stop import StoppableRunner
 from autotune.tuning.trials import POLL_SECONDS, Told, prepare, run_trials, work
 
 Mates = Mapping[Device, Runner]

@@ -21,9 +21,9 @@ from autotune.knobs.base import Value, spelled
 from autotune.machine import Machine
 from autotune.outcome import Diagnosed, Failure, as_failure, describe
 from autotune.space import SearchSpace
-from autotune.tuning.runner import Runner
+from autotune.tuning.running.runner import Runner
 from autotune.tuning.scene import Scene
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.study import TuningStudy
 
 Useless = Callable[[Value], bool]
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers")

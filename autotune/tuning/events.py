@@ -12,7 +12,7 @@ from autotune.intervals import Interval
 from autotune.space import SearchSpace
 from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.scene import Scene
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
 

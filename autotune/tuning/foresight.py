@@ -15,7 +15,7 @@ from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.outcome import OutOfMemory
 from autotune.tuning.session import Session
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by so much.
 _SAFETY = 1.05

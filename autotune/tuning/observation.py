@@ -15,7 +15,7 @@ from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failu
 from autotune.script import ScriptOptions
 from autotune.space_file import SpaceFile
 from autotune.text import span
-from autotune.tuning.runner import Runner
+from autotune.tuning.running.runner import Runner
 
 _SCALED = "float16"
 

@@ -24,7 +24,7 @@ from autotune.script import Script, ScriptOptions
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import SpaceFile, find_space, read_space
 from autotune.tuning.observation import asked, observe, reachable
-from autotune.tuning.runner import Runner
+from autotune.tuning.running.runner import Runner
 from autotune.workload_facts import WorkloadFacts
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SearchOptions:
     warm_start: tuple[TrainingConfig, ...] = ()
     """Configurations to try before all others, as far as the space has them."""
     sampler: str | BaseSampler = "auto"
-    """One of `autotune.tuning.samplers.SAMPLERS`, auto, or a sampler of one's own."""
+    """One of `autotune.tuning.sampling.samplers.SAMPLERS`, auto, or a sampler of one's own."""
     seed: int = 0
     trial_timeout_seconds: float = 600.0
     script: ScriptOptions | None = None

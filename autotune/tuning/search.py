@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
-from autotune.tuning.conclusion import conclude, emit, known_answer
-from autotune.tuning.confirm import LOOKS
+from autotune.tuning.confirming.conclusion import conclude, emit, known_answer
+from autotune.tuning.confirming.confirm import LOOKS
+from autotune.tuning.confirming.unconfirmed import write_so_far
 from autotune.tuning.crew import Mates, check_alike, run_together
-from autotune.tuning.devices import Device, DeviceRunner
 from autotune.tuning.diagnosis import diagnose, noted_diagnosis
 from autotune.tuning.events import (
     Event,
@@ -26,21 +26,21 @@ from autotune.tuning.events import (
     TrialsEnded,
     Warned,
 )
-from autotune.tuning.identity import fingerprint_of
-from autotune.tuning.journal import Journal
-from autotune.tuning.opening import open_study
-from autotune.tuning.runner import Runner
+from autotune.tuning.running.devices import Device, DeviceRunner
+from autotune.tuning.running.runner import Runner
+from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.scene import Scene, SearchOptions, survey
 from autotune.tuning.session import Accuracy, Session
-from autotune.tuning.stop import Stop, StoppableRunner
-from autotune.tuning.storage import (
+from autotune.tuning.storing.identity import fingerprint_of
+from autotune.tuning.storing.journal import Journal
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.storage import (
     check_storage,
     database_of,
     network_file_system,
     storage_errors,
 )
-from autotune.tuning.study import TuningStudy
-from autotune.tuning.unconfirmed import write_so_far
+from autotune.tuning.storing.study import TuningStudy
 from autotune.tuning.workers import admit
 
 

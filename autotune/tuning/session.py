@@ -12,15 +12,15 @@ from autotune.constraints import AccuracyRule
 from autotune.measurement import Measurement
 from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, OutOfMemory, TrialOutcome
-from autotune.tuning.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
-from autotune.tuning.confirm import LOOKS
+from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.runner import Runner
+from autotune.tuning.judging.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
+from autotune.tuning.running.runner import Runner
+from autotune.tuning.running.stop import Stop
+from autotune.tuning.sampling.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
 from autotune.tuning.scene import Scene
-from autotune.tuning.stop import Stop
-from autotune.tuning.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
-from autotune.tuning.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
 
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""

@@ -13,14 +13,14 @@ from autotune.constraints import Verdict, judge
 from autotune.job import Measure, MeasurePlan
 from autotune.knobs.base import Value
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
+from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.session import Accuracy, Session, details_of
-from autotune.tuning.storage import check_still_there
-from autotune.tuning.study import INTERRUPTED, FinishedTrial, best_feasible
+from autotune.tuning.storing.storage import check_still_there
+from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
 
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.
 _SLOWER_THAN_BASELINE = 6

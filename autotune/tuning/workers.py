@@ -24,19 +24,25 @@ from autotune.errors import StudyMismatchError, UsageError, WorkloadError
 from autotune.outcome import Inspected
 from autotune.space import SearchSpace
 from autotune.tuning.baseline import baseline_prober, noted_runs
-from autotune.tuning.devices import Device, DeviceRunner
 from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
-from autotune.tuning.identity import differences
-from autotune.tuning.journal import Journal
-from autotune.tuning.mutex import mutex_for
-from autotune.tuning.opening import open_study
-from autotune.tuning.runner import Runner
-from autotune.tuning.samplers import AUTO
+from autotune.tuning.running.devices import Device, DeviceRunner
+from autotune.tuning.running.runner import Runner
+from autotune.tuning.running.stop import Stop, StoppableRunner
+from autotune.tuning.sampling.samplers import AUTO
 from autotune.tuning.scene import Scene, SearchOptions, inspect, inspection, sha256_of
 from autotune.tuning.session import Accuracy, Session
-from autotune.tuning.stop import Stop, StoppableRunner
-from autotune.tuning.storage import check_storage, connected, is_server, masked, storage_errors
+from autotune.tuning.storing.identity import differences
+from autotune.tuning.storing.journal import Journal
+from autotune.tuning.storing.mutex import mutex_for
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.storage import (
+    check_storage,
+    connected,
+    is_server,
+    masked,
+    storage_errors,
+)
 from autotune.tuning.trials import run_trials
 
 _NOTE = "workers"

@@ -14,6 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "autotune"
 
 # Low to high: a module imports only from those before it on its side, and from the shared ones.
+# `package:` stands before modules of the same package.
 LAYERS = """
 shared   version errors text suggest lr_scaling non_inferiority machine intervals measurement
 shared   strict_json workload_facts outcome strict_yaml
@@ -32,22 +33,30 @@ child    scripting.feed scripting.sites scripting.observe scripting.printed scri
 child    scripting.trial scripting.perform
 child    training.worker
 child    training.preload training.host
-parent   tuning tuning.launch tuning.family tuning.logs tuning.runner tuning.samplers
-parent   tuning.rounds tuning.belief
-parent   tuning.surrogate tuning.encoding tuning.promise tuning.surrogate_sampler
-parent   tuning.lock tuning.storage tuning.leases tuning.mutex tuning.journal tuning.finished
-parent   tuning.knowledge tuning.identity tuning.retell tuning.study tuning.opening
-parent   tuning.archive tuning.importance
-parent   tuning.repair tuning.stop tuning.devices tuning.stopping tuning.warm_start
-parent   tuning.table tuning.replay tuning.observation tuning.scene
+parent   tuning tuning.running tuning.sampling tuning.storing tuning.judging tuning.confirming
+parent   tuning.running: launch family logs runner
+parent   tuning.sampling: samplers
+parent   tuning.confirming: rounds belief
+parent   tuning.sampling: surrogate encoding promise surrogate_sampler
+parent   tuning.storing: lock storage leases mutex journal finished
+parent   tuning.storing: knowledge identity retell study opening archive importance repair
+parent   tuning.running: stop devices
+parent   tuning.sampling: stopping warm_start
+parent   tuning.running: table replay
+parent   tuning.observation tuning.scene
 parent   tuning.diagnosis
-parent   tuning.gates tuning.accuracy tuning.script_accuracy tuning.costs
-parent   tuning.confirm tuning.compare
-parent   tuning.events tuning.fates tuning.answer tuning.session tuning.candidates
-parent   tuning.unconfirmed tuning.breaker
+parent   tuning.judging: gates accuracy script_accuracy costs
+parent   tuning.confirming: confirm compare
+parent   tuning.events
+parent   tuning.confirming: fates answer
+parent   tuning.session
+parent   tuning.confirming: candidates unconfirmed
+parent   tuning.breaker
 parent   tuning.baseline tuning.drift tuning.foresight tuning.trials tuning.crew
 parent   tuning.workers
-parent   tuning.conclusion tuning.search tuning.record
+parent   tuning.confirming: conclusion
+parent   tuning.search
+parent   tuning.running: record
 parent   export.form export.env export.torchrun export.json_object export.python_literal
 parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
 parent   tables progress interrupts board live drive flags
@@ -70,7 +79,8 @@ SEEN_BY = {
 }
 ROWS: dict[str, list[str]] = {}
 for side, *modules in map(str.split, LAYERS.strip().splitlines()):
-    ROWS.setdefault(side, []).extend(modules)
+    package = modules.pop(0).replace(":", ".") if modules[0].endswith(":") else ""
+    ROWS.setdefault(side, []).extend(package + module for module in modules)
 
 
 def module_name(path: Path) -> str:

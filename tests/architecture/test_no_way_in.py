@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuning.samplers import SAMPLERS
+from autotune.tuning.sampling.samplers import SAMPLERS
 
 PACKAGE = Path(__file__).parents[2] / "autotune"
 TREES = {
@@ -116,7 +116,7 @@ def test_the_environment_as_a_whole_goes_to_children_and_nowhere_else(name: str)
 @by_file
 def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name: str) -> None:
     found = {function for function, _ in calls(name)} & WALL_CLOCKS
-    dated = name in {"tuning/answer.py", "report/html.py"}
+    dated = name in {"tuning/confirming/answer.py", "report/html.py"}
     assert found <= ({"datetime.now"} if dated else set())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.best import read_best
 from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
 from children import WORKLOADS, nobody_is_left
@@ -36,7 +36,7 @@ def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     (folder / "tmp").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autotune.tuning.confirm.looks", lambda family: (2,))
+        patch.setattr("autotune.tuning.confirming.confirm.looks", lambda family: (2,))
         for name, value in SECRETS.items():
             patch.setenv(name, value)
         patch.setenv("TMPDIR", str(folder / "tmp"))

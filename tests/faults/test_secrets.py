@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from autotune.cli import _COMMANDS
 from autotune.errors import StorageError, UsageError
 from autotune.text import clean
-from autotune.tuning.storage import check_storage, masked, refuse
+from autotune.tuning.storing.storage import check_storage, masked, refuse
 from children import WORKLOADS, autotune
 
 PASSWORD = "hunter2"

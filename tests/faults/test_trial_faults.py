@@ -17,8 +17,8 @@ from autotune.outcome import (
     UserError,
     describe,
 )
-from autotune.tuning.logs import MOST_BYTES
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.logs import MOST_BYTES
+from autotune.tuning.running.runner import SubprocessRunner
 from children import WORKLOADS, job_for, nobody_is_left
 from factories import written
 from leaks import shared_memory
@@ -151,7 +151,7 @@ def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, r
 
 
 def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
-    monkeypatch.setattr("autotune.tuning.runner.job_to_json", lambda job: '{"device": ')
+    monkeypatch.setattr("autotune.tuning.running.runner.job_to_json", lambda job: '{"device": ')
     outcome = warm.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
     assert isinstance(outcome, Lost)
     assert "no readable job" in outcome.detail

@@ -17,7 +17,7 @@ from autotune.training.apply import apply, build_dataset
 from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.settings import Settings
 from autotune.training.workload import load_workload
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from factories import TINY_CONV
 
 pytestmark = [

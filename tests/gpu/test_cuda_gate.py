@@ -11,7 +11,7 @@ from autotune.config import TrainingConfig
 from autotune.job import Gate, Job
 from autotune.knobs.base import Value
 from autotune.outcome import Gated
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 
 pytestmark = [
     pytest.mark.gpu,

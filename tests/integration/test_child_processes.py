@@ -23,7 +23,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from autotune.job import job_from_json
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())

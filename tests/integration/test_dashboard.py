@@ -17,7 +17,7 @@ import optuna
 import pytest
 
 from autotune.tuning.events import Answered
-from autotune.tuning.lock import study_lock
+from autotune.tuning.storing.lock import study_lock
 from children import autotune, wait_until
 from dashboards import running_dashboard
 from finished_study import LOG, NAME, finished_study, runner

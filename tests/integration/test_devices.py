@@ -5,7 +5,7 @@ import os
 import pytest
 
 from autotune.outcome import Inspected
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import inspection
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.job import Diagnose, Profile
 from autotune.outcome import Diagnosed, Profiled, UserError
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK, WORKLOADS, autotune, job_for
 
 

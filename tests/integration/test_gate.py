@@ -13,8 +13,8 @@ from autotune.outcome import Gated, NonFinite, Probed
 from autotune.training import trajectory
 from autotune.training.apply import apply, build_dataset
 from autotune.training.workload import load_workload
-from autotune.tuning.gates import NUMERICS, PRECISION, gate_fault
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.judging.gates import NUMERICS, PRECISION, gate_fault
+from autotune.tuning.running.runner import SubprocessRunner
 from children import SETTINGS, WORKLOADS, job_for
 
 

@@ -7,8 +7,8 @@ from autotune.best import read_best
 from autotune.errors import StorageError, TooManyLostError, UsageError
 from autotune.outcome import Crashed, OutOfMemory
 from autotune.tuning.events import LeftOut, TrialEnded
+from autotune.tuning.running.stop import Stop
 from autotune.tuning.search import search
-from autotune.tuning.stop import Stop
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Measured
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import WORKLOADS, job_for
 
 PACED = WORKLOADS / "paced_loader.py"

@@ -8,7 +8,7 @@ import pytest
 from autotune.job import Measure, MeasurePlan
 from autotune.measurement import QUIET
 from autotune.outcome import Measured, NotApplied, UserError
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import WORKLOADS, job_for
 
 SLEPT_SECONDS = 0.002  # as in workloads/synchronises.py

@@ -15,7 +15,7 @@ from autotune.outcome import (
     SpeedLimits,
     UserError,
 )
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK, WORKLOADS, job_for
 
 

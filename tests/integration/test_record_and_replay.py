@@ -18,11 +18,11 @@ from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Crashed, Diagnosed, Loading, Lost, Measured, TrialOutcome
 from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.record import Recorded, record
-from autotune.tuning.replay import ReplayRunner
+from autotune.tuning.running.record import Recorded, record
+from autotune.tuning.running.replay import ReplayRunner
+from autotune.tuning.running.table import Table, read_table
 from autotune.tuning.scene import SearchOptions, survey
 from autotune.tuning.search import search
-from autotune.tuning.table import Table, read_table
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
 
 SPACE = """\

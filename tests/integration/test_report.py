@@ -18,8 +18,8 @@ from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.report.html import page
 from autotune.space import SearchSpace
-from autotune.tuning.archive import OpenTrial
-from autotune.tuning.opening import open_study
+from autotune.tuning.storing.archive import OpenTrial
+from autotune.tuning.storing.opening import open_study
 from children import autotune
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial

@@ -15,8 +15,8 @@ from autotune.errors import WorkloadError
 from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.script import Flag, ScriptOptions
 from autotune.tuning.events import Answered, Event, Planned
+from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.scene import SearchOptions
-from autotune.tuning.script_accuracy import UNCHANGED
 from autotune.workload_facts import WorkloadFacts
 from children import autotune
 from factories import written

@@ -21,7 +21,7 @@ from autotune.outcome import (
     UserError,
 )
 from autotune.script import Script
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK, nobody_is_left
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"

@@ -12,7 +12,7 @@ import pytest
 
 import autotune
 from autotune.tuning.events import Answered
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
 from children import WORKLOADS, children_of, nobody_is_left, start_autotune, stop, wait_until
@@ -32,7 +32,7 @@ INTERRUPTED, MISMATCH = 130, 6
 DRIVER = """
 import sys
 from pathlib import Path
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
 from hurried_runner import HurriedRunner
@@ -145,7 +145,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 
 def hurried_search(folder, workload: str, monkeypatch) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
-    monkeypatch.setattr("autotune.tuning.confirm.looks", lambda family: (2,))
+    monkeypatch.setattr("autotune.tuning.confirming.confirm.looks", lambda family: (2,))
     options = SearchOptions(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",

@@ -10,7 +10,7 @@ import pytest
 from autotune.outcome import Diagnosed, Loading, Lost, TrialOutcome
 from autotune.progress import PlainProgress
 from autotune.tuning.events import Event, StagesTimed, TrialEnded, TrialsEnded
-from autotune.tuning.stopping import FEWEST
+from autotune.tuning.sampling.stopping import FEWEST
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\nfused_optimizer: [false, true]\n"

@@ -5,10 +5,10 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.outcome import TimedOut
-from autotune.tuning.accuracy import MOST_SEEDS, SEEDS, AccuracyProber
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.opening import open_study
+from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyProber
 from autotune.tuning.scene import survey
+from autotune.tuning.storing.opening import open_study
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from autotune.tuning.lock import study_lock
+from autotune.tuning.storing.lock import study_lock
 from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
 
 STORAGE, TERMINATED, INTERRUPTED = 5, 143, 130

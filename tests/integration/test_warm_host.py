@@ -8,7 +8,7 @@ import pytest
 
 from autotune.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
 from autotune.training import host
-from autotune.tuning.runner import SubprocessRunner
+from autotune.tuning.running.runner import SubprocessRunner
 from children import WORKLOADS, job_for, nobody_is_left, wait_until
 from factories import written
 
@@ -173,7 +173,7 @@ def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
     tmp_path, monkeypatch, kills, kind
 ):
     counts = iter(kills)
-    monkeypatch.setattr("autotune.tuning.runner.oom_kills", lambda: next(counts))
+    monkeypatch.setattr("autotune.tuning.running.runner.oom_kills", lambda: next(counts))
     source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
         outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")

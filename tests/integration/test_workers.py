@@ -11,13 +11,13 @@ import pytest
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.outcome import Inspected
-from autotune.tuning.devices import Device, DeviceRunner, devices_of
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.leases import own_lease
-from autotune.tuning.opening import open_study
+from autotune.tuning.running.devices import Device, DeviceRunner, devices_of
+from autotune.tuning.running.stop import Stop
 from autotune.tuning.search import search
-from autotune.tuning.stop import Stop
-from autotune.tuning.storage import with_driver
+from autotune.tuning.storing.leases import own_lease
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.storage import with_driver
 from autotune.tuning.workers import WorkerOptions, join
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, options_in

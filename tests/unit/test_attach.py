@@ -18,7 +18,7 @@ from autotune.dashboard.attach import ARTIFACTS, attach
 from autotune.dashboard.note import OWN_LINE
 from autotune.dashboard.place import find_study
 from autotune.dashboard.serve import _bring_up_to_date
-from autotune.tuning.lock import study_lock
+from autotune.tuning.storing.lock import study_lock
 from finished_study import LOG, NAME, finished_study
 
 

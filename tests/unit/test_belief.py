@@ -7,8 +7,8 @@ import math
 import pytest
 
 from autotune.config import TrainingConfig
-from autotune.tuning.belief import Belief, beliefs_after
-from autotune.tuning.rounds import Contestant, Duel
+from autotune.tuning.confirming.belief import Belief, beliefs_after
+from autotune.tuning.confirming.rounds import Contestant, Duel
 
 BASELINE = TrainingConfig.of({})
 FIRST = Contestant("first", BASELINE)

@@ -8,7 +8,7 @@ from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.errors import TooManyLostError
 from autotune.tuning.breaker import Breaker
-from autotune.tuning.finished import FinishedTrial
+from autotune.tuning.storing.finished import FinishedTrial
 from tuning import CRASHED, HOLDS, OOM
 
 CONFIG = TrainingConfig.of({})

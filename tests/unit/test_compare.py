@@ -14,8 +14,8 @@ from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.job import Inspect, Job
 from autotune.outcome import Crashed, Inspected, Lost, Rejected, TrialOutcome, UserError
 from autotune.progress import comparison_line, comparison_result
-from autotune.tuning.compare import ComparisonOptions, Side, compare, side_of
-from autotune.tuning.rounds import Duel
+from autotune.tuning.confirming.compare import ComparisonOptions, Side, compare, side_of
+from autotune.tuning.confirming.rounds import Duel
 from factories import best_config, cpu_machine
 from scripted_runner import FACTS, at
 

@@ -14,9 +14,9 @@ from autotune.config import TrainingConfig
 from autotune.intervals import CONFIDENCE, median_interval
 from autotune.measurement import Measurement
 from autotune.outcome import Crashed, Failure
-from autotune.tuning.belief import Belief, Beliefs
-from autotune.tuning.confirm import Standing, changes, contest, looks, preferred
-from autotune.tuning.rounds import Contestant, Course, Duel
+from autotune.tuning.confirming.belief import Belief, Beliefs
+from autotune.tuning.confirming.confirm import Standing, changes, contest, looks, preferred
+from autotune.tuning.confirming.rounds import Contestant, Course, Duel
 from factories import GIB, measurement
 
 BASELINE = TrainingConfig.of({"batch_size": 8})

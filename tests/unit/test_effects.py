@@ -8,7 +8,7 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 from reporting import OWN, trial
 from tuning import CRASHED
 

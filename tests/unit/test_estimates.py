@@ -17,7 +17,7 @@ from autotune.tuning.events import Event, PhaseStarted, RoundEnded, TrialEnded, 
 from autotune.tuning.scene import Scene, SearchOptions
 from autotune.tuning.search import search
 from autotune.tuning.session import LIMITS_SECONDS, Session
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.study import TuningStudy
 from factories import IMAGE_FACTS, cpu_machine
 from finished_study import runner
 from scripted_runner import ScriptedRunner, events_of, options_in
@@ -82,7 +82,7 @@ def test_rounds_say_how_long_it_takes_until_the_next_look(
 ) -> None:
     # Ten seconds pass whenever the clock is looked at, which is before and after each round.
     clock = SimpleNamespace(monotonic=count(step=10).__next__)
-    monkeypatch.setattr("autotune.tuning.conclusion.time", clock)
+    monkeypatch.setattr("autotune.tuning.confirming.conclusion.time", clock)
     events = events_of(options_in(tmp_path, storage=None), runner())
     etas = [event.eta_seconds for event in events if isinstance(event, RoundEnded)]
     assert etas == [10 * left + LIMITS_SECONDS for left in (5, 4, 3, 2, 1, 0)]

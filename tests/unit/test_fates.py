@@ -7,9 +7,9 @@ from collections.abc import Generator
 import optuna
 
 from autotune.space import SearchSpace
+from autotune.tuning.confirming.fates import CONFIRMATION, kept
 from autotune.tuning.events import CandidateRefused, CandidateSetAside, Event, RoundEnded
-from autotune.tuning.fates import CONFIRMATION, kept
-from autotune.tuning.study import FinishedTrial, TuningStudy
+from autotune.tuning.storing.study import FinishedTrial, TuningStudy
 from tuning import HOLDS, THROUGHPUT, tell
 
 

@@ -10,9 +10,9 @@ import torch
 
 from autotune.outcome import Gated, Lost, OutOfMemory, TrialOutcome
 from autotune.training.trajectory import apart, deviation
-from autotune.tuning.gates import GateKeeper, gate_fault
+from autotune.tuning.judging.gates import GateKeeper, gate_fault
 from autotune.tuning.scene import survey
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.study import TuningStudy
 from scripted_runner import ScriptedRunner, agreeing, options_in
 
 

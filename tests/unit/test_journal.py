@@ -15,10 +15,10 @@ from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.errors import StorageError
 from autotune.space import SearchSpace
-from autotune.tuning.journal import Journal, NoteRecord, TrialRecord
-from autotune.tuning.opening import open_study
-from autotune.tuning.repair import repair
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.repair import repair
+from autotune.tuning.storing.study import TuningStudy
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 
@@ -171,7 +171,7 @@ def test_a_trial_that_was_written_down_but_not_told_is_told_under_its_number(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as crash:
-        crash.setattr("autotune.tuning.study.write_trial", dies)
+        crash.setattr("autotune.tuning.storing.study.write_trial", dies)
         with pytest.raises(KeyboardInterrupt):
             tell(study, 90.0, HOLDS)
     states = [trial.state for trial in study._study.trials]

@@ -12,10 +12,10 @@ import optuna
 import pytest
 
 from autotune.space import SearchSpace
-from autotune.tuning.leases import Lease, lease_of, own_lease
-from autotune.tuning.opening import open_study
-from autotune.tuning.samplers import AUTO
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.sampling.samplers import AUTO
+from autotune.tuning.storing.leases import Lease, lease_of, own_lease
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.study import TuningStudy
 from tuning import HOLDS, THROUGHPUT, tell
 
 
@@ -24,7 +24,7 @@ def neighbour() -> Iterator[Lease]:
     """The lease of another process that lives."""
     program = (
         "import json, sys\n"
-        "from autotune.tuning.leases import own_lease\n"
+        "from autotune.tuning.storing.leases import own_lease\n"
         "print(json.dumps(own_lease().as_dict()), flush=True)\n"
         "sys.stdin.read()\n"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import StorageError
-from autotune.tuning.lock import study_lock
+from autotune.tuning.storing.lock import study_lock
 
 
 def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from autotune.tuning.lock import study_lock\n"
+        "from autotune.tuning.storing.lock import study_lock\n"
         "with study_lock(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

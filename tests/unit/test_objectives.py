@@ -10,8 +10,8 @@ from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
 from autotune.measurement import Measurement
 from autotune.objectives import OBJECTIVES, fixed_seconds, run_time
-from autotune.tuning.costs import ColdCosts
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.judging.costs import ColdCosts
+from autotune.tuning.storing.study import FinishedTrial
 from factories import measurement
 
 EAGER = measurement(100.0)

@@ -23,7 +23,7 @@ from autotune.tuning.events import (
     TrialEnded,
 )
 from autotune.tuning.scene import Scene, SearchOptions
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.storing.study import FinishedTrial
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 
 BASELINE = TrainingConfig.of({"num_threads": 2})

@@ -9,7 +9,7 @@ import pytest
 from autotune.outcome import Diagnosed
 from autotune.space import SearchSpace
 from autotune.tuning.diagnosis import Diagnosis, narrowed
-from autotune.tuning.table import Table, read_table
+from autotune.tuning.running.table import Table, read_table
 
 TABLES = sorted((Path(__file__).parents[2] / "studies" / "tables").glob("*.jsonl.xz"))
 

@@ -24,9 +24,9 @@ from autotune.report.source import Source, find_source
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.space import SearchSpace
-from autotune.tuning.archive import OpenTrial, read_archive
-from autotune.tuning.importance import importances
-from autotune.tuning.opening import open_study
+from autotune.tuning.storing.archive import OpenTrial, read_archive
+from autotune.tuning.storing.importance import importances
+from autotune.tuning.storing.opening import open_study
 from factories import best_config
 from reporting import OWN, report_of, trial
 from tuning import CRASHED, HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell

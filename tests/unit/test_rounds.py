@@ -12,7 +12,7 @@ from autotune.config import TrainingConfig
 from autotune.job import Job
 from autotune.measurement import Measurement
 from autotune.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.rounds import (
+from autotune.tuning.confirming.rounds import (
     TASK,
     Contestant,
     Course,

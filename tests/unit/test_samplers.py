@@ -14,7 +14,7 @@ from autotune.commands.search import search
 from autotune.config import TrainingConfig
 from autotune.space import SearchSpace
 from autotune.tuning.events import Answered
-from autotune.tuning.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of
+from autotune.tuning.sampling.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 

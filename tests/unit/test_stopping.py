@@ -9,8 +9,8 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
-from autotune.tuning.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
-from autotune.tuning.study import FinishedTrial
+from autotune.tuning.sampling.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
+from autotune.tuning.storing.study import FinishedTrial
 from tuning import CRASHED, HOLDS
 
 

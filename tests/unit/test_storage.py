@@ -14,17 +14,17 @@ from sqlalchemy import event
 from autotune.constraints import Verdict
 from autotune.errors import StorageError
 from autotune.space import SearchSpace
-from autotune.tuning import storage as storages
-from autotune.tuning.journal import Journal
-from autotune.tuning.opening import open_study
-from autotune.tuning.storage import (
+from autotune.tuning.storing import storage as storages
+from autotune.tuning.storing.journal import Journal
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.storage import (
     database_of,
     is_server,
     network_file_system,
     storage_errors,
     with_driver,
 )
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.study import TuningStudy
 from tuning import HOLDS, THROUGHPUT, tell
 
 

@@ -9,8 +9,8 @@ from optuna.trial import TrialState
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
-from autotune.tuning.samplers import AUTO, SAMPLERS
-from autotune.tuning.study import TuningStudy, best_feasible
+from autotune.tuning.sampling.samplers import AUTO, SAMPLERS
+from autotune.tuning.storing.study import TuningStudy, best_feasible
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 

@@ -9,8 +9,8 @@ from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
 from autotune.space import SearchSpace
-from autotune.tuning.opening import open_study
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.study import TuningStudy
 from tuning import HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell
 
 

@@ -12,8 +12,8 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.space import SearchSpace
-from autotune.tuning.opening import open_study, read_study
-from autotune.tuning.storage import masked
+from autotune.tuning.storing.opening import open_study, read_study
+from autotune.tuning.storing.storage import masked
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 

@@ -13,11 +13,11 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
-from autotune.tuning import surrogate_sampler
-from autotune.tuning.encoding import Encoding
-from autotune.tuning.promise import expected_improvement, normal_below
-from autotune.tuning.samplers import AUTO
-from autotune.tuning.study import TuningStudy
+from autotune.tuning.sampling import surrogate_sampler
+from autotune.tuning.sampling.encoding import Encoding
+from autotune.tuning.sampling.promise import expected_improvement, normal_below
+from autotune.tuning.sampling.samplers import AUTO
+from autotune.tuning.storing.study import TuningStudy
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, THROUGHPUT
 

@@ -10,7 +10,7 @@ from autotune.config import TrainingConfig
 from autotune.errors import UsageError
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Crashed, Measured, TrialOutcome
-from autotune.tuning.table import (
+from autotune.tuning.running.table import (
     Header,
     Row,
     Table,

@@ -11,7 +11,7 @@ from autotune.job import MeasurePlan
 from autotune.measurement import QUIET, Block, Noise
 from autotune.training.batches import Batches
 from autotune.training.timing import Timer
-from autotune.tuning.rounds import TASK
+from autotune.tuning.confirming.rounds import TASK
 from clockwork import Bench, Clock, Loader
 
 PLAN = MeasurePlan(

@@ -13,8 +13,8 @@ from autotune.constraints import Verdict
 from autotune.errors import UsageError
 from autotune.space import SearchSpace
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.opening import open_study
-from autotune.tuning.warm_start import seeds_from
+from autotune.tuning.sampling.warm_start import seeds_from
+from autotune.tuning.storing.opening import open_study
 from factories import best_config
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 from tuning import CRASHED, HOLDS, THROUGHPUT, tell

@@ -1,0 +1,252 @@
+"""From a confirmed duel to best.yaml's content."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean, median
+
+from autotune.best import (
+    AccuracyEvidence,
+    Baseline,
+    BestConfig,
+    Blocks,
+    ConstraintEvidence,
+    Evidence,
+    GateEvidence,
+    LearningRate,
+    MachineRecord,
+    MemoryEvidence,
+    PredictedRun,
+    Provenance,
+    Speedup,
+    StageLimits,
+    Stages,
+    Throughput,
+)
+from autotune.config import TrainingConfig
+from autotune.constraints import AccuracyRule
+from autotune.intervals import median_interval
+from autotune.job import FindLimits, MeasurePlan
+from autotune.measurement import Measurement
+from autotune.outcome import Gated, SpeedLimits
+from autotune.tuning.confirming.confirm import LOOKS
+from autotune.tuning.confirming.rounds import Duel
+from autotune.tuning.diagnosis import noted_diagnosis
+from autotune.tuning.judging.accuracy import AccuracyProber
+from autotune.tuning.judging.costs import ColdCosts
+from autotune.tuning.scene import Scene, sha256_of
+from autotune.tuning.storing.storage import masked
+from autotune.tuning.storing.study import FinishedTrial
+from autotune.version import __version__
+
+# Nothing is decided by them: no interval is needed.
+_LIMITS_PLAN = MeasurePlan(looks=(3,))
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A configuration with the evidence for it; the baseline itself needs no duel."""
+
+    trial: FinishedTrial
+    baseline_runs: tuple[Measurement, ...]
+    runs: tuple[Measurement, ...]
+    qualities: tuple[float, ...]
+    speedup: Speedup
+
+
+def confirmed_by(duel: Duel, trial: FinishedTrial, qualities: tuple[float, ...]) -> Confirmed:
+    """What a won duel proves."""
+    low, high = (round(bound, 4) for bound in duel.interval)
+    speedup = Speedup(ratio=round(duel.ratio, 4), ci95=(low, high), rounds=len(duel.ratios))
+    return Confirmed(trial, duel.baseline, duel.candidate, qualities, speedup)
+
+
+def keep_baseline(
+    trial: FinishedTrial, runs: tuple[Measurement, ...], qualities: tuple[float, ...]
+) -> Confirmed:
+    """The answer where nothing beat the baseline: a speed-up of one, by definition."""
+    return Confirmed(trial, runs, runs, qualities, Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0))
+
+
+def build_answer(
+    prober: AccuracyProber, rule: AccuracyRule, costs: ColdCosts, won: Confirmed
+) -> BestConfig:
+    """Everything that best.yaml states, each number beside what it was measured with."""
+    scene = prober.scene
+    return BestConfig(
+        config=won.trial.config.as_dict(),
+        evidence=_evidence(prober, costs, won),
+        constraints=ConstraintEvidence(
+            memory=_memory(scene, won.runs),
+            accuracy=_accuracy(prober, rule, won),
+        ),
+        lr_scaling=LearningRate(
+            rule=scene.options.lr_scaling, factor=scene.lr_factor(won.trial.config)
+        ),
+        machine=_machine(scene),
+        provenance=_provenance(scene, won),
+    )
+
+
+def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
+    scene = prober.scene
+    baseline = _throughput(won.baseline_runs)
+    return Evidence(
+        objective=scene.objective.name,
+        baseline=Baseline(
+            config=scene.baseline.as_dict(),
+            samples_per_second=baseline.samples_per_second,
+            ci95=baseline.ci95,
+            stages=_stages(prober),
+        ),
+        best=_throughput(won.runs),
+        speedup=won.speedup,
+        compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
+        break_even_samples=_break_even(scene, costs, won),
+        predicted_run=_predicted_run(scene, costs, won),
+        blocks=_blocks(won),
+        limits=_stage_limits(prober, won),
+    )
+
+
+def _stages(prober: AccuracyProber) -> Stages | None:
+    """What the diagnosis found; None where it failed."""
+    found = noted_diagnosis(prober.scene, prober.study)
+    if found is None:
+        return None
+    limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
+    share = found.stages.optimizer_seconds / found.stages.compute_seconds
+    return Stages(bound=found.bound, optimizer_share=round(share, 4), **limits)
+
+
+def _blocks(won: Confirmed) -> Blocks:
+    runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
+    disturbed = [run.disturbed_blocks for run in runs]
+    watched = [count for count in disturbed if count is not None]
+    return Blocks(
+        timed=sum(len(run.telling_blocks) for run in runs),
+        disturbed=sum(watched) if len(watched) == len(disturbed) else None,
+    )
+
+
+def _throughput(runs: Sequence[Measurement]) -> Throughput:
+    """With an interval over processes where six or more tell one, else over all their blocks."""
+    rates = [run.samples_per_second for run in runs]
+    if len(runs) < LOOKS[0]:
+        rates = [rate for run in runs for rate in run.block_rates]
+    low, high = median_interval(rates)
+    middle = median(run.samples_per_second for run in runs)
+    return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
+
+
+def _break_even(scene: Scene, costs: ColdCosts, won: Confirmed) -> int:
+    """Samples after which a slower start has paid for itself: extra start over gain per sample."""
+    gain = _seconds_per_sample(won.baseline_runs) - _seconds_per_sample(won.runs)
+    if gain <= 0 or not won.speedup.rounds:
+        return 0
+    extra = _fixed_seconds(costs, won.trial.config, won.runs) - _fixed_seconds(
+        costs, scene.baseline, won.baseline_runs
+    )
+    return max(0, round(extra / gain))
+
+
+def _predicted_run(scene: Scene, costs: ColdCosts, won: Confirmed) -> PredictedRun | None:
+    """How long a run of the length that was asked for would take, compilation included."""
+    samples = scene.objective.run_samples
+    if samples is None:
+        return None
+
+    def seconds(config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+        steady = samples * _seconds_per_sample(runs)
+        return round(_fixed_seconds(costs, config, runs) + steady, 1)
+
+    return PredictedRun(
+        samples=samples,
+        baseline_seconds=seconds(scene.baseline, won.baseline_runs),
+        best_seconds=seconds(won.trial.config, won.runs),
+    )
+
+
+def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
+    return median(run.seconds_per_sample for run in runs)
+
+
+def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+    return median(costs.fixed_seconds(config, run) for run in runs)
+
+
+def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
+    scene = prober.scene
+    if scene.options.script is not None:
+        return None
+    job = scene.job(FindLimits(_LIMITS_PLAN), won.trial.config)
+    outcome = prober.runner.run(job, scene.options.folder / "trials" / "limits")
+    if not isinstance(outcome, SpeedLimits):
+        return None
+    return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
+
+
+def _memory(scene: Scene, runs: Sequence[Measurement]) -> MemoryEvidence:
+    peak, limit = max(run.peak_memory_bytes for run in runs), scene.memory_limit_bytes
+    return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
+
+
+def _accuracy(prober: AccuracyProber, rule: AccuracyRule, won: Confirmed) -> AccuracyEvidence:
+    wider = prober.rule_over(rule, len(won.qualities))
+    rule = wider if isinstance(wider, AccuracyRule) else rule
+    config = won.trial.config
+    return AccuracyEvidence(
+        evidence=prober.evidence(config),
+        gate=_gate(prober.gated(config)),
+        metric=rule.metric,
+        baseline=round(fmean(rule.baseline), 6),
+        best=round(fmean(won.qualities), 6),
+        tolerance=round(rule.tolerance, 6),
+        margin=round(rule.margin(won.qualities), 6),
+        samples=prober.samples,
+        seeds=len(won.qualities),
+        needs_full_run=config["batch_size"] != prober.scene.baseline["batch_size"],
+    )
+
+
+def _gate(gated: Gated | None) -> GateEvidence | None:
+    if gated is None:
+        return None
+    return GateEvidence(
+        loss_error=float(f"{gated.loss_error:.3g}"),
+        gradient_error=float(f"{gated.gradient_error:.3g}"),
+        gradient_cosine=round(gated.gradient_cosine, 6),
+        trajectory_error=float(f"{gated.trajectory_error:.3g}"),
+        path_error=float(f"{gated.path_error:.3g}"),
+        reach_error=float(f"{gated.reach_error:.3g}"),
+    )
+
+
+def _machine(scene: Scene) -> MachineRecord:
+    machine = scene.machine
+    return MachineRecord(
+        device=machine.device_name if machine.has_accelerator else machine.device,
+        cpu=machine.host.cpu_name or platform.machine(),
+        cores=machine.host.usable_cores,
+        memory_bytes=machine.memory_bytes,
+        torch=machine.torch,
+        python=machine.python,
+        driver=machine.driver or None,
+        fingerprint=machine.fingerprint,
+    )
+
+
+def _provenance(scene: Scene, won: Confirmed) -> Provenance:
+    options = scene.options
+    return Provenance(
+        study=options.study,
+        storage=masked(options.storage),
+        trial=won.trial.number,
+        model=str(options.model_path),
+        model_sha256=sha256_of(options.model_path),
+        autotune=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

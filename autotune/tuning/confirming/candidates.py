@@ -1,0 +1,64 @@
+"""Which trials are put to the test at the end of a search, and which of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.measurement import CANNOT_WIN
+from autotune.tuning.confirming.belief import Belief
+from autotune.tuning.judging.costs import ColdCosts
+from autotune.tuning.sampling.encoding import Encoding
+from autotune.tuning.sampling.promise import Promise, Seen
+from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.storing.study import FinishedTrial
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trial with what all trials together tell of what it is worth by the objective."""
+
+    trial: FinishedTrial
+    belief: Belief
+
+
+def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[Candidate]:
+    """Feasible trials that were faster than the baseline, first who is believed to be fastest.
+
+    What was too slow to be probed is among them, and what probes spoke against is not.
+    """
+    measured = [t for t in session.study.finished() if "samples_per_second" in t.details]
+    worth = {trial.number: _worth(session, costs, trial) for trial in measured}
+    faster = [
+        trial
+        for trial in measured[1:]
+        if worth[trial.number] > worth[session.baseline.number]
+        and trial.verdict.feasible
+        and not CANNOT_WIN & set(trial.details.get("flags", ()))
+        and not accuracy.prober.speaks_against(accuracy.rule, trial.config)
+    ]
+    if not faster:
+        return []
+    encoding = Encoding(session.scene.space)
+    seen = Seen(
+        encoding.rows([trial.config for trial in measured]),
+        np.array([worth[trial.number] for trial in measured]),
+        [trial.verdict.feasible for trial in measured],
+    )
+    rows = encoding.rows([trial.config for trial in faster])
+    beliefs = Promise(encoding, seen).beliefs(rows)
+    found = map(Candidate, faster, beliefs)
+    return sorted(found, key=lambda one: -one.belief.mean)
+
+
+def contenders(pool: Sequence[Candidate]) -> list[Candidate]:
+    """The first, and those of whom nobody can tell that they are slower."""
+    return [one for one in pool if not one.belief.is_clearly_below(pool[0].belief)]
+
+
+def _worth(session: Session, costs: ColdCosts, trial: FinishedTrial) -> float:
+    """As if it had compiled itself: which of two trials was the first to is chance."""
+    rate = trial.details["samples_per_second"] / trial.details.get("machine_speed", 1.0)
+    return session.scene.objective.worth(rate, costs.fixed_seconds_of(trial))

@@ -1,0 +1,1 @@
+"""Children: starting, watching and ending them; or answering from a recorded table."""

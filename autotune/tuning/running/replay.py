@@ -1,0 +1,128 @@
+"""A runner that answers from a recorded table instead of measuring, thousands of times faster.
+
+What a strategy of search is worth can only be told from many searches; against a table each takes
+as long as the sampler thinks. Timings vary as they did when the table was recorded: blocks are
+drawn anew from those of the configuration, and a process is as much off as two of them differed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from statistics import fmean, stdev
+from typing import assert_never
+
+from autotune.config import TrainingConfig
+from autotune.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Inspect,
+    Job,
+    Measure,
+    MeasurePlan,
+    Observe,
+    Probe,
+    Profile,
+)
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
+from autotune.measurement import Block, Measurement
+from autotune.outcome import Lost, Measured, Probed, TrialOutcome
+from autotune.tuning.running.table import Row, Table
+
+_NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
+
+
+class ReplayRunner:
+    """Answers jobs with what a table holds for their configuration."""
+
+    def __init__(self, table: Table, seed: int = 0) -> None:
+        self._table = table
+        self._random = Random(seed)  # noqa: S311 (noise, no secret)
+        self.seconds = 0.0
+        """What measuring all that was asked so far would have taken."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: ARG002 (nothing to keep)
+        """The recorded outcome of `job`; `Lost` where the table has none. `folder` stays empty."""
+        if isinstance(job.task, Inspect):
+            return self._table.inspected
+        config = TrainingConfig.of(job.config or {})
+        answer = self._answer(job, config)
+        if answer is None:
+            return Lost(f"the table {self._table.header.name} holds no {job.task.kind} of this")
+        self.seconds += answer.seconds
+        return answer.outcome
+
+    def _answer(self, job: Job, config: TrainingConfig) -> Row | None:
+        rows = self._table.answers
+        match job.task:
+            case Measure(plan):
+                return self._timed(config, plan)
+            case Probe():
+                return self._probed(config, job.task)
+            case Gate():
+                return self._gates.get(_numerics(config))
+            case Diagnose():
+                return next((row for row in rows if isinstance(row.task, Diagnose)), None)
+            case FindLimits() | Profile() | Inspect() | Observe():
+                return None
+            case _:
+                assert_never(job.task)
+
+    def _timed(self, config: TrainingConfig, plan: MeasurePlan) -> Row | None:
+        recorded = self._table.timed.get(config)
+        if not recorded:
+            return None
+        answer = self._random.choice(recorded)
+        if not isinstance(answer.outcome, Measured):
+            return answer
+        run = self._again(answer.outcome.measurement, plan.looks[0])
+        return replace(answer, outcome=Measured(run))
+
+    def _again(self, run: Measurement, blocks: int) -> Measurement:
+        """Another process with the same settings."""
+        slower = math.exp(self._random.gauss(0.0, self._table.process_noise))
+        drawn = self._random.choices(run.telling_blocks, k=blocks)
+        return replace(run, blocks=tuple(_slowed(block, slower) for block in drawn))
+
+    def _probed(self, config: TrainingConfig, task: Probe) -> Row | None:
+        """Recorded seeds; one that was not recorded differs from their mean as much as they do."""
+        known = self._probes.get(config.quality_key())
+        if known is None or not isinstance(known.outcome, Probed):
+            return known
+        qualities = known.outcome.qualities
+        drawn = tuple(_quality(qualities, seed) for seed in task.seeds)
+        seconds = known.seconds * len(drawn) / len(qualities)
+        return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
+
+    @cached_property
+    def _probes(self) -> dict[str, Row]:
+        """What a probe tells of each kind of training."""
+        probes = (answer for answer in self._table.answers if isinstance(answer.task, Probe))
+        return {TrainingConfig.of(answer.config).quality_key(): answer for answer in probes}
+
+    @cached_property
+    def _gates(self) -> dict[tuple[Value, ...], Row]:
+        gates = (answer for answer in self._table.answers if isinstance(answer.task, Gate))
+        return {_numerics(TrainingConfig.of(answer.config)): answer for answer in gates}
+
+
+def _quality(recorded: tuple[float, ...], seed: int) -> float:
+    """The same for the same seed."""
+    if seed < len(recorded):
+        return recorded[seed]
+    spread = stdev(recorded) if len(recorded) > 1 else 0.0
+    return fmean(recorded) + spread * Random(f"{seed} {recorded}").gauss()  # noqa: S311
+
+
+def _numerics(config: TrainingConfig) -> tuple[Value, ...]:
+    return tuple(config[name] for name in _NUMERICS)
+
+
+def _slowed(block: Block, factor: float) -> Block:
+    wait = block.wait_seconds * factor
+    return replace(block, seconds=block.seconds * factor, wait_seconds=wait)

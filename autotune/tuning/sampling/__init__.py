@@ -1,0 +1,1 @@
+"""What to try next: samplers, and when further trials are not worth their time."""
