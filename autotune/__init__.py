@@ -50,11 +50,10 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
     Keywords are the flags of the command line, with its defaults: space, trials, time_budget,
     study, storage, out, device, objective, run_samples, run_epochs, memory_headroom, memory_limit,
     accuracy_tolerance, min_accuracy, accuracy_samples, lr_scaling, baseline, trial_timeout,
-    warm_start, sampler, max_failures, seed, progress. `autotune search --help` describes
-    them. Values may be
-    written as there ("10m", "8%") or as Python has them: seconds, bytes, shares, a dict for
-    `baseline`, any Optuna sampler for `sampler`. For a training script: arguments (its own, as a
-    list), allow, maps, metric_regex and metric_mode.
+    warm_start, sampler, seed, max_failures, progress. `autotune search --help` describes them.
+    Values may be written as there ("10m", "8%") or as Python has them: seconds, bytes, shares, a
+    dict for `baseline`, any Optuna sampler for `sampler`. For a training script: arguments (its
+    own, as a list), allow, maps, metric_regex and metric_mode.
 
     The same study is continued by the same call. Nothing of the caller is imported by the processes
     that are timed, so a script needs no `if __name__ == "__main__"`.

@@ -1,6 +1,6 @@
 """What more workers bring: a study of replayed trials with 1, 2, 4 and 8 of them on PostgreSQL.
 
-    python benchmarks/scaling.py [--storage URL] [--workers 1,2,4,8] [--seconds 3] [--trials 6]
+    python benchmarks/scaling.py [--storage URL] [--workers 1,2,4,8] [--seconds 5] [--trials 8]
 
 Each is a process of its own: the first runs `autotune.tuning.search.search`, the others
 `autotune.tuning.workers.join`, as the commands do. Their runners answer from the table of a world,
@@ -96,8 +96,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--storage", help="URL of a server, without a database.")
     parser.add_argument("--workers", default="1,2,4,8")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--trials", type=int, default=6, help="For each worker.")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--trials", type=int, default=8, help="For each worker.")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
