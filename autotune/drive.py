@@ -220,8 +220,12 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
         task = Profile(trace_path=None if trace is None else str(trace.resolve()))
         profiled = runner.run(scene.job(task, scene.baseline), folder / "trials" / "profile")
         if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
-            failure = as_failure(profiled if isinstance(stages, Diagnosed) else stages)
-            raise WorkloadError(f"{options.model_path} cannot be profiled: {describe(failure)}")
+            knows_stages = isinstance(stages, Diagnosed)
+            failure = as_failure(profiled if knows_stages else stages)
+            log = folder / "trials" / ("profile" if knows_stages else "diagnosis") / "stderr.log"
+            raise WorkloadError(
+                f"{options.model_path} cannot be profiled: {describe(failure)}\nWhole log: {log}"
+            )
     diagnosis = diagnosis_of(scene, stages)
     notes = narrowed(scene.space, diagnosis).notes
     show_profile(diagnosis, [note for note in notes if note not in scene.space.notes], profiled)

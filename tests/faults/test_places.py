@@ -83,15 +83,17 @@ def test_a_folder_without_permission_is_refused_before_any_trial(tmp_path):
     assert "Permission denied" in done.stderr
 
 
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": None}
+BARE = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40", "CUDA_VISIBLE_DEVICES": ""}
+
+
 @pytest.mark.parametrize(
     "environ",
     [
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": None},
-        {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "HOME": None, "USER": None},
-        {"HOME": "/proc/nowhere", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40"},
-        {"CUDA_VISIBLE_DEVICES": "", "FORCE_COLOR": None, "TERM": None},
+        {**ASCII, "HOME": None, "USER": None, "TERM": None},
+        {**BARE, "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "HOME": "/proc/nowhere"},
     ],
-    ids=["no UTF-8", "Turkish, no home", "home cannot be written, dumb and narrow", "no GPU"],
+    ids=["not UTF-8, no home", "Turkish, dumb, narrow, no GPU, home cannot be written"],
 )
 def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path):
     written(tmp_path, PLAIN.read_text(encoding="utf-8") + "# modèle \U0001f600\n", "mine.py")
@@ -213,22 +215,3 @@ def test_a_template_is_never_written_through_a_link(flags, tmp_path):
     assert done.returncode == (0 if flags else USAGE)
     assert not target.exists()
     assert (tmp_path / "model.py").is_symlink() == (not flags)
-
-
-def test_functions_that_take_something_else_are_all_named(tmp_path):
-    source = (
-        "def build_model(width):\n    pass\n"
-        "build_dataset = 5\n"
-        "def compute_loss(model):\n    pass\n"
-        "def evaluate():\n    pass\n"
-    )
-    model = written(tmp_path, source, "model.py")
-    done = run_autotune(tmp_path, "search", model)
-    assert done.returncode == WORKLOAD
-    for words in (
-        "build_model(width) cannot be called as build_model()",
-        "build_dataset must be a function build_dataset(), not int",
-        "compute_loss(model) cannot be called as compute_loss(model, batch)",
-        "evaluate() cannot be called as evaluate(model, device)",
-    ):
-        assert words in done.stderr

@@ -193,17 +193,16 @@ def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(job_for(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")
         assert isinstance(outcome, Measured)
-        again = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "again")
-        assert isinstance(again, Measured), "the host lives on"
+        if is_warm:
+            again = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "again")
+            assert isinstance(again, Measured), "the host lives on"
     assert nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("is_warm", [False, True])
-def test_shared_memory_of_a_trial_that_aborts_is_given_back(is_warm, tmp_path):
+def test_shared_memory_of_a_trial_that_aborts_is_given_back(outcome_of, tmp_path):
     before = shared_memory()
-    with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
-        job = job_for(WORKLOADS / "leaves_shared_memory.py", {"num_workers": 2})
-        assert runner.run(job, tmp_path / "trial") == Crashed("killed by SIGABRT")
+    outcome = outcome_of("leaves_shared_memory", num_workers=2)
+    assert outcome == Crashed("killed by SIGABRT")
     held = log_of(tmp_path, "stdout.log")
     assert "psm_" in held, "or nothing is shown"
     assert "torch_" in held, "or nothing is shown"
@@ -216,3 +215,21 @@ def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
     assert isinstance(outcome, OutOfMemory)
     assert outcome.memory == "file descriptors"
     assert "ulimit -n" in describe(outcome)
+
+
+def test_functions_that_take_something_else_are_all_named(warm, tmp_path):
+    source = (
+        "def build_model(width):\n    pass\n"
+        "build_dataset = 5\n"
+        "def compute_loss(model):\n    pass\n"
+        "def evaluate():\n    pass\n"
+    )
+    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    assert isinstance(outcome, UserError)
+    for words in (
+        "build_model(width) cannot be called as build_model()",
+        "build_dataset must be a function build_dataset(), not int",
+        "compute_loss(model) cannot be called as compute_loss(model, batch)",
+        "evaluate() cannot be called as evaluate(model, device)",
+    ):
+        assert words in outcome.detail

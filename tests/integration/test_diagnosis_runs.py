@@ -1,6 +1,7 @@
 """Stages timed and steps profiled by real children."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,7 @@ def test_the_profile_command_says_what_bounds_training(tmp_path):
     assert "aten::" in done.stdout
 
 
+@pytest.mark.keeps_log
 def test_a_profile_of_what_does_not_train_says_why(tmp_path):
     model = tmp_path / "broken.py"
     text = (WORKLOADS / "plain.py").read_text()
@@ -91,3 +93,5 @@ def test_a_profile_of_what_does_not_train_says_why(tmp_path):
     assert done.returncode == 4
     assert "no loss" in done.stderr
     assert "Traceback" not in done.stderr
+    log = done.stderr.partition("Whole log: ")[2].strip()
+    assert "ValueError: no loss" in Path(log).read_text()

@@ -50,6 +50,8 @@ def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, 
     assert done.returncode in {2, STORAGE}, done.stderr
     assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"secret" in path.read_bytes()]
 
 
 def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
