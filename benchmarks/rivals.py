@@ -14,11 +14,13 @@ import argparse
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,14 +104,18 @@ def plain(
         space.write_text(json.dumps(varied), encoding="utf-8")
         script = Path(__file__).with_name("plain_optuna.py")
         command = [sys.executable, str(script), str(model), str(space), str(seconds), str(seed)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # A session of its own: its trials are processes, too, and must not outlive it.
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 told = json.loads(line)
                 yield told["seconds"], TrainingConfig.of({**frozen, **told["settings"]})
         finally:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 

@@ -71,7 +71,9 @@ class Run:
 def main() -> None:
     """Run all searches and print a table for each sampler."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tables", nargs="*", default=[w.__name__ for w in worlds.TUNED_ON])
+    made = [w.__name__ for w in (*worlds.TUNED_ON, *worlds.DECEPTIVE, *worlds.KEPT_ASIDE)]
+    recorded = [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
+    parser.add_argument("tables", nargs="*", default=[*made, *recorded])
     parser.add_argument("--samplers", default="auto")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--trials", type=int, default=60)

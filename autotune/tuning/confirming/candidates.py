@@ -25,31 +25,28 @@ class Candidate:
 
 
 def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[Candidate]:
-    """Feasible trials that were faster than the baseline, first who is believed to be fastest.
+    """Feasible trials that are believed to be faster than the baseline, the fastest first.
 
     What was too slow to be probed is among them, and what probes spoke against is not.
     """
     measured = [t for t in session.study.finished() if "samples_per_second" in t.details]
     worth = {trial.number: _worth(session, costs, trial) for trial in measured}
-    faster = [
+    feasible = [
         trial
         for trial in measured[1:]
-        if worth[trial.number] > worth[session.baseline.number]
-        and trial.verdict.feasible
+        if trial.verdict.feasible
         and not CANNOT_WIN & set(trial.details.get("flags", ()))
         and not accuracy.prober.speaks_against(accuracy.rule, trial.config)
     ]
-    if not faster:
-        return []
     encoding = Encoding(session.scene.space)
     seen = Seen(
         encoding.rows([trial.config for trial in measured]),
         np.array([worth[trial.number] for trial in measured]),
         [trial.verdict.feasible for trial in measured],
     )
-    rows = encoding.rows([trial.config for trial in faster])
-    beliefs = Promise(encoding, seen).beliefs(rows)
-    found = map(Candidate, faster, beliefs)
+    rows = encoding.rows([session.baseline.config, *(trial.config for trial in feasible)])
+    own, *beliefs = Promise(encoding, seen).beliefs(rows)
+    found = (Candidate(t, b) for t, b in zip(feasible, beliefs, strict=True) if b.mean > own.mean)
     return sorted(found, key=lambda one: -one.belief.mean)
 
 

@@ -35,10 +35,10 @@ from autotune.tuning.storing.study import FinishedTrial
 
 ANSWER = "answer"
 """Of the study's notes: the content of best.yaml, and after how many trials it was found."""
-# What a second candidate adds to a contest; no more than three are in one.
+# What a second candidate adds to a contest.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
-# Who was set aside beside a candidate that failed may come again; others need a wider family.
+# No further ones after so many, whose family would be too wide; who was set aside may come again.
 _MOST_TESTED = 4
 _TIME_IS_UP = "the time is up, and the rounds so far do not decide"
 
@@ -94,7 +94,7 @@ def _find(
     """The winner of the first group that has one, unless the time budget is spent before."""
     pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
-    while pool and len(tested) < _MOST_TESTED:
+    while pool:
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()
@@ -104,10 +104,12 @@ def _find(
             won, aside = yield from _test(session, costs, held, beliefs, len(tested))
             if won is not None:
                 return won
+        others = [one for one in pool if one not in group] if len(tested) < _MOST_TESTED else []
+        again = [one for one in group if one.trial.number in aside]
         pool = [
             one
             for one in pool
-            if (one not in group or one.trial.number in aside)
+            if one in (*again, *others)
             and not accuracy.prober.speaks_against(accuracy.rule, one.trial.config)
         ]
         if session.over_budget():
@@ -118,7 +120,7 @@ def _find(
 def _affordable(session: Session) -> int:
     """How many candidates there is time to test together: each further one costs processes."""
     spare = session.seconds_left() / (_PROCESSES_MORE * max(session.run_seconds(), 0.1))
-    return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE))
+    return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))
 
 
 def _hold_accuracy(

@@ -80,12 +80,15 @@ class ReplayRunner:
         answer = self._random.choice(recorded)
         if not isinstance(answer.outcome, Measured):
             return answer
-        run = self._again(answer.outcome.measurement, plan.looks[0])
-        return replace(answer, outcome=Measured(run))
+        run = answer.outcome.measurement
+        # Of several recorded processes each differs already: the noise is not to count twice.
+        apart = run.samples_per_second / (self._table.rate(config) or run.samples_per_second)
+        again = self._again(run, plan.looks[0], apart)
+        return replace(answer, outcome=Measured(again))
 
-    def _again(self, run: Measurement, blocks: int) -> Measurement:
-        """Another process with the same settings."""
-        slower = math.exp(self._random.gauss(0.0, self._table.process_noise))
+    def _again(self, run: Measurement, blocks: int, apart: float) -> Measurement:
+        """Another process with the same settings; the recorded one was `apart` times as fast."""
+        slower = apart * math.exp(self._random.gauss(0.0, self._table.process_noise))
         drawn = self._random.choices(run.telling_blocks, k=blocks)
         return replace(run, blocks=tuple(_slowed(block, slower) for block in drawn))
 
