@@ -27,8 +27,9 @@ settings.register_profile("long", max_examples=5_000, deadline=None)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the programs under test, though a shell's background job ignores it."""
+    """Let signals reach the programs under test, though a shell's job or nohup ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
 
 

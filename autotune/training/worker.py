@@ -85,9 +85,9 @@ def run(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
         return _answer(tasks.prepare(job, folder, process_start), job.task)
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:
+        _allow_files()
         from autotune.training import failures, memory
 
-        _allow_files()
         traceback.print_exception(error)
         peak = memory.peak_so_far(job.device)
         return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)

@@ -135,7 +135,7 @@ def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
     ("batch_size", "reason"),
     [
         (8, "not readable"),
-        (9, "larger than 1 MiB"),
+        (9, "larger than 512 KiB"),
         (10, "NaN is not a number"),
         (11, "1e999 is not a number"),
         (12, "without time"),

@@ -64,6 +64,7 @@ def test_short_of_time_only_the_fastest_is_tested(tmp_path):
     events_of(options, ScriptedRunner(two_lead))  # leaves five trials for a run in no time
     study = optuna.load_study(study_name="scripted", storage=options.storage)
     study.set_user_attr("answer", None)
+    (options.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(two_lead)
     events = events_of(replace(options, time_budget_seconds=1.0), runner)
     assert set(runner.batches("confirmation")) == {8, 128}
@@ -80,6 +81,7 @@ def test_where_the_time_is_up_a_contest_ends_at_its_first_look(tmp_path, seconds
     events_of(options, ScriptedRunner(lambda config, phase: at(100 + batch_of(config))))
     study = optuna.load_study(study_name="scripted", storage=options.storage)
     study.set_user_attr("answer", None)
+    (options.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(loses_once)
     events = events_of(replace(options, time_budget_seconds=seconds), runner)
     assert len(runner.batches("confirmation")) == 2 * rounds
