@@ -153,6 +153,9 @@ def _converted(parameter: click.Parameter, value: Any, context: click.Context) -
     # int() would make 2 of 2.5.
     text = str(value) if isinstance(parameter.type, click.types.IntParamType) else value
     try:
+        if isinstance(parameter, click.Option) and parameter.multiple:
+            entries = [value] if isinstance(value, str) else list(value)
+            return tuple(parameter.type.convert(entry, parameter, context) for entry in entries)
         return parameter.type.convert(text, parameter, context)
     except click.UsageError as error:
         raise UsageError(f"{parameter.name}={value!r}: {error.message}") from None
@@ -164,5 +167,12 @@ def _options(values: dict[str, Any], arguments: Sequence[str] | None) -> SearchO
     from autotune.commands.common import options_of
     from autotune.commands.scripts import script_options
 
+    # Nothing of it is shown: arguments may hold secrets.
+    words = () if arguments is None else arguments
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise UsageError(
+            "arguments: give a list of strings, a word of the command line each, such as "
+            '["--epochs", "3"].'
+        )
     script = script_options(values["model"], values, arguments)
     return options_of(**values, script=script)

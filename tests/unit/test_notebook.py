@@ -52,6 +52,11 @@ def test_without_keywords_everything_is_as_on_the_command_line() -> None:
         ({"baseline": {"batch_size": 8}}, ["--baseline", "batch_size=8"]),
         ({"space": Path("mine.yaml")}, ["--space", "mine.yaml"]),
         ({"out": "best.yaml"}, ["--out", "best.yaml"]),
+        (
+            {"maps": ["batch_size=--bs", "num_workers=--workers"]},
+            ["--map", "batch_size=--bs", "--map", "num_workers=--workers"],
+        ),
+        ({"maps": "batch_size=--bs"}, ["--map", "batch_size=--bs"]),
         ({"sampler": "tpe", "progress": "none"}, ["--sampler", "tpe", "--progress", "none"]),
     ],
 )
@@ -79,6 +84,7 @@ def test_a_sampler_may_be_any_of_optunas() -> None:
         ({"baseline": {"batch_sise": 8}}, "Did you mean 'batch_size'?"),
         ({"sampler": object}, "sampler=<class 'object'>: "),
         ({"out": 5}, "out=5: "),
+        ({"maps": 5}, "maps=5: "),
     ],
 )
 def test_what_cannot_be_is_named(keywords: dict[str, Any], words: str) -> None:
@@ -91,6 +97,13 @@ def test_all_wrong_keywords_are_named_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         autotune.search(MODEL, trails=5, trials=0)
     assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("arguments", ["--token secret", ["--epochs", 3], 3])
+def test_arguments_that_are_no_list_of_strings_are_refused_unseen(arguments: Any) -> None:
+    with pytest.raises(UsageError, match="arguments: give a list of strings") as raised:
+        autotune.search(MODEL, arguments=arguments)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
