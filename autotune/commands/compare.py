@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.errors import UsageError
 
 _NOT_FASTER = 8
 
@@ -31,9 +32,15 @@ _NOT_FASTER = 8
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or of MODEL itself, in turns."""
     from autotune.drive import drive_comparison
+    from autotune.script import is_script
     from autotune.tuning.confirming.compare import ComparisonOptions, side_of
 
     common.check_model(model)
+    if is_script(model.read_bytes()):
+        raise UsageError(
+            f"{model} was read as a training script, because it defines no part of a model.py; "
+            "compare is for a model.py. `autotune search` of a script confirms what it finds."
+        )
     for best in filter(None, (flags["a"], flags["b"])):
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
