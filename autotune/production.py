@@ -13,6 +13,7 @@ Nothing of it is in the way where you do something yourself: each method stands 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,10 @@ class Best:
         """
         from torch.utils.data import DataLoader
 
-        return DataLoader(dataset, **{"drop_last": True, **self.settings.loader_kwargs(), **kwargs})
+        own = {"drop_last": True, **self.settings.loader_kwargs()}
+        for name in _excluded_by(kwargs):
+            own.pop(name, None)
+        return DataLoader(dataset, **{**own, **kwargs})
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
         """A batch on the device, however nested; asynchronous where it lies in pinned memory."""
@@ -133,3 +137,13 @@ class Best:
         if accuracy.needs_full_run:
             lines.append("the batch size changed: check one full training before you rely on it")
         return "\n".join(lines)
+
+
+def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments of the file that DataLoader refuses beside those of the caller."""
+    if kwargs.get("num_workers") == 0:
+        yield from ("prefetch_factor", "persistent_workers")
+    if kwargs.get("batch_sampler") is not None:
+        yield from ("batch_size", "drop_last")
+    if "batch_size" in kwargs and kwargs["batch_size"] is None:
+        yield "drop_last"

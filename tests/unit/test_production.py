@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import autotune
 from autotune.best import BestConfig, LearningRate, PredictedRun, write_best
@@ -64,6 +64,17 @@ def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None
 
 def test_what_is_given_to_the_loader_wins_over_the_file(best: Best) -> None:
     assert [len(b[0]) for b in best.loader(ROWS, batch_size=10, drop_last=False)] == [10] * 4
+
+
+def test_what_a_loader_refuses_beside_what_is_given_is_left_out() -> None:
+    settings = {"num_workers": 1, "prefetch_factor": 4, "persistent_workers": True}
+    best = Best(best_config(MINE.replace(**settings), MINE))
+    alone = best.loader(ROWS, num_workers=0)
+    assert [len(b[0]) for b in alone] == [8] * 5
+    sampler = BatchSampler(SequentialSampler(ROWS), 10, drop_last=False)
+    sampled, single = best.loader(ROWS, batch_sampler=sampler), best.loader(ROWS, batch_size=None)
+    assert (sampled.batch_sampler, sampled.prefetch_factor) == (sampler, 4)
+    assert (single.batch_size, single.persistent_workers) == (None, True)
 
 
 def test_float16_comes_with_a_scaler(tmp_path: Path) -> None:
