@@ -36,11 +36,15 @@ class Flag:
     only: str | None = None
     """A switch, which stands alone and only where the knob has this value."""
 
+    def carries(self, value: Value) -> bool:
+        """Whether `value` is passed by this flag: a switch has one value, and null has no word."""
+        return value is not None if self.only is None else spelled(value) == self.only
+
     def put(self, arguments: Sequence[str], value: Value) -> list[str]:
         """The arguments with the flag set to `value`, or added at their end."""
         if self.only is not None:
             others = [word for word in arguments if word != self.name]
-            return [*others, self.name] if spelled(value) == self.only else others
+            return [*others, self.name] if self.carries(value) else others
         return self._valued(list(arguments), spelled(value))
 
     def _valued(self, words: list[str], value: str) -> list[str]:
@@ -172,7 +176,7 @@ def with_flags(
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = list(arguments[:end])
     for flag in flags:
-        if flag.only is not None or config[flag.knob] is not None:
+        if flag.only is not None or flag.carries(config[flag.knob]):
             words = flag.put(words, config[flag.knob])
     return (*words, *arguments[end:])
 
@@ -189,7 +193,7 @@ def plan_run(
     allow_numerics: bool,
 ) -> Plan:
     """Which settings of `config` reach a script by which way; `baseline` is what it ran with."""
-    mapped = {flag.knob: flag.name for flag in flags}
+    mapped = {flag.knob: flag.name for flag in flags if flag.carries(config[flag.knob])}
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
         value = config[knob.name]

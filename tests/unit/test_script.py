@@ -81,3 +81,21 @@ def test_float16_goes_through_a_flag_or_not_at_all() -> None:
     mapped = plan_run(config, {}, [flag_from("amp_dtype:float16=--fp16")], allow_numerics=False)
     assert mapped.by_flag == {"amp_dtype=float16": "--fp16"}
     assert mapped.withheld == {}
+
+
+def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value() -> None:
+    half, brain = (flag_from(f"amp_dtype:{f}=--{f}") for f in ("float16", "bfloat16"))
+    short = LARGE.replace(amp_dtype="bfloat16")
+    plan = plan_run(short, {}, [half], allow_numerics=False)
+    assert (plan.by_flag, plan.withheld) == ({}, {"amp_dtype=bfloat16": "needs --allow numerics"})
+    assert "amp_dtype" in plan_run(short, {}, [half], allow_numerics=True).asked
+    for flags in ([half, brain], [brain, half]):
+        plan = plan_run(short, {}, flags, allow_numerics=True)
+        assert plan.by_flag == {"amp_dtype=bfloat16": "--bfloat16"}
+        assert "amp_dtype" not in plan.asked
+
+
+def test_null_is_passed_by_no_flag() -> None:
+    flag = flag_from("amp_dtype=--dtype")
+    assert plan_run(LARGE, {}, [flag], allow_numerics=True).by_flag == {}
+    assert with_flags(("x",), [flag], LARGE) == ("x",)
