@@ -7,6 +7,8 @@ import sys
 
 from autotune.trial_folder import TrialFolder
 
+_SHOWN = 80
+
 
 class Printed:
     """What a script has said so far about how good its model is."""
@@ -49,10 +51,21 @@ class Printed:
         for path, begin in zip((self._folder.stdout, self._folder.stderr), start, strict=True):
             text = path.read_bytes()[begin:].decode(errors="replace")
             matches = self._pattern.finditer(text)
-            found += [float(m[1] if self._pattern.groups else m[0]) for m in matches]
+            found += [_number(m[1] if self._pattern.groups else m[0]) for m in matches]
         return found
 
     def _sizes(self) -> tuple[int, int]:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         return self._folder.stdout.stat().st_size, self._folder.stderr.stat().st_size
+
+
+def _number(text: str | None) -> float:
+    """What the group of a match holds; None where it had no part in the match."""
+    try:
+        return float(text or "")
+    except ValueError:
+        raise ValueError(
+            f"--metric-regex captures {(text or '')[:_SHOWN]!r}, which is no number; let its first "
+            "group hold the number alone, as in 'accuracy ([0-9.]+)'"
+        ) from None

@@ -78,7 +78,10 @@ class Trial:
             return UserError("it ended without a single step of a torch optimizer", "")
         if not isinstance(self._job.task, Probe):
             return UserError(f"it ended after {steps} optimizer steps, too few to be timed", "")
-        found = self._printed.last()
+        try:
+            found = self._printed.last()
+        except ValueError as error:
+            return UserError(str(error), "")
         if found is None:
             return UserError("nothing that it printed matches --metric-regex", "")
         return self._probed(found)
@@ -118,8 +121,11 @@ class Trial:
         while self._feed.samples < samples:
             yield 1
         self._printed.mark()
-        while (found := self._printed.news()) is None:
-            yield 1
+        try:
+            while (found := self._printed.news()) is None:
+                yield 1
+        except ValueError as error:
+            return UserError(str(error), "")
         return self._probed(found)
 
     def _probed(self, found: float) -> TrialOutcome:

@@ -233,6 +233,18 @@ def test_a_probe_takes_the_first_quality_after_its_samples(ask: Ask) -> None:
     assert reason(nothing) == "nothing that it printed matches --metric-regex"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "samples", "captured"),
+    [("(epoch) ", 300, "'epoch'"), ("accuracy(!)? ", 10**9, "''")],
+)
+def test_a_regular_expression_that_captures_no_number_is_named_as_the_fault(
+    ask: Ask, pattern: str, samples: int, captured: str
+) -> None:
+    task = Probe(samples, (0,))
+    outcome = ask("plain_loop.py", "--epochs", "9", task=task, settings={}, metric=pattern)
+    assert reason(outcome).startswith(f"--metric-regex captures {captured}, which is no number")
+
+
 @pytest.mark.parametrize("name", ["transformers", "lightning"])
 def test_trainers_of_others_are_scripts_like_any_other(ask: Ask, tmp_path: Path, name: str) -> None:
     if importlib.util.find_spec(name) is None:
