@@ -58,8 +58,8 @@ def mismatch_text(name: str, found: Sequence[str]) -> str:
         [
             f"{name} was not made for what is here:",
             *(f"  {line}" for line in found),
-            "Its speed-up may be gone: `autotune compare MODEL.py BEST.yaml` times it here, "
-            "`autotune search MODEL.py` looks for settings anew.",
+            "Its speed-up may be gone: `autotune search` looks for settings anew, and "
+            "`autotune compare MODEL.py BEST.yaml` times those of a model.py here.",
         ]
     )
 

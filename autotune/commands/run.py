@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.errors import StudyMismatchError, UsageError
-from autotune.text import clean
+from autotune.commands import common
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.best import BestConfig
@@ -64,7 +62,11 @@ class _BeforeTheScript(click.Command):
     metavar="KNOB=FLAG",
     help="A flag of the script's own: batch_size=--batch-size, amp_dtype:float16=--fp16.",
 )
-@click.option("--strict", is_flag=True, help="Refuse another machine, or what cannot be applied.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse another machine or a changed script, and what cannot be applied.",
+)
 @click.option("--print-command", is_flag=True, help="Show environment and arguments; run nothing.")
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
@@ -85,7 +87,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     plan = plan_run(config, answer.evidence.baseline.config, maps, flags["allow"] is not None)
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
-    _check_machine(answer, flags["strict"])
+    measured = None if as_module else _if_measured(script, answer)
+    common.tell_mismatches(best, measured, flags["strict"])
     if flags["strict"]:
         _refuse_withheld(plan)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
@@ -114,36 +117,10 @@ def _check_script(script: str) -> None:
         raise UsageError(f"{script} is not a Python file that can be read.")
 
 
-def _check_machine(best: BestConfig, strict: bool) -> None:
-    """Say where this machine is not the one that was measured on.
-
-    Raises:
-        StudyMismatchError: that is not to be accepted.
-    """
-    differences = _differences(best)
-    if not differences:
-        return
-    message = f"the settings were measured elsewhere: {'; '.join(differences)}"
-    if strict:
-        raise StudyMismatchError(f"{message}. Search again here, or go without --strict.")
-    click.echo(clean(f"autotune: {message}"), err=True)
-
-
-def _differences(best: BestConfig) -> list[str]:
-    from autotune.machine import probe_host
-
-    host, there = probe_host(), best.machine
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        torch = "none"
-    here = {
-        "cpu": (host.cpu_name or platform.machine(), there.cpu),
-        "cores": (host.usable_cores, there.cores),
-        "python": (platform.python_version(), there.python),
-        "torch": (torch.partition("+")[0], there.torch.partition("+")[0]),
-    }
-    return [f"{name} {b}, here {a}" for name, (a, b) in here.items() if a != b]
+def _if_measured(script: str, answer: BestConfig) -> Path | None:
+    """The script, where it is what the answer is of: one of a model.py is for any script."""
+    path = Path(script)
+    return path if path.name == Path(answer.provenance.model).name else None
 
 
 def _refuse_withheld(plan: Plan) -> None:

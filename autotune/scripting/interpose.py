@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.scripting.optimizers import fuse_optimizers
-from autotune.scripting.outer import under_autocast
+from autotune.scripting.outer import or_eager, under_autocast
 from autotune.scripting.seen import Seen
 from autotune.training.settings import Settings
 
@@ -178,6 +179,8 @@ class Interposition:
             with self._guarded("compile_mode"):
                 for model in filter(_is_eager, models):
                     KNOBS["compile_mode"].on_model(self.config["compile_mode"], model)
+                    if not self.is_trial:
+                        or_eager(model, partial(self._fail, "compile_mode"))
         if "amp_dtype" in self.asked and self.config["amp_dtype"] and not self.seen.autocast_dtype:
             with self._guarded("amp_dtype"):
                 for model in models:

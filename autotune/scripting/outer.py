@@ -1,4 +1,7 @@
-"""Autocast around a model that a script calls, with results as the script would have had them."""
+"""Around a model that a script calls: autocast, and the way back where it cannot be compiled.
+
+Results are as the script would have had them.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,32 @@ def under_autocast(
                 told = True
             result = inner(*args, **kwargs)
         return in_float32(result)
+
+    model._compiled_call_impl = call
+
+
+def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
+    """Have `model`, which is to be compiled at its first call, run as it was if that fails.
+
+    `failed` is told why; nothing is tried again. A mistake of the model's own comes once more when
+    it runs as it was.
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    compiled = model._compiled_call_impl
+    assert compiled is not None
+    works = True
+
+    @functools.wraps(compiled)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal works
+        if works:
+            try:
+                return compiled(*args, **kwargs)
+            except TorchDynamoException as error:
+                works = False
+                failed(error)
+        return model._call_impl(*args, **kwargs)
 
     model._compiled_call_impl = call
 

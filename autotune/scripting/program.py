@@ -84,19 +84,28 @@ class AfterImport(MetaPathFinder):
         else:
             sys.meta_path.insert(0, self)
 
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:  # noqa: ARG002
-        """The module's own spec, whose loader calls back when it is done."""
-        if fullname != self._name:
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
+        """The module's own spec, whose loader calls back when it is done.
+
+        To be asked for it is not to be imported: many a script looks first whether there is torch.
+        """
+        if fullname != self._name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]  # those before it found nothing
+        found = (finder.find_spec(fullname, path, target) for finder in later)
+        spec = next((spec for spec in found if spec is not None), None)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None:
             load = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._then()
+                self._imported()
 
             loader.exec_module = exec_module
         return spec
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then()

@@ -15,7 +15,7 @@ from autotune.best import write_best
 from autotune.config import TrainingConfig
 from autotune.knobs.base import Value
 from children import autotune
-from factories import best_config
+from factories import best_config, found_here, written
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
@@ -38,7 +38,7 @@ def run(
 def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     """What autotune said, less where the settings come from."""
     own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
-    return [line.removeprefix("autotune: ") for line in own if "measured elsewhere" not in line]
+    return [line.removeprefix("autotune: ") for line in own if "not made for" not in line]
 
 
 NUMERICS: dict[str, Value] = {
@@ -222,4 +222,58 @@ def test_what_cannot_be_used_is_an_error_before_anything_runs(
 def test_strict_refuses_another_machine(tmp_path: Path) -> None:
     done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
     assert done.returncode == 6
-    assert "the settings were measured elsewhere" in done.stderr
+    assert "was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
+
+
+def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path: Path) -> None:
+    script = written(tmp_path, "print('ran')\n", "train.py")
+    other = written(tmp_path, "print('ran')\n", "other.py")
+    found = found_here(best_config(BASELINE, BASELINE), script)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}.99"
+
+    def strict(path: Path, **machine: str) -> subprocess.CompletedProcess[str]:
+        there = found.machine.model_copy(update={"python": python, **machine})
+        # From another folder than the search, so that the name alone says which script it was.
+        source = found.provenance.model_copy(update={"model": "src/train.py"})
+        changes = {"machine": there, "provenance": source}
+        write_best(found.model_copy(update=changes), tmp_path / "best.yaml")
+        return autotune(tmp_path, "run", "best.yaml", "--strict", path)
+
+    fine = strict(script)
+    assert (fine.returncode, fine.stdout) == (0, "ran\n"), fine.stderr
+    driven = strict(script, driver="12.34")
+    assert (driven.returncode, driven.stdout) == (6, "")
+    assert "driver: 12.34 in the file, " in driven.stderr
+    script.write_text("print('ran otherwise')\n")
+    changed = strict(script)
+    assert (changed.returncode, changed.stdout) == (6, "")
+    assert "train.py: changed since the search" in changed.stderr
+    assert strict(other).stdout == "ran\n", "nobody measured this one"
+
+
+def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path: Path) -> None:
+    script = tmp_path / "looks_first.py"
+    script.write_text(
+        "import importlib.util\n"
+        "assert importlib.util.find_spec('torch') is not None\n"
+        "import torch\n"
+        "print(torch.get_num_threads())\n"
+    )
+    done = run(tmp_path, script, num_threads=1)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert "num_threads=1" in report_of(done)[0]
+
+
+def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "/nonexistent")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "nothing compiled before"))
+    script = SCRIPTS / "plain_loop.py"
+    done = run(tmp_path, "--allow", "numerics", script, compile_mode="default", channels_last=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 0 accuracy 0.")
+    applied, refused, *_ = report_of(done)
+    assert "channels_last=true" in applied
+    assert "compile_mode" not in applied
+    assert refused.startswith("not applied: compile_mode=default (InductorError: ")

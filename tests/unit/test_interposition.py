@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 import sys
 from collections import OrderedDict
@@ -127,6 +128,7 @@ def test_a_call_comes_right_after_an_import(
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[bool] = []
     AfterImport("imported_late", lambda: seen.append(sys.modules["imported_late"].ready))
+    assert importlib.util.find_spec("imported_late") is not None, "to ask is not to import"
     before = list(seen)
     import imported_late  # noqa: F401
 
