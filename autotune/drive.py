@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -62,7 +62,8 @@ def drive_search(
         with interrupts(stop):
             last = run_search(options, progress, devices, stop)
     except (KeyboardInterrupt, SystemExit):
-        _say_how_to_continue(options)
+        with suppress(OSError):  # that the terminal is gone may be why this ends
+            _say_how_to_continue(options)
         raise
     if as_json:
         sys.stdout.write(result(last) + "\n")

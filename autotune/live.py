@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, assert_never
 
 from rich.console import Console
@@ -48,6 +48,8 @@ from autotune.tuning.events import (
 
 Mode = Literal["auto", "rich", "plain", "none"]
 Show = Callable[[Event], None]
+# On fewer, the table's columns would be cut to nothing.
+_FEWEST_COLUMNS = 60
 
 
 @contextmanager
@@ -55,20 +57,25 @@ def display(mode: Mode) -> Iterator[Show]:
     """Shows events on stderr while the block runs.
 
     auto draws on a terminal and writes lines elsewhere and in CI; rich draws in CI too. Where
-    nothing can be drawn, because stderr is no terminal or a dumb one, both write lines.
+    nothing can be drawn, because stderr is no terminal, a dumb one or too narrow, both write lines.
     """
     if mode == "none":
         yield lambda _: None
-    elif mode == "plain" or not _can_draw() or (mode == "auto" and os.environ.get("CI")):
+        return
+    console = Console(stderr=True, highlight=False)
+    if mode == "plain" or not _can_draw(console) or (mode == "auto" and os.environ.get("CI")):
         yield PlainProgress().show
     else:
-        progress = LiveProgress(Console(stderr=True, highlight=False))
+        progress = LiveProgress(console)
         with progress.drawn():
             yield progress.show
 
 
-def _can_draw() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
+def _can_draw(console: Console) -> bool:
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
+        return False
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0 where it does not say
+    return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
 
 
 class LiveProgress:
@@ -88,11 +95,14 @@ class LiveProgress:
     @contextmanager
     def drawn(self) -> Iterator[None]:
         """Draws while the block runs, then leaves the terminal as it was, with the whole table."""
+        self._live.start()
         try:
-            with self._live:
-                yield
-        finally:
-            self._print_all()
+            yield
+        except BaseException:
+            with suppress(OSError):  # that the terminal is gone may be why this ends
+                self._leave()
+            raise
+        self._leave()
 
     def show(self, event: Event) -> None:
         """Draw what happened."""
@@ -146,7 +156,8 @@ class LiveProgress:
         notes = [f"  {note}" for note in event.space.notes if note not in known]
         self._say([*stage_lines(event.diagnosis), *notes])
 
-    def _print_all(self) -> None:
+    def _leave(self) -> None:
+        self._live.stop()
         if self.board is not None:
             self.board.whole = True
             self._console.print(self.board)

@@ -28,16 +28,19 @@ def read_some(path: Path) -> bytes:
         return file.read(MOST_BYTES + 1)
 
 
-def check(text: str | bytes) -> None:
+def check(text: str | bytes, most_bytes: int = MOST_BYTES) -> None:
     """Refuse what is too large, too deep, no JSON, or holds a number not to reckon with.
+
+    A file that may be larger than others may hold as many more values.
 
     Raises:
         ValueError: what is wrong.
     """
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES >> 10} KiB")
-    if (text.count(",") if isinstance(text, str) else text.count(b",")) > _MOST_VALUES:
-        raise ValueError(f"it has more than {_MOST_VALUES} values")
+    if len(text) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes >> 10} KiB")
+    most_values = _MOST_VALUES * most_bytes // MOST_BYTES
+    if (text.count(",") if isinstance(text, str) else text.count(b",")) > most_values:
+        raise ValueError(f"it has more than {most_values} values")
     try:
         json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_small)
     except RecursionError:

@@ -16,6 +16,7 @@ from autotune.outcome import Crashed, Inspected, Measured, outcome_from_json, ou
 from autotune.space_file import read_space
 from autotune.strict_json import read_some
 from autotune.tuning.running.table import Header, Row, Table, read_table, write_table
+from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
 
 SPACE = """\
@@ -96,6 +97,25 @@ def _inspected(path: Path) -> None:
     path.write_text(outcome_to_json(Inspected(cpu_machine(), IMAGE_FACTS)), encoding="utf-8")
 
 
+def _journal(path: Path) -> None:
+    details = {"config": {"batch_size": 16}, "value": 1.5, "reason": "", "blocks": [0.1, 0.2]}
+    choices = {"batch_size": [16, 32]}
+    journal = Journal(path.parent / "study")
+    for record in (
+        TrialRecord(0, {"batch_size": 16}, choices, 1.5, [-0.5, -0.1, -1.0], details),
+        NoteRecord("gates", {"a": [1, None]}),
+    ):
+        with journal.writing("s", record):
+            pass
+    path.write_bytes(journal.path.read_bytes())
+
+
+def _read_journal(path: Path) -> object:
+    """As a study that is opened does."""
+    with Journal(path.parent).reading() as lines:
+        return lines
+
+
 def _read_job(path: Path) -> Job:
     """As a child does."""
     return job_from_json(read_some(path))
@@ -112,6 +132,7 @@ READERS = (
     Reader("job.json", _read_job, _job),
     Reader("outcome.json", _read_outcome, _measured),
     Reader("inspected.json", _read_outcome, _inspected),
+    Reader("results.jsonl", _read_journal, _journal),
     Reader("table.jsonl", read_table, _table),
     Reader("table.jsonl.xz", read_table, _table),
 )

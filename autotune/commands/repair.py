@@ -9,19 +9,53 @@ import click
 from autotune.commands import common
 from autotune.errors import UsageError
 
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+
 
 @click.command()
 @click.argument("study")
-def repair(study: str) -> None:
-    """Rebuild the database of STUDY, a name or a folder, from its results.jsonl."""
+@click.option("--storage", help="Where the study has its database elsewhere: sqlite:///FILE.")
+def repair(study: str, storage: str | None) -> None:
+    """Rebuild the database of STUDY, a name, a folder or a database, from its results.jsonl."""
     from autotune.progress import repair_lines, to_stderr
     from autotune.tuning.storing.lock import study_lock
     from autotune.tuning.storing.repair import repair as repaired
 
-    own = common.study_folder(study)
-    folder = own if own.is_dir() else Path(study)
-    if not folder.is_dir():
-        raise UsageError(f"{study!r} is no study: there is neither {own} nor a folder {study}.")
-    with study_lock(folder):
-        for line in repair_lines(repaired(folder)):
+    folder, database = _place(study)
+    if storage is not None:
+        database = _file_of(storage)
+    database = database.resolve()  # as a search locks it
+    with study_lock(database.parent):
+        for line in repair_lines(repaired(folder, database)):
             to_stderr(line)
+
+
+def _place(study: str) -> tuple[Path, Path]:
+    """The folder with the journal, and the database."""
+    if "://" in study:
+        database = _file_of(study)
+        return database.parent, database
+    own, named = common.study_folder(study), Path(study)
+    for folder in (own, named):
+        if folder.is_dir():
+            return folder, folder / "study.db"
+    if named.is_file() and named.suffix in _DATABASES:
+        return named.parent, named
+    raise UsageError(
+        f"{study!r} is no study: there is neither {own} nor a folder or a database {study}."
+    )
+
+
+def _file_of(storage: str) -> Path:
+    from autotune.tuning.storing.storage import check_storage, database_of, masked
+
+    check_storage(storage)
+    database = database_of(storage)
+    if database is None:
+        raise UsageError(
+            f"{masked(storage)} is no file, and only a file is made anew: a search tells a server "
+            "by itself what results.jsonl has. Name an SQLite file as sqlite:///FILE."
+        )
+    if not database.parent.is_dir():
+        raise UsageError(f"{masked(storage)}: there is no folder {database.parent}.")
+    return database

@@ -33,9 +33,10 @@ def find_source(study: str) -> Source:
     """
     if "://" in study:
         return _from_url(study)
-    for folder in (Path(study), Path("studies", study), Path("studies", folder_name(study))):
-        if folder.is_dir():
-            return _from_folder(study, folder)
+    places = (Path(study), Path("studies", study), Path("studies", folder_name(study)))
+    folders = [folder for folder in places if folder.is_dir()]
+    if folders:  # beside a study may lie the folder of its model, of the same name
+        return _from_folder(study, next(filter(_holds_study, folders), folders[0]))
     path = Path(study)
     if not path.is_file():
         _refuse(study, f"there is neither {path} nor {Path('studies', study)}")
@@ -64,6 +65,10 @@ def _from_folder(study: str, folder: Path) -> Source:
     if answer is None:
         _refuse(study, f"{folder} holds neither {_DATABASE} nor {_ANSWERS[0]}")
     return Source(None, answer)
+
+
+def _holds_study(folder: Path) -> bool:
+    return (folder / _DATABASE).is_file() or _beside(folder) is not None
 
 
 def _beside(folder: Path) -> Path | None:

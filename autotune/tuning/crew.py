@@ -80,12 +80,14 @@ def _run_threads(session: Session, accuracy: Accuracy, mates: Mates) -> Iterator
     for thread in threads:
         thread.start()
     running = len(threads)
+    failed: BaseException | None = None
     try:
         while running:
             told = news.get()
-            if isinstance(told, BaseException):
-                raise told
-            if told is None:
+            if isinstance(told, BaseException):  # the others finish their trials, which count
+                session.stop.request()
+                failed = failed or told
+            if told is None or isinstance(told, BaseException):
                 running -= 1
             else:
                 yield told
@@ -95,6 +97,8 @@ def _run_threads(session: Session, accuracy: Accuracy, mates: Mates) -> Iterator
     finally:
         for thread in threads:
             thread.join()
+    if failed is not None:
+        raise failed
 
 
 def joined(

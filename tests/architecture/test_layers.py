@@ -38,7 +38,7 @@ parent   tuning.running: launch family logs runner
 parent   tuning.sampling: samplers
 parent   tuning.confirming: rounds belief
 parent   tuning.sampling: surrogate encoding promise surrogate_sampler
-parent   tuning.storing: lock storage leases mutex journal finished
+parent   tuning.storing: lock storage leases mutex finished lines journal
 parent   tuning.storing: knowledge identity retell study opening archive importance repair
 parent   tuning.running: stop devices
 parent   tuning.sampling: stopping warm_start

@@ -1,10 +1,14 @@
 """`autotune repair`, `worker` and `--new-study` as a person gives them."""
 
+import re
+import shlex
+
 import click.testing
 import pytest
 
 from autotune.cli import cli
-from autotune.errors import StudyMismatchError
+from autotune.errors import StorageError, StudyMismatchError
+from autotune.tuning.storing.lock import study_lock
 from children import WORKLOADS, autotune
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -26,6 +30,45 @@ def test_repair_makes_the_database_anew_and_says_what_it_did(tmp_path):
     resumed = ScriptedRunner()
     events_of(options_in(folder), resumed)
     assert [asked.phase for asked in resumed.asked] == ["inspection"], "the answer is known, too"
+
+
+def test_repair_makes_a_database_that_lies_elsewhere_as_the_search_advised(tmp_path):
+    folder = tmp_path / "studies" / "mine"
+    folder.mkdir(parents=True)
+    database = tmp_path / "my.db"
+    options = options_in(folder, storage=f"sqlite:///{database}")
+    events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
+    database.write_bytes(b"rubbish" * 999)
+    with pytest.raises(StorageError) as refused:
+        events_of(options, ScriptedRunner())
+    advised = shlex.split(re.search("`autotune (.*?)`", str(refused.value))[1])
+    assert advised == ["repair", "NAME", "--storage", f"sqlite:///{database}"]
+    advised[1] = "mine"
+    with study_lock(tmp_path):
+        assert autotune(tmp_path, *advised).returncode == STORAGE, "a search may use it"
+    done = autotune(tmp_path, *advised)
+    assert done.returncode == 0, done.stderr
+    assert "my.db.bak-1" in done.stderr
+    assert not (folder / "study.db").exists()
+    resumed = ScriptedRunner()
+    events_of(options, resumed)
+    assert [asked.phase for asked in resumed.asked] == ["inspection"]
+
+
+def test_repair_takes_a_database_beside_its_journal(tmp_path):
+    events_of(options_in(tmp_path), ScriptedRunner())
+    database, text = tmp_path / "study.db", (tmp_path / "space.yaml")
+    for study in ("study.db", f"sqlite:///{database}"):
+        database.write_bytes(b"rubbish" * 999)
+        with pytest.raises(StorageError, match=f"`autotune repair sqlite:///{database}`"):
+            events_of(options_in(tmp_path), ScriptedRunner())
+        done = autotune(tmp_path, "repair", study)
+        assert done.returncode == 0, done.stderr
+    before = text.read_bytes()
+    for study in (text.name, "postgresql://db/autotune", "sqlite:///nowhere/study.db"):
+        assert autotune(tmp_path, "repair", study).returncode == USAGE
+    assert text.read_bytes() == before
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_repair_of_nothing_changes_nothing(tmp_path):

@@ -11,10 +11,12 @@ import pytest
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.outcome import Inspected
+from autotune.tuning.confirming.unconfirmed import path_so_far
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.running.devices import Device, DeviceRunner, devices_of
 from autotune.tuning.running.stop import Stop
 from autotune.tuning.search import search
+from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.leases import own_lease
 from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.storage import with_driver
@@ -218,6 +220,25 @@ def test_another_kind_of_machine_has_a_ranking_of_its_own(server_storage, tmp_pa
     assert len(trials_in(server_storage)) == 3
 
 
+def test_the_journal_of_a_leader_that_is_gone_makes_no_second_leader(
+    server_storage, nine, tmp_path
+):
+    def of_host(number):
+        journal = Journal(tmp_path / f"host-{number}")
+        return open_study("s", server_storage, nine, THROUGHPUT, journal)
+
+    gone = of_host(1)
+    gone.lead()
+    gone.disconnect()
+    leader = of_host(2)
+    leader.lead()
+    again = of_host(1)
+    with pytest.raises(StorageError, match="is led by process"):
+        again.lead()
+    again.disconnect()
+    leader.disconnect()
+
+
 def test_a_file_takes_no_workers(tmp_path):
     options = options_in(tmp_path)
     with pytest.raises(UsageError, match="--devices"):
@@ -250,6 +271,41 @@ def test_devices_of_one_host_share_a_file_and_a_search(tmp_path):
     assert min(len(runner.batches("trial")) for runner in (first, second)) > 2
     assert second.batches("baseline") == second.batches("confirmation") == []
     assert events[-1].best.config["batch_size"] == 128
+
+
+def until_stopped(events):
+    """The trials that a search shows until it heeds a stop."""
+    shown = []
+    try:
+        for event in events:
+            if isinstance(event, TrialEnded):
+                shown.append(event.trial)
+    except KeyboardInterrupt:
+        return shown
+    raise AssertionError("nobody stopped it")
+
+
+def test_after_a_stop_the_trials_of_all_devices_are_shown_and_count(tmp_path):
+    stop, everybody = Stop(), threading.Barrier(2)
+
+    class Stopped(OnDevice):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            if self.asked[-1].phase == "trial":
+                everybody.wait(timeout=30)
+                stop.request()
+                time.sleep(self.late)
+            return outcome
+
+    first, second = Stopped(0, seconds=0), Stopped(1, seconds=0)
+    first.late, second.late = 0.0, 0.5
+    second.measure = lambda config, phase: at(5000 if phase == "trial" else 10 * batch_of(config))
+    options = options_in(tmp_path, space=SPACE, trials=12, at_once=2)
+    shown = until_stopped(search(options, first, stop, {Device("cuda:1"): second}))
+    assert sorted(trial.number for trial in shown) == [0, 1, 2]
+    best = max(shown, key=lambda trial: trial.verdict.value)
+    assert best.verdict.value == pytest.approx(5000)
+    assert f"trial: {best.number}\n" in path_so_far(options).read_text()
 
 
 def test_devices_that_are_not_alike_are_refused(tmp_path):

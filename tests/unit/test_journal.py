@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -16,9 +18,10 @@ from autotune.constraints import Verdict
 from autotune.errors import StorageError
 from autotune.space import SearchSpace
 from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
+from autotune.tuning.storing.lines import MOST_BYTES
 from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.repair import repair
-from autotune.tuning.storing.study import TuningStudy
+from autotune.tuning.storing.study import INTERRUPTED, TuningStudy
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 
@@ -34,8 +37,10 @@ def opened(url: str, space: SearchSpace, journal: Journal) -> TuningStudy:
 
 
 def record(number: int) -> TrialRecord:
-    attributes = {"config": {"batch_size": number}, "reason": "naïve", "m": {"blocks": [0.1]}}
-    return TrialRecord(number, {"batch_size": 1}, {"batch_size": [1, 2]}, 1.5, [0.0], attributes)
+    config = {"batch_size": number % 1000 + 1}
+    attributes = {"config": config, "value": 1.5, "reason": "naïve", "m": {"blocks": [0.1]}}
+    margins = [-0.5, -0.01, -1.0]
+    return TrialRecord(number, {"batch_size": 1}, {"batch_size": [1, 2]}, 1.5, margins, attributes)
 
 
 def write(journal: Journal, *numbers: int) -> None:
@@ -47,6 +52,45 @@ def write(journal: Journal, *numbers: int) -> None:
 def numbers_in(journal: Journal) -> list[int]:
     with journal.reading() as lines:
         return [line.record.number for line in lines if isinstance(line.record, TrialRecord)]
+
+
+def changed(path: tuple[str, ...], value: object) -> str:
+    """A line with something else at this place, or nothing."""
+    fields: dict[str, Any] = {"schema_version": 1, "study": "s", "record": asdict(record(1))}
+    inner = fields
+    for name in path[:-1]:
+        inner = inner[name]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return json.dumps(fields)
+
+
+NESTED = json.loads("[" * 300 + "]" * 300)
+WRONG = {
+    "no object": "[1]",
+    "no study": changed(("study",), None),
+    "a study that is a number": changed(("study",), 5),
+    "a study that is half a character": changed(("study",), "\ud800"),
+    "no configuration": changed(("record", "attributes", "config"), None),
+    "a configuration of nothing": changed(("record", "attributes", "config"), 7),
+    "a setting that there is not": changed(("record", "attributes", "config"), {"speed": 1}),
+    "no verdict": changed(("record", "attributes", "value"), None),
+    "NaN": changed(("record", "value"), float("nan")),
+    "NaN as a text": changed(("record", "value"), "nan"),
+    "NaN among the details": changed(("record", "attributes", "m"), float("nan")),
+    "too few margins": changed(("record", "constraints"), [0.0]),
+    "none of the choices": changed(("record", "params", "batch_size"), 3),
+    "a parameter without choices": changed(("record", "choices"), {}),
+    "no choice": changed(("record", "choices", "batch_size"), []),
+    "other choices than before": changed(("record", "choices", "batch_size"), [1, 3]),
+    "a number below zero": changed(("record", "number"), -1),
+    "deep": changed(("record", "attributes", "m"), NESTED),
+    "very deep": "[" * 200_000,
+    "huge": changed(("record", "attributes", "m"), "x" * (MOST_BYTES + 9)),
+    "huge with a record at its end": " " * (MOST_BYTES + 1) + changed(("study",), "s"),
+}
 
 
 def told(study: TuningStudy) -> list[tuple[int, TrainingConfig, Verdict]]:
@@ -117,6 +161,95 @@ def test_a_broken_line_in_the_middle_is_refused_until_it_is_repaired(journal: Jo
         numbers_in(journal)
     assert journal.mend() == 1
     assert numbers_in(journal) == [0, 1]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_line_that_is_wrong_is_refused_until_it_is_repaired(
+    name: str, nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    write(journal, 0)
+    with journal.path.open("a") as file:
+        file.write(WRONG[name] + "\n")
+    write(journal, 2)
+    with pytest.raises(StorageError, match=r"line 2 is not readable.*autotune repair"):
+        opened(url, nine, journal)
+    repaired = repair(tmp_path, tmp_path / "study.db")
+    assert (repaired.trials, repaired.set_aside) == (2, 1)
+    assert journal.path.with_name("results.jsonl.torn").read_text() == WRONG[name] + "\n"
+    assert [trial.number for trial in opened(url, nine, journal).finished()] == [0, 2]
+
+
+def test_a_last_line_that_is_huge_and_never_ended_is_set_aside(journal: Journal) -> None:
+    write(journal, 0)
+    tail = b"x" * (2 * MOST_BYTES + 9)
+    with journal.path.open("ab") as file:
+        file.write(tail)
+    assert numbers_in(journal) == [0]
+    assert journal.path.with_name("results.jsonl.torn").read_bytes() == tail + b"\n"
+
+
+def test_a_line_that_does_not_fit_the_database_is_refused(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    tell(opened(url, nine, Journal(tmp_path / "other")), 80.0, HOLDS)
+    write(journal, 1)
+    with pytest.raises(StorageError, match=r"line 1 is not readable.*autotune repair"):
+        opened(url, nine, journal)
+
+
+def test_who_leads_is_known_from_the_storage_alone(
+    nine: SearchSpace, url: str, journal: Journal
+) -> None:
+    study = opened(url, nine, journal)
+    for name, fact in (("leader", {"pid": 1}), ("closed", True)):
+        with journal.writing("s", NoteRecord(name, fact)):
+            pass
+    assert opened(url, nine, journal).noted("leader") is None
+    assert opened(url, nine, journal).noted("closed") is None
+    before = journal.path.read_bytes()
+    study.note("leader", {"pid": 2})
+    assert opened(url, nine, journal).noted("leader") == {"pid": 2}
+    assert journal.path.read_bytes() == before
+
+
+def test_numbers_stay_the_same_where_trials_were_lost_between(
+    nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
+) -> None:
+    study = opened(url, nine, journal)
+    tell(study, 80.0, HOLDS)
+    study.lose(study.ask()[0], "the machine was away")
+    late = study.ask()[0]
+    tell(study, 90.0, HOLDS)
+    study.tell(late, Verdict(85.0, HOLDS, "why"), {"seconds": 1.5})  # after a higher number
+    assert [number for number, _, _ in told(study)] == [0, 2, 3]
+    (tmp_path / "study.db").unlink()
+    again = opened(url, nine, journal)
+    assert told(again) == told(study)
+    states = [trial.state.name for trial in again._study.trials]
+    assert states == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert tell(again, 70.0, HOLDS) not in [config for _, config, _ in told(study)]
+
+
+def test_a_number_far_ahead_is_not_filled_up_to(
+    nine: SearchSpace, url: str, journal: Journal
+) -> None:
+    write(journal, 1_000_000_000)
+    assert [trial.number for trial in opened(url, nine, journal).finished()] == [0]
+
+
+def test_a_trial_that_cannot_be_given_up_says_why_however_often_that_is_tried(
+    nine: SearchSpace, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = open_study("s", url, nine, THROUGHPUT)
+    number, _ = study.ask()
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(study, "_give_up", fails)
+    with pytest.raises(OSError, match="No space left"):
+        study.lose(number, "the machine was away")
+    study.lose(number, INTERRUPTED)
 
 
 def test_a_full_disk_leaves_the_journal_as_it_was(
@@ -216,7 +349,7 @@ def test_repair_makes_the_database_anew_and_keeps_every_old_one(
     for number in (1, 2):
         rubbish = f"rubbish {number}".encode() * 1000
         database.write_bytes(rubbish)
-        repaired = repair(tmp_path)
+        repaired = repair(tmp_path, tmp_path / "study.db")
         assert (repaired.trials, repaired.set_aside) == (2, 0)
         assert repaired.backup == tmp_path / f"study.db.bak-{number}"
         assert repaired.backup.read_bytes() == rubbish
@@ -229,11 +362,11 @@ def test_repair_without_a_trial_changes_nothing(tmp_path: Path, journal: Journal
     database = tmp_path / "study.db"
     database.write_bytes(b"rubbish")
     with pytest.raises(StorageError, match="does not exist"):
-        repair(tmp_path)
+        repair(tmp_path, tmp_path / "study.db")
     with journal.writing("s", NoteRecord("n", 1)):
         pass
     with pytest.raises(StorageError, match="holds no finished trial"):
-        repair(tmp_path)
+        repair(tmp_path, tmp_path / "study.db")
     assert database.read_bytes() == b"rubbish"
 
 
@@ -243,7 +376,7 @@ def test_a_repaired_study_is_what_optuna_alone_reads(
     study = opened(url, nine, journal)
     tell(study, 80.0, HOLDS)
     (before,) = study._study.trials
-    repair(tmp_path)
+    repair(tmp_path, tmp_path / "study.db")
     (after,) = optuna.load_study(study_name="s", storage=url).trials
     assert (after.params, after.distributions) == (before.params, before.distributions)
     assert after.constraints == before.constraints

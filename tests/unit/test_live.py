@@ -291,6 +291,44 @@ def test_none_says_nothing(capsys: pytest.CaptureFixture[str], events: list[Even
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("mode", ["auto", "rich"])
+@pytest.mark.usefixtures("plain_environment")
+def test_a_terminal_too_narrow_for_a_table_gets_lines(events: list[Event], mode: Mode) -> None:
+    text = shown_on(Terminal(columns=59), events, mode)
+    assert ESCAPE not in text
+    assert "best so far: trial" in text
+    assert ESCAPE in shown_on(Terminal(columns=60), events, mode)
+
+
+class Gone(io.StringIO):
+    """A terminal that is there until it is taken away."""
+
+    is_gone = False
+
+    def write(self, text: str) -> int:
+        if self.is_gone:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+def hung_up(progress: LiveProgress, terminal: Gone, events: list[Event]) -> None:
+    """The terminal is taken away after these events, which SIGHUP says."""
+    with progress.drawn():
+        for event in events:
+            progress.show(event)
+        terminal.is_gone = True
+        raise SystemExit(143)
+
+
+def test_a_terminal_that_is_gone_does_not_hide_why_the_search_ends(events: list[Event]) -> None:
+    terminal = Gone()
+    progress = LiveProgress(recording(file=terminal))
+    with pytest.raises(SystemExit) as ended:
+        hung_up(progress, terminal, until(events, TrialEnded, 3))
+    assert ended.value.code == 143
+    terminal.is_gone = False
+
+
 def test_nothing_feasible_is_told_on_a_terminal_too(events: list[Event]) -> None:
     text = drawn([events[0], NothingFeasible({"out of host memory": 3})], recording())
     assert "3 x out of host memory" in text

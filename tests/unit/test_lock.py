@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import StorageError
-from autotune.tuning.storing.lock import study_lock
+from autotune.tuning.storing.lock import NAME, study_lock
 
 
 def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
 def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
     for _ in range(2):
         with study_lock(tmp_path):
-            assert (tmp_path / "lock").exists()
+            assert (tmp_path / NAME).exists()
 
 
 def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
@@ -55,3 +55,23 @@ def test_a_folder_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "s").chmod(0o755)
     with study_lock(tmp_path / "s"):
         assert (tmp_path / "s").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_others_keep_in_the_folder_stays_as_it_is(tmp_path: Path) -> None:
+    theirs = tmp_path / "lock"
+    theirs.write_text("of another program")
+    with study_lock(tmp_path):
+        assert theirs.read_text() == "of another program"
+    (tmp_path / NAME).write_text("of another program, too")
+    with pytest.raises(StorageError, match=r"no lock of autotune's"), study_lock(tmp_path):
+        pass
+    assert (tmp_path / NAME).read_text() == "of another program, too"
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_text("123")
+    (tmp_path / NAME).symlink_to(theirs)
+    with pytest.raises(StorageError, match="cannot be used"), study_lock(tmp_path):
+        pass
+    assert theirs.read_text() == "123"

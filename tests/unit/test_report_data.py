@@ -270,6 +270,19 @@ def test_a_study_is_found_by_name_folder_and_file(study: str, tmp_path: Path, mo
     assert find_source("sqlite:///studies/mine/study.db") == wanted
 
 
+def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("mnist"), Path("studies", "mnist")):
+        folder.mkdir(parents=True)
+    Path("mnist", "model.py").touch()
+    Path("studies", "mnist", "study.db").touch()
+    assert find_source("mnist") == Source("sqlite:///studies/mnist/study.db", None)
+    Path("mnist", "best.yaml").touch()
+    assert find_source("mnist") == Source(None, Path("mnist", "best.yaml"))
+
+
 def test_without_a_study_the_answer_beside_it_is_read(tmp_path: Path) -> None:
     best = best_config(BASELINE.replace(**FASTER), BASELINE)
     write_best(best, tmp_path / "recorded_best.yaml")

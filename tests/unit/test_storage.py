@@ -64,7 +64,7 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
     database = tmp_path / "study.db"
     half = database.read_bytes()[: database.stat().st_size // 2]
     database.write_bytes(half)
-    with pytest.raises(StorageError, match="`autotune repair`"):
+    with pytest.raises(StorageError, match="`autotune repair "):
         reopened()
     assert database.read_bytes() == half
 

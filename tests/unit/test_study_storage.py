@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.space import SearchSpace
+from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.opening import open_study, read_study
 from autotune.tuning.storing.storage import masked
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
@@ -102,7 +103,7 @@ def test_a_storage_that_cannot_be_used_is_a_message(
     if content is not None:
         path.parent.mkdir()
         path.write_text(content)
-    helps = "Check that it exists" if content is None else "`autotune repair`"
+    helps = "Check that it exists" if content is None else "`autotune repair "
     with pytest.raises(StorageError, match=rf"cannot be used: .* {helps}"):
         open_study("s", f"sqlite:///{path}", nine, THROUGHPUT)
 
@@ -129,6 +130,27 @@ def test_trials_that_someone_else_told_are_data_and_refused(
         open_study("s", url, nine, THROUGHPUT)
     with pytest.raises(UsageError, match=r"holds no study of autotune's"):
         read_study(url)
+
+
+@pytest.mark.parametrize("number", [None, 0.5])
+def test_what_someone_else_told_is_not_written_down(
+    nine: SearchSpace, url: str, tmp_path: Path, number: float | None
+) -> None:
+    foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
+    ours = {"config": {}, "value": 1.0, "reason": ""}
+    foreign.add_trial(
+        optuna.create_trial(
+            value=1.0,
+            params={"x": number},
+            distributions={"x": optuna.distributions.CategoricalDistribution([number])},
+            user_attrs={"config": {}} if number is None else ours,
+            system_attrs={"constraints": [-1.0, -1.0, -1.0]},
+        )
+    )
+    journal = Journal(tmp_path)
+    with pytest.raises(StudyMismatchError, match="trial 0 of the study was not told by autotune"):
+        open_study("s", url, nine, THROUGHPUT, journal)
+    assert not journal.path.exists()
 
 
 @pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])

@@ -10,62 +10,26 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked
+from pydantic import TypeAdapter
 
-from autotune.errors import StorageError
-from autotune.knobs.base import Value
 from autotune.trial_folder import make_private, write_atomically
+from autotune.tuning.storing.lines import (
+    MOST_BYTES,
+    SCHEMA_VERSION,
+    Line,
+    LineReader,
+    NoteRecord,
+    NotReadableError,
+    Record,
+    TrialRecord,
+)
 
-SCHEMA_VERSION = 1
-_CHECKED = ConfigDict(extra="forbid")
-
-
-@checked(frozen=True, config=_CHECKED)
-class TrialRecord:
-    """A finished trial as Optuna is told it."""
-
-    number: int
-    """In the study that asked for it; another one may number it otherwise."""
-    params: dict[str, Any]
-    choices: dict[str, list[Any]]
-    """Parameter to the values that it could take."""
-    value: float
-    constraints: list[float]
-    attributes: dict[str, Any]
-    kind: Literal["trial"] = "trial"
-
-    @property
-    def config(self) -> dict[str, Value]:
-        """The configuration, whole."""
-        return dict(self.attributes["config"])
-
-
-@checked(frozen=True, config=_CHECKED)
-class NoteRecord:
-    """A fact about the whole study."""
-
-    name: str
-    fact: Any
-    kind: Literal["note"] = "note"
-
-
-Record = TrialRecord | NoteRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A record with the study that it belongs to."""
-
-    study: str
-    record: Record
+__all__ = ["Journal", "Line", "NoteRecord", "Record", "TrialRecord"]
 
 
 class Journal:
@@ -104,8 +68,8 @@ class Journal:
             return
         with self._locked() as descriptor:
             self._settle(descriptor)
-            lines = _content(descriptor).splitlines()
-            yield [self._parsed(number, line) for number, line in enumerate(lines, 1)]
+            reader = LineReader(self.path)
+            yield [reader.read(number, line) for number, line in _numbered(descriptor)]
 
     def mend(self) -> int:
         """Set aside every line that is not readable; how many there were.
@@ -115,20 +79,13 @@ class Journal:
         """
         with self._locked() as descriptor:
             self._settle(descriptor)
-            lines = _content(descriptor).splitlines(keepends=True)
-            torn = [line for number, line in enumerate(lines, 1) if self._is_torn(number, line)]
+            is_torn = LineReader(self.path).is_torn
+            torn = {number for number, line in _numbered(descriptor) if is_torn(number, line)}
             if torn:
-                whole = b"".join(line for line in lines if line not in torn)
-                self._set_aside(b"".join(torn))
-                write_atomically(self.path, whole.decode())
+                self._set_aside(line for number, line in _numbered(descriptor) if number in torn)
+                whole = (line for number, line in _numbered(descriptor) if number not in torn)
+                write_atomically(self.path, b"".join(whole).decode())
             return len(torn)
-
-    def _is_torn(self, number: int, line: bytes) -> bool:
-        try:
-            self._parsed(number, line)
-        except NotReadableError:
-            return True
-        return False
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -145,59 +102,38 @@ class Journal:
         size = os.fstat(descriptor).st_size
         if not size or os.pread(descriptor, 1, size - 1) == b"\n":
             return
-        content = _content(descriptor)
-        whole, newline, tail = content.rpartition(b"\n")
+        end = offset = 0
+        for _, piece in _numbered(descriptor):
+            offset += len(piece)
+            end = offset if piece.endswith(b"\n") else end
         try:
-            self._parsed(0, tail)
+            LineReader(self.path).read(0, os.pread(descriptor, MOST_BYTES + 1, end))
         except NotReadableError:
-            self._set_aside(tail + b"\n")
-            os.ftruncate(descriptor, len(whole) + len(newline))
+            self._set_aside(chain(_pieces(descriptor, end), [b"\n"]))
+            os.ftruncate(descriptor, end)
             os.fsync(descriptor)
         else:
             _append(descriptor, b"\n")
 
-    def _set_aside(self, torn: bytes) -> None:
+    def _set_aside(self, torn: Iterable[bytes]) -> None:
         with self.path.with_name(f"{self.path.name}.torn").open("ab") as file:
-            file.write(torn)
+            file.writelines(torn)
             file.flush()
             os.fsync(file.fileno())
 
-    def _parsed(self, number: int, line: bytes) -> Line:
-        try:
-            fields = json.loads(line)
-            version = fields["schema_version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise NotReadableError(self._not_readable(number)) from error
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise StorageError(
-                f"{self.path}, line {number}: format {version} was written by a newer autotune; "
-                f"this one reads format {SCHEMA_VERSION}. Upgrade autotune."
-            )
-        try:
-            return Line(str(fields["study"]), _adapter().validate_python(fields["record"]))
-        except (KeyError, ValidationError) as error:
-            raise NotReadableError(self._not_readable(number)) from error
 
-    def _not_readable(self, number: int) -> str:
-        return (
-            f"{self.path}, line {number} is not readable. "
-            f"`autotune repair {self.path.parent}` sets it aside and keeps the others."
-        )
+def _numbered(descriptor: int) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers; of one that is too long several pieces, none of them readable."""
+    number = 1
+    for piece in _pieces(descriptor):
+        yield number, piece
+        number += piece.endswith(b"\n")
 
 
-class NotReadableError(StorageError):
-    """A line of the journal is no record."""
-
-
-@cache
-def _adapter() -> TypeAdapter[Record]:
-    return TypeAdapter(Annotated[Record, Discriminator("kind")])
-
-
-def _content(descriptor: int) -> bytes:
+def _pieces(descriptor: int, start: int = 0) -> Iterator[bytes]:
     with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(0)
-        return file.read()
+        file.seek(start)
+        yield from iter(lambda: file.readline(MOST_BYTES + 1), b"")
 
 
 def _append(descriptor: int, line: bytes) -> None:

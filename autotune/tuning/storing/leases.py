@@ -16,6 +16,9 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter, ValidationError
 
+LEASE, LEADER, CLOSED = "lease", "leader", "closed"
+LIVE = frozenset((LEASE, LEADER, CLOSED))
+"""Facts that only processes of now own: the storage alone holds them, a journal never does."""
 # In `/proc/PID/stat`, after the name in brackets: when the process began, in ticks since the boot.
 _START_FIELD = 19
 

@@ -11,6 +11,10 @@ from pathlib import Path
 from autotune.errors import StorageError
 from autotune.trial_folder import make_private
 
+NAME = ".autotune-lock"
+"""In a folder that may hold other things than a study."""
+_LONGEST_PID = 20
+
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
@@ -19,10 +23,10 @@ def study_lock(folder: Path) -> Iterator[None]:
     Raises:
         StorageError: another process holds it, or the folder cannot be written.
     """
-    path = folder / "lock"
+    path = folder / NAME
     try:
         make_private(folder)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise StorageError(
             f"{folder} cannot be used for the study: {error.strerror}. "
@@ -39,10 +43,19 @@ def _take(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+        holder = _content(descriptor).decode(errors="replace") or "unknown"
         raise StorageError(
             f"the study in {folder} is in use by process {holder}. "
             "Wait for it; a search of its own can have another name, with --study NAME."
         ) from None
+    if (content := _content(descriptor)) and not content.isdigit():
+        raise StorageError(
+            f"{folder / NAME} is no lock of autotune's, so it is left as it is. "
+            "Give it another name, or keep the study in another folder."
+        )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, _LONGEST_PID, 0)

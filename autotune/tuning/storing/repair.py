@@ -28,17 +28,19 @@ class Repaired:
     """Where the old database is; None where there was none."""
 
 
-def repair(folder: Path) -> Repaired:
-    """Make `folder`/study.db from `folder`/results.jsonl. To be called with the folder locked.
+def repair(folder: Path, database: Path) -> Repaired:
+    """Make `database` from `folder`/results.jsonl. To be called with the database's folder locked.
 
     Raises:
         StorageError: there is no journal, or it holds no trial: nothing is changed.
     """
-    database = folder / "study.db"
     journal = Journal(folder)
     if not journal.path.exists():
-        raise StorageError(f"{journal.path} does not exist, so nothing can be made from it.")
-    beside = folder / "study.db.rebuilt"
+        raise StorageError(
+            f"{journal.path} does not exist, so nothing can be made from it. Name the study whose "
+            "folder has one, and with --storage the database, where that lies elsewhere."
+        )
+    beside = database.with_name(f"{database.name}.rebuilt")
     url = f"sqlite:///{beside}"
     with storage_errors(url):
         set_aside = journal.mend()
@@ -49,7 +51,7 @@ def repair(folder: Path) -> Repaired:
             trials = 0
             for name in dict.fromkeys(line.study for line in lines):
                 study = created(name, url, OBJECTIVES["throughput"])
-                trials += retell(study, lines)
+                trials += retell(study, journal, lines)
         backup = _put_aside(database)
         beside.replace(database)
     return Repaired(database, trials, set_aside, backup)

@@ -16,23 +16,28 @@ from optuna.storages._rdb.models import TrialModel, TrialUserAttributeModel
 from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotune.errors import StudyMismatchError
+from autotune.tuning.storing.finished import finished_trial
 from autotune.tuning.storing.journal import Journal, Line, NoteRecord, TrialRecord
+from autotune.tuning.storing.leases import LIVE
+from autotune.tuning.storing.lines import CONSTRAINTS_ATTRIBUTE, NotReadableError
 
-# Optuna's samplers and the dashboard's release 0.21 both read this attribute; the dashboard does
-# not read what `Trial.set_constraint` writes.
-CONSTRAINTS_ATTRIBUTE = "constraints"
+# A number that is further ahead than this was not given out by the study.
+_WIDEST_GAP = 1000
+_NOT_KEPT = "lost: it was never finished, and its number alone is known"
 
 
 def write_trial(study: optuna.Study, record: TrialRecord) -> int:
     """Tell a trial to Optuna, and its number there.
 
     It finishes the trial that was asked for. Where there is none, or somebody gave it up, it
-    becomes one of its own in one step: it is there or not.
+    becomes one of its own in one step: it is there or not. It keeps its number where that is free.
     """
     running = _running(study, record)
     if running is None:
+        _fill_up(study, record.number)
         number = len(study.get_trials(deepcopy=False))
-        study.add_trial(_as_trial(record))
+        study.add_trial(record.as_trial())
         return number
     storage, trial_id = study._storage, running._trial_id
     there = running.user_attrs
@@ -70,31 +75,37 @@ def reconcile(study: optuna.Study, journal: Journal) -> int:
     How many trials the study was told.
     """
     with journal.reading() as lines:
-        told = retell(study, lines)
-        trials = {_key(record.config) for record in _trials(study, lines)}
+        told = retell(study, journal, lines)
+        trials = {_key(record.config) for _, record in _trials(study, lines)}
         notes = _notes(study, lines).keys()
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if "config" in trial.user_attrs and _key(trial.user_attrs["config"]) not in trials:
             with journal.writing(study.study_name, _as_record(trial)):
                 pass
     for name, fact in study.user_attrs.items():
-        if name not in notes:
+        if name not in notes and name not in LIVE:
             with journal.writing(study.study_name, NoteRecord(name, fact)):
                 pass
     return told
 
 
-def retell(study: optuna.Study, lines: list[Line]) -> int:
-    """Tell the study what it lacks of a journal; how many trials that were.
+def retell(study: optuna.Study, journal: Journal, lines: list[Line]) -> int:
+    """Tell the study what it lacks of a journal's lines; how many trials that were.
 
     Of notes, which may be written again, what is there counts, but for the journal's last line.
+
+    Raises:
+        StorageError: a line does not fit what the study's database holds.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     known = {_key(trial.user_attrs.get("config")) for trial in complete}
     before = len(known)
-    for record in _trials(study, lines):
+    for line, record in sorted(_trials(study, lines), key=lambda one: one[1].number):
         if _key(record.config) not in known:
-            write_trial(study, record)
+            try:
+                write_trial(study, record)
+            except ValueError as error:  # the database has it with other choices
+                raise NotReadableError(journal.path, line.number) from error
             known.add(_key(record.config))
     there = study.user_attrs
     for name, note in _notes(study, lines).items():
@@ -103,15 +114,24 @@ def retell(study: optuna.Study, lines: list[Line]) -> int:
     return len(known) - before
 
 
-def _trials(study: optuna.Study, lines: Iterable[Line]) -> list[TrialRecord]:
-    own = (line.record for line in lines if line.study == study.study_name)
-    return [record for record in own if isinstance(record, TrialRecord)]
+def _fill_up(study: optuna.Study, number: int) -> None:
+    """Failed trials in place of those that nobody finished, until a new one has that number."""
+    missing = number - len(study.get_trials(deepcopy=False))
+    if 0 < missing <= _WIDEST_GAP:
+        lost = create_trial(state=TrialState.FAIL, user_attrs={"reason": _NOT_KEPT})
+        study.add_trials([lost] * missing)
+
+
+def _trials(study: optuna.Study, lines: Iterable[Line]) -> list[tuple[Line, TrialRecord]]:
+    own = ((line, line.record) for line in lines if line.study == study.study_name)
+    return [(line, record) for line, record in own if isinstance(record, TrialRecord)]
 
 
 def _notes(study: optuna.Study, lines: Iterable[Line]) -> dict[str, NoteRecord]:
-    """By name; the last one counts."""
+    """By name; the last one counts, and none of what only living processes own."""
     own = (line.record for line in lines if line.study == study.study_name)
-    return {record.name: record for record in own if isinstance(record, NoteRecord)}
+    notes = (record for record in own if isinstance(record, NoteRecord))
+    return {record.name: record for record in notes if record.name not in LIVE}
 
 
 def _running(study: optuna.Study, record: TrialRecord) -> FrozenTrial | None:
@@ -122,26 +142,30 @@ def _running(study: optuna.Study, record: TrialRecord) -> FrozenTrial | None:
     return None
 
 
-def _as_trial(record: TrialRecord) -> FrozenTrial:
-    return create_trial(
-        params=record.params,
-        distributions={n: CategoricalDistribution(v) for n, v in record.choices.items()},
-        value=record.value,
-        user_attrs=record.attributes,
-        system_attrs={CONSTRAINTS_ATTRIBUTE: record.constraints},
-    )
-
-
 def _as_record(trial: FrozenTrial) -> TrialRecord:
-    choices = {
+    """Of a trial that autotune told.
+
+    Raises:
+        StudyMismatchError: someone else did.
+    """
+    told = finished_trial(trial)
+    choices: dict[str, list[Any]] = {
         name: list(distribution.choices)
         for name, distribution in trial.distributions.items()
         if isinstance(distribution, CategoricalDistribution)
     }
-    constraints = list(trial.constraints.values())
-    assert trial.value is not None
-    attributes = dict(trial.user_attrs)
-    return TrialRecord(trial.number, trial.params, choices, trial.value, constraints, attributes)
+    value, margins = trial.value, list(told.verdict.margins.values())
+    attributes = {name: fact for name, fact in trial.user_attrs.items() if name not in LIVE}
+    assert value is not None
+    try:
+        record = TrialRecord(trial.number, trial.params, choices, value, margins, attributes)
+        record.as_trial()
+    except ValueError as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({type(error).__name__}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return record
 
 
 def _key(config: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,8 +28,8 @@ _NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "f
 # What a database says to what helps.
 _ADVICE = {
     "locked": "Another program holds it, such as a backup. Wait for it or end it.",
-    "malformed": "`autotune repair` makes it anew from results.jsonl, and keeps this one.",
-    "not a database": "`autotune repair` makes one from results.jsonl, and keeps this file.",
+    "malformed": "{repair} makes it anew from results.jsonl, and keeps this one.",
+    "not a database": "{repair} makes one from results.jsonl, and keeps this file.",
     "no such table": "It was deleted while it was in use. The same command makes it anew.",
     "full": "Free some space.",
     "readonly": "It cannot be written: see to its permissions and those of its folder.",
@@ -144,6 +145,14 @@ def _room(storage: str | None) -> str:
     return ""
 
 
+def _repair_command(storage: str | None) -> str:
+    """How a person makes an SQLite file anew; results.jsonl may lie in another folder."""
+    database, url = database_of(storage), shlex.quote(masked(storage))
+    if database is not None and database.with_name("results.jsonl").exists():
+        return f"`autotune repair {url}`"
+    return f"`autotune repair NAME --storage {url}`, with the study's NAME,"
+
+
 def refuse(storage: str | None, error: Exception) -> NoReturn:
     """Say that a storage cannot be used, and why.
 
@@ -153,6 +162,7 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
     lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
     advice = [text for word, text in _ADVICE.items() if word in lines[0]]
     helps = advice[0] if advice else "Check that it exists and can be reached and written."
+    helps = helps.replace("{repair}", _repair_command(storage))
     raise StorageError(
         f"the storage {masked(storage)} cannot be used: {without_passwords(lines[0])}"
         f"{_room(storage)}. "

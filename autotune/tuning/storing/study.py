@@ -38,7 +38,7 @@ from autotune.tuning.storing.finished import (
 from autotune.tuning.storing.identity import differences, fingerprint_of
 from autotune.tuning.storing.journal import Journal, NoteRecord, Record, TrialRecord
 from autotune.tuning.storing.knowledge import Knowledge, params_of
-from autotune.tuning.storing.leases import lease_of
+from autotune.tuning.storing.leases import CLOSED, LEADER, LEASE, LIVE, lease_of
 from autotune.tuning.storing.mutex import LocalMutex, Mutex
 from autotune.tuning.storing.retell import set_attributes, write_trial
 
@@ -47,7 +47,6 @@ __all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "f
 INTERRUPTED = "interrupted"
 """Why a trial was given up whose search was stopped, by whatever means."""
 _ABANDONED = f"{INTERRUPTED}: its process is gone"
-_CLOSED, _LEADER = "closed", "leader"
 # Up to this size a space is gone through whole, to see whether anything is left to measure.
 _MOST_ENUMERATED = 2000
 
@@ -134,7 +133,7 @@ class TuningStudy:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
             trial = self._study.ask(self._distributions)
             config = config_of(trial.params, self._space)
-            told = {"lease": self._mutex.lease.as_dict(), "config": config.as_dict()}
+            told = {LEASE: self._mutex.lease.as_dict(), "config": config.as_dict()}
             set_attributes(self._study._storage, trial._trial_id, told)
             self._running[trial.number] = config
             self._knowledge.interrupted.pop(config, None)
@@ -146,9 +145,14 @@ class TuningStudy:
             return self._tell(number, self._running.pop(number), verdict, details)
 
     def lose(self, number: int, reason: str) -> None:
-        """Give a trial up because of the infrastructure; the sampler may propose the same again."""
+        """Give a trial up because of the infrastructure; the sampler may propose the same again.
+
+        Nothing happens where that was said before, even if the storage failed then.
+        """
         with self._mutex.turn():
-            config = self._running.pop(number)
+            config = self._running.pop(number, None)
+            if config is None:
+                return
             if reason == INTERRUPTED:
                 self._knowledge.interrupted[config] = None
             else:
@@ -179,7 +183,7 @@ class TuningStudy:
             self._elsewhere = set()
             reaped = 0
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                lease = lease_of(trial.user_attrs.get("lease"))
+                lease = lease_of(trial.user_attrs.get(LEASE))
                 if trial.number in self._running:
                     continue
                 if lease is not None and self._mutex.lives(lease):
@@ -206,7 +210,8 @@ class TuningStudy:
         """Keep a fact about the whole study, as JSON."""
         fact = json.loads(json.dumps(fact))
         if self._study.user_attrs.get(name) != fact:
-            with self._written_down(NoteRecord(name, fact)):
+            down = nullcontext() if name in LIVE else self._written_down(NoteRecord(name, fact))
+            with down:
                 self._study.set_user_attr(name, fact)
 
     def note_entry(self, name: str, key: str, fact: Any) -> None:
@@ -221,13 +226,13 @@ class TuningStudy:
     @property
     def is_closed(self) -> bool:
         """Whether nobody may claim a trial any more."""
-        return self.is_shared and bool(self.noted(_CLOSED, False))
+        return self.is_shared and bool(self.noted(CLOSED, False))
 
     def close(self) -> None:
         """Let nobody claim a trial any more."""
         if self.is_shared:
             with self._mutex.turn():
-                self.note(_CLOSED, True)
+                self.note(CLOSED, True)
 
     def lead(self) -> None:
         """Be the one process that measures the baseline and confirms; trials may be claimed.
@@ -238,14 +243,14 @@ class TuningStudy:
         if not self.is_shared:
             return
         with self._mutex.turn():
-            leader = lease_of(self.noted(_LEADER))
+            leader = lease_of(self.noted(LEADER))
             if leader is not None and self._mutex.lives(leader):
                 raise StorageError(
                     f"study {self.name!r} is led by {leader}. Wait for it, help it with "
                     "`autotune worker`, or give this search a name of its own with --study NAME."
                 )
-            self.note(_LEADER, self._mutex.lease.as_dict())
-            self.note(_CLOSED, False)
+            self.note(LEADER, self._mutex.lease.as_dict())
+            self.note(CLOSED, False)
 
     def differences(self, identity: Mapping[str, Any]) -> list[str]:
         """A line for each fact in which this study is of something else; none where it is new."""
