@@ -67,7 +67,7 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
             except TorchDynamoException as error:
                 works = False
                 failed(error)
-        return model._call_impl(*args, **kwargs)
+        return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     model._compiled_call_impl = call
 
