@@ -14,9 +14,9 @@ from tempfile import mkdtemp
 
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.interrupts import interrupts
-from autotune.job import MeasurePlan, Profile
+from autotune.job import Measure, MeasurePlan, Profile
 from autotune.live import Mode, display
-from autotune.outcome import Diagnosed, Inspected, Profiled, as_failure, describe
+from autotune.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
 from autotune.progress import (
     PlainProgress,
     comparison_line,
@@ -220,6 +220,9 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
         stages = time_stages(scene, runner)
         task = Profile(trace_path=None if trace is None else str(trace.resolve()))
         profiled = runner.run(scene.job(task, scene.baseline), folder / "trials" / "profile")
+        whole = runner.run(
+            scene.job(Measure(MeasurePlan()), scene.baseline), folder / "trials" / "whole"
+        )
         if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
             knows_stages = isinstance(stages, Diagnosed)
             failure = as_failure(profiled if knows_stages else stages)
@@ -229,7 +232,9 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
             )
     diagnosis = diagnosis_of(scene, stages)
     notes = narrowed(scene.space, diagnosis).notes
-    show_profile(diagnosis, [note for note in notes if note not in scene.space.notes], profiled)
+    rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+    own = [note for note in notes if note not in scene.space.notes]
+    show_profile(diagnosis, own, profiled, rate)
 
 
 def inspect_once(device: str, model: Path | None) -> Inspected:

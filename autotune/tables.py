@@ -68,14 +68,22 @@ def show_machine(machine: Machine) -> None:
     _print(table)
 
 
-def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
-    """What each stage could do alone, which bounds training, and what the steps are made of."""
+def show_profile(
+    diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled, reached: float | None
+) -> None:
+    """What each stage could do alone, which bounds training, and what the steps are made of.
+
+    `reached` is what all stages reach together, in samples per second; None where that failed.
+    """
     stages = _table("stage alone", "samples/s", "seconds a batch")
     for name, rate in diagnosis.limits().items():
         seconds = diagnosis.stages.batch_size / rate
         stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
     _print(stages)
     lines = [f"Your settings wait for {diagnosis.bound}.", *notes]
+    if reached is not None:
+        part = reached / diagnosis.stage_limits()[diagnosis.bound]
+        lines.insert(1, f"Together they reach {reached:.1f}/s, {100 * part:.0f} % of that alone.")
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
         share = f"{100 * one.share:.1f} %"
