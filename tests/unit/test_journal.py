@@ -374,7 +374,8 @@ def test_a_repaired_study_is_what_optuna_alone_reads(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
     study = opened(url, nine, journal)
-    tell(study, 80.0, HOLDS)
+    wanted = next(config for config in nine.configurations() if config["num_workers"])
+    study.tell(study.ask(wanted)[0], Verdict(80.0, HOLDS, "why"), {"seconds": 1.5})  # none idle
     (before,) = study._study.trials
     repair(tmp_path, tmp_path / "study.db")
     (after,) = optuna.load_study(study_name="s", storage=url).trials

@@ -23,7 +23,7 @@ from autotune.knobs.base import Value
 from autotune.tuning.storing.finished import finished_trial
 
 SCHEMA_VERSION = 1
-MOST_BYTES = 8 * strict_json.MOST_BYTES
+MOST_BYTES = 4 * strict_json.MOST_BYTES
 """Of a line; the longest ones hold the measurements of several processes."""
 # What autotune writes has ten. Optuna copies attributes by recursion.
 _MOST_LEVELS = 40
