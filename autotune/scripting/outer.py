@@ -54,6 +54,7 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
     """
     from torch._dynamo.exc import TorchDynamoException
 
+    eager: Callable[..., Any] = model._call_impl
     compiled = model._compiled_call_impl
     assert compiled is not None
     works = True
@@ -67,7 +68,7 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
             except TorchDynamoException as error:
                 works = False
                 failed(error)
-        return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return eager(*args, **kwargs)
 
     model._compiled_call_impl = call
 
