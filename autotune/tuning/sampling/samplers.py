@@ -111,7 +111,7 @@ class NoRepeatSampler(BaseSampler):
         trial = study.get_trials(deepcopy=False)[trial.number]
         joint = self._base.infer_relative_search_space(study, trial)
         params = self._base.sample_relative(study, trial, joint)
-        for name in search_space.keys() - params.keys():
+        for name in [n for n in search_space if n not in params]:
             params[name] = self._base.sample_independent(study, trial, name, search_space[name])
         fresh = self._nearest_unknown(config_of(params, self._space))
         return params if fresh is None else {n: fresh.get(n, params[n]) for n in search_space}
