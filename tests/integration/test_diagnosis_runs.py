@@ -82,9 +82,7 @@ def test_the_profile_command_says_what_bounds_training(tmp_path):
     done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", "--space", "quick")
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for loading." in done.stdout
-    assert re.search(
-        r"All stages together reach [\d.]+/s, \d+ % of what it reaches alone", done.stdout
-    )
+    assert re.search(r"Together they reach [\d.]+/s, \d+ % of that alone", done.stdout)
     assert "aten::" in done.stdout
 
 
