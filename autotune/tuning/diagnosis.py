@@ -42,6 +42,7 @@ NEGLIGIBLE = 0.03
 _MOST_SPEEDUP = 4.0
 # No other setting makes up for a precision that the CPU has no instructions for.
 _FAR_SLOWER = 1.5
+_MOSTLY_WORK = 1.6
 # Two timings of the same may differ by twice as much.
 _NOISE = 0.05
 _SECONDS = 90.0
@@ -129,7 +130,9 @@ class Diagnosis:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
             yield "fused_optimizer", f"{why} of a step"
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
-        if slower > _FAR_SLOWER and not self.machine.has_accelerator:
+        # Where a larger batch takes no longer, a step is mostly overhead, which it would share.
+        works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
+        if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
             yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
 
     def useless(self) -> dict[str, tuple[Useless, str]]:

@@ -105,6 +105,9 @@ def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it() -> None:
     slow = diagnosis(cpu_machine(), bfloat16_compute_seconds=0.21).frozen()
     assert slow == {"amp_dtype": "a step in bfloat16 takes 2.1 times as long"}
     assert not diagnosis(cpu_machine(), bfloat16_compute_seconds=0.14).frozen()
+    for double in (None, 0.12):  # what is mostly overhead says nothing of a larger batch
+        stages = {"bfloat16_compute_seconds": 0.21, "double_compute_seconds": double}
+        assert not diagnosis(cpu_machine(), **stages).frozen()
     assert not diagnosis(cuda_machine(), bfloat16_compute_seconds=0.21).frozen()
 
 
