@@ -38,6 +38,8 @@ def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[C
         and not CANNOT_WIN & set(trial.details.get("flags", ()))
         and not accuracy.prober.speaks_against(accuracy.rule, trial.config)
     ]
+    if not feasible:
+        return []
     encoding = Encoding(session.scene.space)
     seen = Seen(
         encoding.rows([trial.config for trial in measured]),
