@@ -112,7 +112,8 @@ def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
 
     space = "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default, lite]\n"
     runner = ScriptedRunner(breaks)
-    events = events_of(options_in(tmp_path, space=space, trials=12), runner)
+    own = {"batch_size": 32}
+    events = events_of(options_in(tmp_path, space=space, trials=12, baseline=own), runner)
     tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
     assert tried.count("default") == 2
     assert tried.count("lite") > 2, "memory says nothing of the mode"

@@ -50,9 +50,15 @@ class Knowledge:
             self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
         if trial.verdict.value is not None:
             self._ran_modes.add(trial.config[MODE])
-        elif trial.verdict.margins["ran"] > 0:
+        elif trial.verdict.margins["ran"] > 0 and self._is_modest(trial.config):
             self._failed_modes[trial.config[MODE]] += 1
         return trial
+
+    def _is_modest(self, config: TrainingConfig) -> bool:
+        """Whether little but the mode is to blame: the same numbers, at most twice the batch."""
+        own = self.finished[0].config
+        small = int(config["batch_size"] or 0) <= 2 * int(own["batch_size"] or 0)
+        return small and config["amp_dtype"] == own["amp_dtype"]
 
     def news(self) -> list[FinishedTrial]:
         """What was learnt since the last time."""
@@ -71,7 +77,7 @@ class Knowledge:
         return self.lost[config] > _MOST_LOST or self.abandoned[config] > _MOST_ABANDONED
 
     def broken_modes(self) -> list[Value]:
-        """Ways to compile that failed again and again and never ran, whatever else was set."""
+        """Ways to compile that failed again and again with modest settings, and never ran."""
         failed = self._failed_modes.items()
         often = [mode for mode, count in failed if mode and count >= _MOST_FAILED_MODE]
         return [mode for mode in often if mode not in self._ran_modes]
