@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Literal, assert_never
 
 from rich.console import Console
@@ -21,7 +22,6 @@ from autotune.board import Board
 from autotune.progress import (
     PlainProgress,
     answer_lines,
-    gone_line,
     nothing_lines,
     plan_lines,
     remark_line,
@@ -33,6 +33,7 @@ from autotune.tuning.events import (
     CandidateRefused,
     CandidateSetAside,
     Event,
+    LeadLost,
     LeftOut,
     NothingFeasible,
     PhaseStarted,
@@ -133,13 +134,14 @@ class LiveProgress:
             case TrialEnded():
                 board.trials.append(event)
                 board.expect(event.eta_seconds)
-            case TrialsEnded() | LeftOut() | Warned():
+            case LeadLost():
+                board.trials[-1] = replace(board.trials[-1], best=event.best)
+                board.notes.append(remark_line(event))
+            case TrialsEnded() | CandidateRefused() | CandidateSetAside() | LeftOut() | Warned():
                 board.notes.append(remark_line(event))
             case RoundEnded(config):
                 board.duels[config] = event
                 board.expect(event.eta_seconds)
-            case CandidateRefused() | CandidateSetAside():
-                board.notes.append(gone_line(event))
             case Answered():
                 self._last = answer_lines(event)
             case NothingFeasible():

@@ -28,6 +28,7 @@ from autotune.tuning.events import (
     CandidateRefused,
     CandidateSetAside,
     Event,
+    LeadLost,
     LeftOut,
     NothingFeasible,
     PhaseStarted,
@@ -127,12 +128,17 @@ class PlainProgress:
 
 
 def remark_line(
-    event: CandidateRefused | CandidateSetAside | LeftOut | TrialsEnded | Warned,
+    event: CandidateRefused | CandidateSetAside | LeadLost | LeftOut | TrialsEnded | Warned,
 ) -> str:
     """What takes one line."""
     match event:
-        case CandidateRefused() | CandidateSetAside():
-            return gone_line(event)
+        case CandidateRefused(trial, reason):
+            return f"  trial {trial.number} does not hold: {reason}"
+        case CandidateSetAside(trial, other):
+            return f"  trial {trial.number} is set aside for trial {other.number}"
+        case LeadLost(trial, reason, best):
+            leader = f"trial {best.number}" if best.number else "your settings"
+            return f"  trial {trial.number} leads no longer, {leader} does: {reason}"
         case LeftOut(note):
             return f"  left out: {note}"
         case TrialsEnded(reason):
@@ -242,13 +248,6 @@ def nothing_lines(event: NothingFeasible) -> list[str]:
     """Why there is no answer, each reason with its count."""
     reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
     return ["\nNothing feasible, no file is written:", *reasons]
-
-
-def gone_line(event: CandidateRefused | CandidateSetAside) -> str:
-    """Which candidate is out of the contest, and why."""
-    if isinstance(event, CandidateRefused):
-        return f"  trial {event.trial.number} does not hold: {event.reason}"
-    return f"  trial {event.trial.number} is set aside for trial {event.other.number}"
 
 
 def _accuracy_line(accuracy: AccuracyEvidence) -> str:

@@ -115,4 +115,4 @@ def joined(
     stoppable = StoppableRunner(runner, session.stop)
     prober = replace(accuracy.prober, scene=scene, runner=stoppable)
     member = replace(session, scene=scene, runner=stoppable, worker=f"@{device.name}")
-    return member, Accuracy(prober, accuracy.rule)
+    return member, replace(accuracy, prober=prober)

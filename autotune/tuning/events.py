@@ -69,6 +69,17 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadLost:
+    """What led is not accurate enough, as further seeds show; nor is what was trained alike."""
+
+    trial: FinishedTrial
+    reason: str
+    best: FinishedTrial
+    """Leads from now on."""
+    baseline: FinishedTrial
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """Something is not searched any more, and why."""
 
@@ -138,6 +149,7 @@ Event = (
     | PhaseStarted
     | TrialStarted
     | TrialEnded
+    | LeadLost
     | LeftOut
     | Warned
     | TrialsEnded

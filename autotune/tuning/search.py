@@ -17,6 +17,7 @@ from autotune.tuning.crew import Mates, check_alike, run_together
 from autotune.tuning.diagnosis import diagnose, noted_diagnosis
 from autotune.tuning.events import (
     Event,
+    LeadLost,
     NothingFeasible,
     PhaseStarted,
     Planned,
@@ -67,7 +68,9 @@ def search(
         try:
             check_alike(session, mates or {})
             for event in _search(session, mates or {}):
-                if isinstance(event, TrialEnded) and event.best is event.trial:
+                if isinstance(event, LeadLost) or (
+                    isinstance(event, TrialEnded) and event.best is event.trial
+                ):
                     write_so_far(session.scene.options, event.best, event.baseline)
                 yield event
         finally:

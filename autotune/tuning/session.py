@@ -16,6 +16,7 @@ from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.judging.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
+from autotune.tuning.judging.reliance import Reliance
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop
 from autotune.tuning.sampling.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
@@ -140,6 +141,7 @@ class Accuracy:
 
     prober: AccuracyProber
     rule: AccuracyRule
+    reliance: Reliance = field(default_factory=Reliance)
 
 
 def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
@@ -164,6 +166,11 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
             "measurement": asdict(run),
         }
     return details
+
+
+def trial_seconds(trial: FinishedTrial) -> float:
+    """What a finished trial took: its process, or until it failed."""
+    return float(trial.details.get("process_seconds") or trial.details["seconds"])
 
 
 def process_seconds(run: Measurement) -> float:

@@ -15,10 +15,12 @@ from autotune.knobs.base import Value
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
-from autotune.tuning.events import LeftOut, TrialEnded, TrialStarted
+from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
-from autotune.tuning.session import Accuracy, Session, details_of
+from autotune.tuning.proving import prove_lead, proves_late
+from autotune.tuning.session import Accuracy, Session, details_of, trial_seconds
+from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.storage import check_still_there
 from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
 
@@ -31,7 +33,7 @@ _SEED_STRIDE = 1_000_003
 POLL_SECONDS = 0.5
 """Between two looks at what others do, where there is nothing else to do."""
 
-Told = TrialStarted | TrialEnded | LeftOut
+Told = TrialStarted | TrialEnded | LeadLost | LeftOut
 """What is said while trials run."""
 
 
@@ -68,6 +70,8 @@ def work(session: Session, accuracy: Accuracy) -> Iterator[Told]:
             trial = yield from _run_trial(session, accuracy, *claimed)
         for told in study.news():
             yield session.trial_ended(told)
+        if isinstance(trial, FinishedTrial):
+            yield from prove_lead(session, accuracy, trial_seconds(trial))
         for mode in set(study.broken_modes()) - set(left_out):
             left_out.append(mode)
             yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
@@ -111,7 +115,11 @@ def _run_trial(
     except BaseException:
         session.study.lose(number, INTERRUPTED)
         raise
-    details = {**details_of(outcome, time.monotonic() - start), "quality": quality}
+    details = {
+        **details_of(outcome, time.monotonic() - start),
+        "quality": quality,
+        TRAINED_AS: accuracy.prober.trained_as(config).quality_key(),
+    }
     trial = session.study.tell(number, verdict, details)
     check_still_there(session.scene.options.storage)
     return trial
@@ -148,7 +156,8 @@ def _judge(
     verdict = judge(outcome, objective, limit)
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(session, outcome)):
         return verdict, None
-    found = _accuracy_of(accuracy, config, leads=_leads(session, verdict))
+    proves_now = _leads(session, verdict) and not proves_late(session)
+    found = _accuracy_of(accuracy, config, MOST_SEEDS if proves_now else 1)
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
@@ -159,19 +168,15 @@ def _judge(
 
 
 def _accuracy_of(
-    accuracy: Accuracy, config: TrainingConfig, leads: bool
+    accuracy: Accuracy, config: TrainingConfig, most_seeds: int
 ) -> AccuracyVerdict | Failure:
-    """The gate and one seed, which refuse what is far off; more for what is near, proof of a lead.
-
-    Otherwise a search may follow what it cannot answer with in the end.
-    """
+    """The gate and one seed, which refuse what is far off; more for what is near."""
     prober, rule = accuracy.prober, accuracy.rule
     found = prober.verdict(rule, config, most_seeds=1)
-    if not isinstance(found, AccuracyVerdict):
+    if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
-    if found.decision == "undecided" and (leads or found.margin > 0):
-        return prober.verdict(rule, config, MOST_SEEDS if leads else len(SEEDS))
-    return found
+    seeds = max(most_seeds, len(SEEDS) if found.margin > 0 else 1)
+    return prober.verdict(rule, config, seeds)
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:

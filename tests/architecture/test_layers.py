@@ -39,20 +39,20 @@ parent   tuning.sampling: samplers
 parent   tuning.confirming: rounds belief
 parent   tuning.sampling: surrogate encoding promise surrogate_sampler
 parent   tuning.storing: lock storage leases mutex finished lines journal
-parent   tuning.storing: knowledge identity retell study opening archive importance repair
+parent   tuning.storing: knowledge overrule identity retell study opening archive importance repair
 parent   tuning.running: stop devices
 parent   tuning.sampling: stopping warm_start
 parent   tuning.running: table replay
 parent   tuning.observation tuning.scene
 parent   tuning.diagnosis
-parent   tuning.judging: gates accuracy script_accuracy costs
+parent   tuning.judging: gates accuracy script_accuracy costs reliance
 parent   tuning.confirming: confirm compare
 parent   tuning.events
 parent   tuning.confirming: fates answer
 parent   tuning.session
 parent   tuning.confirming: candidates unconfirmed
 parent   tuning.breaker
-parent   tuning.baseline tuning.drift tuning.foresight tuning.trials tuning.crew
+parent   tuning.baseline tuning.drift tuning.foresight tuning.proving tuning.trials tuning.crew
 parent   tuning.workers
 parent   tuning.confirming: conclusion
 parent   tuning.search

@@ -10,7 +10,7 @@ import pytest
 from autotune.best import read_best
 from autotune.measurement import Noise
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
-from autotune.tuning.events import Answered, CandidateRefused, NothingFeasible, TrialEnded
+from autotune.tuning.events import Answered, CandidateRefused, LeadLost, NothingFeasible, TrialEnded
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -200,7 +200,9 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
         return 0.5 if batch_of(config) == 128 and seed > 0 else 0.95
 
     events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion, lucky_seed))
-    assert "accuracy" in reasons(events)[128]
+    (lost,) = [event for event in events if isinstance(event, LeadLost)]
+    assert batch_of(lost.trial.config) == 128
+    assert "accuracy" in lost.reason
     assert events[-1].best.config["batch_size"] == 64
     study = optuna.load_study(study_name="scripted", storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert study.best_trial.params["batch_size"] == 64

@@ -5,11 +5,10 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.outcome import TimedOut
-from autotune.tuning.events import TrialEnded
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyProber
 from autotune.tuning.scene import survey
 from autotune.tuning.storing.opening import open_study
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, batch_of, options_in
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
@@ -86,22 +85,6 @@ def test_what_is_undecided_and_bad_on_average_is_held_back_mildly(tmp_path):
     assert verdict.decision == "undecided"
     assert 0 < verdict.margin < 0.01
     assert "worse than allowed over 3 seeds" in verdict.reason
-
-
-def test_what_stays_undecided_over_six_seeds_leads_no_search(tmp_path):
-    def scattered(config, seed):
-        return 0.9 - (0.017 * (seed % 2) if batch_of(config) == 64 else 0.0)
-
-    runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)), scattered)
-    options = options_in(tmp_path, space="batch_size: [8, 32, 64]\n")
-    events = events_of(options, runner)
-    ended = [event for event in events if isinstance(event, TrialEnded)]
-    (refused,) = [event.trial for event in ended if batch_of(event.trial.config) == 64]
-    assert "not proven" in refused.verdict.reason
-    assert 0 < refused.verdict.margins["accuracy"] < 0.02
-    assert all(batch_of(event.best.config) != 64 for event in ended)
-    assert seeds_of(runner, 64) == list(range(6))
-    assert events[-1].best.config["batch_size"] == 32
 
 
 def test_seeds_that_are_known_all_count(tmp_path):

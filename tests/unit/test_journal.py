@@ -17,6 +17,7 @@ from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.errors import StorageError
 from autotune.space import SearchSpace
+from autotune.tuning.storing import study as study_module
 from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
 from autotune.tuning.storing.lines import MOST_BYTES
 from autotune.tuning.storing.opening import open_study
@@ -246,7 +247,7 @@ def test_a_trial_that_cannot_be_given_up_says_why_however_often_that_is_tried(
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(study, "_give_up", fails)
+    monkeypatch.setattr(study_module, "give_up", fails)
     with pytest.raises(OSError, match="No space left"):
         study.lose(number, "the machine was away")
     study.lose(number, INTERRUPTED)

@@ -24,12 +24,13 @@ def path_so_far(options: SearchOptions) -> Path:
 
 
 def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: FinishedTrial) -> None:
-    """Say which trial leads; nothing where that is the baseline itself.
+    """Say which trial leads; no file where that is the baseline itself.
 
     Raises:
         OSError: it cannot be written.
     """
     if best.number == baseline.number:
+        forget_so_far(options)
         return
     data = {
         "unconfirmed": True,

@@ -147,6 +147,10 @@ class AccuracyProber:
         found = self._after(rule, config, seeds) if seeds else None
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
+    def known_seeds(self, config: TrainingConfig) -> int:
+        """Of how many seeds the quality is known."""
+        return len(self._known(config))
+
     def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
         """The rule with the baseline's qualities for at least so many seeds."""
         baseline = self._probed(self.scene.baseline, max(seeds, len(SEEDS)))

@@ -8,7 +8,7 @@ step shows the way to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -40,12 +40,17 @@ class SurrogateSampler(BaseSampler):
         space: SearchSpace,
         is_known: Callable[[TrainingConfig], bool],
         is_preferred: Callable[[TrainingConfig], bool],
+        is_overruled: Callable[[Mapping[str, Any]], bool],
         seed: int,
     ) -> None:
-        """`is_known` tells what need not be proposed any more, `is_preferred` what comes first."""
+        """`is_known` tells what need not be proposed any more, `is_preferred` what comes first.
+
+        `is_overruled` tells by the attributes of a trial whether it is feasible no longer.
+        """
         self._encoding = Encoding(space)
         self._is_known = is_known
         self._is_preferred = is_preferred
+        self._is_overruled = is_overruled
         self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
 
     def infer_relative_search_space(
@@ -98,8 +103,11 @@ class SurrogateSampler(BaseSampler):
         return Seen(
             self._encoding.rows(configs),
             np.array(rates + [lie] * len(running)),
-            [_holds(trial) for trial in told] + [True] * len(running),
+            [self._is_feasible(trial) for trial in told] + [True] * len(running),
         )
+
+    def _is_feasible(self, trial: FrozenTrial) -> bool:
+        return _holds(trial) and not self._is_overruled(trial.user_attrs)
 
     def _best_unknown(self, worth: Callable[[Indices], Array], seen: Seen) -> TrainingConfig | None:
         """Of the rows that are looked at, the one that promises most and is not known."""

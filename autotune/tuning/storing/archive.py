@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, StorageError, UsageError
+from autotune.tuning.storing.finished import RULINGS, FinishedTrial, finished_trial, overruled
 from autotune.tuning.storing.storage import masked, refuse, storage_errors, with_driver
-from autotune.tuning.storing.study import FinishedTrial, finished_trial
 
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
     TrialState.RUNNING: "running",
@@ -63,7 +63,8 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         trials, notes = study.get_trials(deepcopy=False), study.user_attrs
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
-        finished = tuple(map(finished_trial, complete))
+        rulings = notes.get(RULINGS, {})
+        finished = tuple(overruled(finished_trial(trial), rulings) for trial in complete)
         opened = tuple(_open(trial) for trial in trials if trial.state in _STATES)
     except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(

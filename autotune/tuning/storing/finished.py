@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import optuna
@@ -13,6 +13,12 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, Verdict
 from autotune.errors import StudyMismatchError, UsageError
+
+TRAINED_AS = "trained_as"
+"""Of a trial's attributes: what of its settings can change the trained model, as text."""
+RULINGS = "rulings"
+"""Of the study's notes: what was found out about a kind of training after trials of it were told,
+as margin and reason by `TRAINED_AS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,18 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
 
 def _margins(trial: FrozenTrial) -> list[float]:
     return list(trial.constraints.values())
+
+
+def overruled(trial: FinishedTrial, rulings: Mapping[str, Any]) -> FinishedTrial:
+    """The trial by what is known of its accuracy by now, with the reason.
+
+    `rulings` is the study's note of that name.
+    """
+    ruling = rulings.get(str(trial.details.get(TRAINED_AS)))
+    if ruling is None or trial.verdict.reason:
+        return trial
+    margins = {**trial.verdict.margins, "accuracy": float(ruling["margin"])}
+    return replace(trial, verdict=Verdict(trial.verdict.value, margins, str(ruling["reason"])))
 
 
 def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:

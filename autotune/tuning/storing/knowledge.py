@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.knobs.base import Value
-from autotune.tuning.storing.finished import FinishedTrial
+from autotune.tuning.storing.finished import TRAINED_AS, FinishedTrial, overruled
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
-_BELOW_BEST = 0.97
+BELOW_BEST = 0.97
 # A configuration that was lost is tried again when the others are done, but not for ever.
 _MOST_LOST = 1
 # Whose process died is tried once more: it may have been its doing.
@@ -33,6 +34,7 @@ class Knowledge:
         """By processes that died."""
         self.interrupted: dict[TrainingConfig, None] = {}
         """By a person, or by a process's death: to be tried before others."""
+        self._rulings: Mapping[str, Any] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
         self._smallest_oom: dict[tuple[Value, ...], int] = {}
@@ -53,6 +55,15 @@ class Knowledge:
         elif trial.verdict.margins["ran"] > 0 and self._is_modest(trial.config):
             self._failed_modes[trial.config[MODE]] += 1
         return trial
+
+    def overrule(self, rulings: Mapping[str, Any]) -> None:
+        """What is known of the accuracy of kinds of training by now, whatever was told before."""
+        self._rulings = rulings
+        self.finished = [overruled(trial, rulings) for trial in self.finished]
+
+    def is_overruled(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether a trial with these attributes counts no longer as accurate enough."""
+        return attributes.get(TRAINED_AS) in self._rulings
 
     def _is_modest(self, config: TrainingConfig) -> bool:
         """Whether little but the mode is to blame: the same numbers, at most twice the batch."""
@@ -90,7 +101,7 @@ class Knowledge:
         best = [v.value for v in told if v.feasible and v.value is not None]
         worst = min((v.value for v in told if v.value is not None), default=0.0)
         measured = worst if verdict.value is None else verdict.value
-        return min(measured, _BELOW_BEST * max(best, default=measured))
+        return min(measured, BELOW_BEST * max(best, default=measured))
 
 
 def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:

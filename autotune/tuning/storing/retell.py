@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import optuna
@@ -47,6 +48,15 @@ def write_trial(study: optuna.Study, record: TrialRecord) -> int:
     storage.set_trial_system_attr(trial_id, CONSTRAINTS_ATTRIBUTE, record.constraints)
     study.tell(running.number, record.value)
     return running.number
+
+
+def give_up(study: optuna.Study, number: int, reason: str) -> None:
+    """Tell Optuna that a trial failed, unless somebody who took us for dead did so before."""
+    storage = study._storage
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
+    with suppress(optuna.exceptions.UpdateFinishedTrialError):
+        storage.set_trial_user_attr(trial_id, "reason", reason)
+        study.tell(number, state=TrialState.FAIL)
 
 
 def set_attributes(storage: BaseStorage, trial_id: int, attributes: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import optuna
@@ -30,6 +30,7 @@ from autotune.space import SearchSpace
 from autotune.tuning.sampling.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
 from autotune.tuning.sampling.surrogate_sampler import SurrogateSampler
 from autotune.tuning.storing.finished import (
+    RULINGS,
     FinishedTrial,
     best_feasible,
     finished_trial,
@@ -40,7 +41,8 @@ from autotune.tuning.storing.journal import Journal, NoteRecord, Record, TrialRe
 from autotune.tuning.storing.knowledge import Knowledge, params_of
 from autotune.tuning.storing.leases import CLOSED, LEADER, LEASE, LIVE, lease_of
 from autotune.tuning.storing.mutex import LocalMutex, Mutex
-from autotune.tuning.storing.retell import set_attributes, write_trial
+from autotune.tuning.storing.overrule import obey_rulings
+from autotune.tuning.storing.retell import give_up, set_attributes, write_trial
 
 __all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
 
@@ -89,9 +91,8 @@ class TuningStudy:
     def use_sampler(self, sampler: BaseSampler | str, seed: int) -> None:
         """Propose with `sampler`, or the one of that name: never what was already measured."""
         if sampler == AUTO:
-            self._study.sampler = SurrogateSampler(
-                self._space, self.is_settled, self.is_worth_a_try, seed
-            )
+            known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_overruled)
+            self._study.sampler = SurrogateSampler(self._space, *known, seed)
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
         self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
@@ -157,7 +158,7 @@ class TuningStudy:
                 self._knowledge.interrupted[config] = None
             else:
                 self._knowledge.lost[config] += 1
-            self._give_up(number, reason)
+            give_up(self._study, number, reason)
 
     def finished(self) -> list[FinishedTrial]:
         """Every trial that was told a verdict, in order."""
@@ -189,10 +190,11 @@ class TuningStudy:
                 if lease is not None and self._mutex.lives(lease):
                     self._elsewhere.add(TrainingConfig.of(trial.user_attrs["config"]))
                     continue
-                self._give_up(trial.number, _ABANDONED)
+                give_up(self._study, trial.number, _ABANDONED)
                 reaped += 1
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)
+            obey_rulings(self._study, self._knowledge)
             return reaped
 
     def catch_up(self) -> None:
@@ -282,6 +284,11 @@ class TuningStudy:
         if isinstance(backend, RDBStorage):
             backend.engine.dispose()
 
+    def overrule(self, trained_as: str, margin: float, reason: str) -> None:
+        """Take trials of this kind of training for infeasible, though they were told otherwise."""
+        self.note_entry(RULINGS, trained_as, {"margin": margin, "reason": reason})
+        obey_rulings(self._study, self._knowledge)
+
     def broken_modes(self) -> list[Value]:
         """Ways to compile that are left out, because they failed whatever else was set."""
         return self._knowledge.broken_modes()
@@ -322,14 +329,6 @@ class TuningStudy:
             number = write_trial(self._study, record)
         self._seen.add(number)
         return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
-
-    def _give_up(self, number: int, reason: str) -> None:
-        trial_id = self._study._storage.get_trial_id_from_study_id_trial_number(
-            self._study._study_id, number
-        )
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by who took us for dead
-            self._study._storage.set_trial_user_attr(trial_id, "reason", reason)
-            self._study.tell(number, state=TrialState.FAIL)
 
     def _see(self, trial: FrozenTrial) -> None:
         """Learn from a trial that somebody finished or gave up."""

@@ -1,0 +1,81 @@
+"""Trials that count no longer as accurate, though that is not what they were told."""
+
+import optuna
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.space import SearchSpace
+from autotune.tuning.storing.archive import read_archive
+from autotune.tuning.storing.finished import TRAINED_AS, best_feasible
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.study import TuningStudy
+from tuning import HOLDS, OOM, THROUGHPUT
+
+
+@pytest.fixture
+def told(nine: SearchSpace, url: str) -> TuningStudy:
+    """Three trials: two that were trained alike, of which one did not fit, and another."""
+    study = open_study("s", url, nine, THROUGHPUT)
+    study.use_sampler("auto", seed=0)
+    for value, margins, kind in [(3.0, HOLDS, "large"), (None, OOM, "large"), (2.0, HOLDS, "own")]:
+        number, _ = study.ask()
+        verdict = Verdict(value, margins, "" if value else "memory")
+        study.tell(number, verdict, {"seconds": 1.0, TRAINED_AS: kind})
+    return study
+
+
+def reasons(study: TuningStudy) -> list[str]:
+    return [trial.verdict.reason for trial in study.finished()]
+
+
+def test_what_was_trained_alike_is_infeasible_from_then_on(told):
+    told.overrule("large", 0.02, "accuracy: worse")
+    assert reasons(told) == ["accuracy: worse", "memory", ""]
+    assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
+    best = best_feasible(told.finished())
+    assert best is not None
+    assert best.number == 2
+    told.disconnect()
+
+
+def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
+    told.overrule("large", 0.02, "accuracy: worse")
+    told.disconnect()
+    again = open_study("s", url, nine, THROUGHPUT)
+    again.reap()
+    assert reasons(again) == ["accuracy: worse", "memory", ""]
+    again.disconnect()
+    assert [t.verdict.reason for t in read_archive(url).finished] == reasons(again)
+
+
+def test_who_reads_it_with_optuna_alone_knows(told, url):
+    told.overrule("large", 0.02, "accuracy: worse")
+    told.disconnect()
+    study = optuna.load_study(study_name="s", storage=url)
+    assert list(study.trials[0].constraints.values()) == [-0.5, 0.02, -1.0]
+    assert study.best_trial.number == 2
+    assert max(study.trials, key=lambda trial: trial.value).number == 2, "by value alone"
+
+
+def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
+    seen = []
+    sampler = told._study.sampler
+    plain = sampler._seen
+    monkeypatch.setattr(sampler, "_seen", lambda *a: seen.append(plain(*a)) or seen[-1])
+    told.ask()
+    told.overrule("large", 0.02, "accuracy: worse")
+    told.ask()
+    told.disconnect()
+    before, after = (found.feasible for found in seen)
+    assert before[:3] == [True, False, True]
+    assert after[:3] == [False, False, True]
+
+
+def test_a_trial_of_another_kind_or_of_an_older_study_stays(told):
+    number, config = told.ask()
+    told.tell(number, Verdict(1.0, HOLDS, ""), {"seconds": 1.0})
+    told.overrule("large", 0.02, "accuracy: worse")
+    assert told.finished()[-1].verdict.feasible
+    assert isinstance(config, TrainingConfig)
+    told.disconnect()
