@@ -44,7 +44,12 @@ from autotune.tuning.running.stop import Stop
 from autotune.tuning.scene import SearchOptions, inspect, inspection, survey
 from autotune.tuning.search import search
 from autotune.tuning.storing.lock import study_lock
-from autotune.tuning.storing.storage import check_storage, database_of, storage_errors
+from autotune.tuning.storing.storage import (
+    check_storage,
+    database_of,
+    is_server,
+    storage_errors,
+)
 from autotune.tuning.workers import WorkerOptions, join
 
 
@@ -90,7 +95,7 @@ def run_search(
     with (
         study_lock(_folder_to_lock(options)),
         display(progress) as show,
-        _runners(options.folder, devices, stop) as (runner, mates),
+        _runners(options, devices, stop) as (runner, mates),
     ):
         for event in search(options, runner, stop, mates):
             show(event)
@@ -102,18 +107,25 @@ def run_search(
 
 @contextmanager
 def _runners(
-    folder: Path, devices: Sequence[Device], stop: Stop
+    options: SearchOptions, devices: Sequence[Device], stop: Stop
 ) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
-    """What runs jobs: of the search itself, and on further devices."""
+    """What runs jobs: of the search itself, and on further devices.
 
-    def runner(cores: Sequence[int]) -> SubprocessRunner:
-        cache, cancelled = folder / "inductor", stop.is_at_once
-        return opened.enter_context(SubprocessRunner(cache, cores=cores, is_cancelled=cancelled))
-
+    Where others may run trials on the same host, each waits until it has its device for itself.
+    """
+    cache = options.folder / "inductor"
+    cancelled = stop.is_at_once
     with ExitStack() as opened:
-        if devices:
-            all_of_them = {one: DeviceRunner(runner(one.cores), one) for one in devices}
-            first = all_of_them.pop(devices[0])
+
+        def runner(cores: Sequence[int]) -> SubprocessRunner:
+            made = SubprocessRunner(cache, cores=cores, is_cancelled=cancelled)
+            return opened.enter_context(made)
+
+        check_storage(options.storage)
+        if devices or is_server(options.storage):
+            chosen = devices or [Device(options.device)]
+            all_of_them = {one: DeviceRunner(runner(one.cores), one, stop) for one in chosen}
+            first = all_of_them.pop(chosen[0])
             yield first, dict(all_of_them)
         else:
             yield runner(()), {}
@@ -133,7 +145,7 @@ def drive_worker(options: WorkerOptions, progress: Mode) -> None:
         interrupts(stop),
         SubprocessRunner(cache, cores=cores, is_cancelled=stop.is_at_once) as runner,
     ):
-        for event in join(options, runner, stop):
+        for event in join(options, DeviceRunner(runner, options.device, stop), stop):
             show(event)
 
 

@@ -43,6 +43,8 @@ class Inspected:
 
     machine: Machine
     workload: WorkloadFacts | None
+    device_uuid: str = ""
+    """Which accelerator this is, whatever its number here; empty where torch does not tell."""
     kind: Literal["inspected"] = "inspected"
 
 

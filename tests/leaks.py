@@ -153,12 +153,30 @@ def _named(process: psutil.Process) -> str:
 
 
 def _locks() -> Iterator[str]:
-    """Files that this process has locked, by what the kernel says."""
+    """Files and devices that this process has locked, by what the kernel says."""
+    bound = [line.split() for line in _unix_sockets().splitlines() if "@autotune/" in line]
+    if bound:
+        own = set(map(_target, Path("/proc/self/fd").iterdir()))
+        yield from (f"lock on {row[7]}" for row in bound if f"socket:[{row[6]}]" in own)
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             _, kind, _, access, pid, file, *_ = line.replace("-> ", "").split()
             if pid == str(os.getpid()):
                 yield f"{kind} lock to {access.lower()} {file}"
+
+
+def _unix_sockets() -> str:
+    try:
+        return Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
 
 
 def _is_someone_elses(name: str) -> bool:

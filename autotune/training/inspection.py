@@ -60,6 +60,13 @@ def accelerator_name() -> str:
     return f"{accelerator.type}:{index}"
 
 
+def device_uuid(device: str) -> str:
+    """What tells one GPU from another in every process; empty for other devices."""
+    if torch.device(device).type != "cuda":
+        return ""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+
+
 def describe_machine(device: str) -> Machine:
     """The machine with everything that decides which knob values can work on it."""
     host = probe_host()

@@ -64,12 +64,13 @@ def inspect(job: Job) -> TrialOutcome:
     device = inspection.resolve_device(job.device)
     machine = inspection.describe_machine(device)
     if job.model_path is None:
-        return Inspected(machine, None)
+        return Inspected(machine, None, inspection.device_uuid(machine.device))
     before = inspection.process_settings()
     workload = load_workload(Path(job.model_path))
     after = inspection.process_settings()
     own = {name: value for name, value in after.items() if value != before[name]}
-    return Inspected(machine, inspection.describe_workload(workload, own))
+    facts = inspection.describe_workload(workload, own)
+    return Inspected(machine, facts, inspection.device_uuid(machine.device))
 
 
 def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:

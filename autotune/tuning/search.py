@@ -27,7 +27,6 @@ from autotune.tuning.events import (
     TrialsEnded,
     Warned,
 )
-from autotune.tuning.running.devices import Device, DeviceRunner
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.scene import Scene, SearchOptions, survey
@@ -102,8 +101,6 @@ def _opened(scene: Scene, runner: Runner, stop: Stop) -> Session:
     except BaseException:
         study.disconnect()
         raise
-    if study.is_shared and options.at_once == 1:
-        runner = DeviceRunner(runner, Device(scene.machine.device))
     return Session(replace(scene, start_seconds=start_seconds), runner, study, stop=stop)
 
 

@@ -40,7 +40,7 @@ parent   tuning.confirming: rounds belief
 parent   tuning.sampling: surrogate encoding promise surrogate_sampler
 parent   tuning.storing: lock storage leases mutex finished lines journal
 parent   tuning.storing: knowledge overrule identity retell study opening archive importance repair
-parent   tuning.running: stop devices
+parent   tuning.running: stop device_locks devices
 parent   tuning.sampling: stopping warm_start
 parent   tuning.running: table replay
 parent   tuning.observation tuning.scene

@@ -4,7 +4,6 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 
 import optuna
 import pytest
@@ -13,7 +12,7 @@ from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.outcome import Inspected
 from autotune.tuning.confirming.unconfirmed import path_so_far
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.running.devices import Device, DeviceRunner, devices_of
+from autotune.tuning.running.devices import Device, devices_of
 from autotune.tuning.running.stop import Stop
 from autotune.tuning.search import search
 from autotune.tuning.storing.journal import Journal
@@ -243,22 +242,6 @@ def test_a_file_takes_no_workers(tmp_path):
     options = options_in(tmp_path)
     with pytest.raises(UsageError, match="--devices"):
         list(join(worker_of(options, 1), OnDevice(1), Stop()))
-
-
-def test_trials_on_one_device_never_overlap(tmp_path):
-    spans = []
-
-    class Timed(ScriptedRunner):
-        def run(self, job, folder):
-            start = time.monotonic()
-            time.sleep(0.02)
-            spans.append((start, time.monotonic()))
-
-    runners = [DeviceRunner(Timed(), Device(name)) for name in ("cuda:5", "cuda:5")]
-    in_threads(*(lambda r=r: [r.run(None, tmp_path) for _ in range(5)] for r in runners))
-    spans.sort()
-    assert len(spans) == 10
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_devices_of_one_host_share_a_file_and_a_search(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import leaks
+from autotune.tuning.running.device_locks import device_locks
 
 DAEMON = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\n"
 
@@ -74,3 +75,10 @@ def test_a_lock_that_is_held_is_found(tmp_path: Path) -> None:
         (left,) = leaks.left_since(before)
     assert left.startswith("FLOCK lock to write ")
     assert left.endswith(f":{inode}")
+
+
+def test_a_device_that_is_held_is_found() -> None:
+    before = leaks.traces()
+    with device_locks(["test-leaks"]):
+        assert leaks.left_since(before) == {"lock on @autotune/device/test-leaks"}
+    assert leaks.left_since(before) == set()

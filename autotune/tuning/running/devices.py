@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import StorageError, UsageError
-from autotune.job import Job
-from autotune.outcome import TrialOutcome
+from autotune.errors import UsageError
+from autotune.job import Inspect, Job
+from autotune.outcome import Inspected, TrialOutcome
+from autotune.tuning.running.device_locks import device_locks, lock_names, visible_devices
 from autotune.tuning.running.runner import Runner
+from autotune.tuning.running.stop import Stop
 
 _CORES = re.compile(r"cpu:(\d+)(?:-(\d+))?")
 
@@ -39,15 +36,10 @@ class Device:
         """For the files of its trials."""
         return self.name.replace(":", "-")
 
-    def locks(self) -> list[str]:
-        """A name for all that only one trial at a time may use, in one order for everybody."""
-        if self.cores or self.name == "cpu":
-            return [f"cpu-{core}" for core in self.cores or sorted(os.sched_getaffinity(0))]
-        kind, _, index = self.name.partition(":")
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        if kind == "cuda" and index.isdigit() and int(index) < len(visible):
-            index = visible[int(index)] or index
-        return [f"{kind}-{re.sub('[^A-Za-z0-9-]', '-', index or '0')}"]
+    def locks(self, uuid: str = "") -> tuple[str, ...]:
+        """Names for all of it that only one trial at a time may use; see `lock_names`."""
+        cores = self.cores or (sorted(os.sched_getaffinity(0)) if self.name == "cpu" else ())
+        return lock_names(self.torch_name, cores, uuid, visible_devices())
 
 
 def devices_of(text: str) -> tuple[Device, ...]:
@@ -89,48 +81,34 @@ def _device(name: str) -> Device:
     return Device(name, cores)
 
 
-@dataclass(frozen=True)
 class DeviceRunner:
-    """Another runner that waits until nobody else of this host uses its device."""
+    """Another runner that waits until nobody else of this host uses its device.
 
-    runner: Runner
-    device: Device
+    Numbers of accelerators differ from process to process, so a child that inspects one says which
+    it is. That child times nothing, and waits for nobody.
+    """
+
+    def __init__(self, runner: Runner, device: Device, stop: Stop | None = None) -> None:
+        """Waiting ends where `stop` is asked to end what runs."""
+        self._runner = runner
+        self._device = device
+        self._stop = stop or Stop()
+        self._locks = device.locks() if device.torch_name == "cpu" else None
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
-        """The other's outcome."""
-        with device_lock(self.device):
-            return self.runner.run(job, folder)
+        """The other's outcome.
 
+        Raises:
+            KeyboardInterrupt: the search was asked to end at once while it waited.
+        """
+        if self._locks is None and isinstance(job.task, Inspect):
+            outcome = self._runner.run(job, folder)
+            if isinstance(outcome, Inspected):
+                self._locks = Device(outcome.machine.device).locks(outcome.device_uuid)
+            return outcome
+        with device_locks(self._locks or self._device.locks(), self._check):
+            return self._runner.run(job, folder)
 
-@contextmanager
-def device_lock(device: Device) -> Iterator[None]:
-    """Hold a device while the block runs; sleeps while somebody else holds it.
-
-    Raises:
-        StorageError: there is no folder for locks.
-    """
-    folder = _lock_folder()
-    with ExitStack() as held:
-        for name in device.locks():
-            file = held.enter_context((folder / f"{name}.lock").open("ab"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _lock_folder() -> Path:
-    """A folder of this user's alone that all processes of the host share."""
-    own = f".autotune-locks-{os.getuid()}"
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    for parent in (*([Path(runtime)] if runtime else []), Path(tempfile.gettempdir())):
-        folder = parent / own
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-            return folder
-    raise StorageError(
-        f"there is no folder for locks on devices: {Path(tempfile.gettempdir()) / own} cannot be "
-        "made, or is not yours. Set XDG_RUNTIME_DIR to a folder of your own."
-    )
+    def _check(self) -> None:
+        if self._stop.is_at_once():
+            raise KeyboardInterrupt

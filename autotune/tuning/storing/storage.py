@@ -71,9 +71,9 @@ def check_storage(storage: str | None) -> None:
         ) from None
 
 
-def is_server(storage: str) -> bool:
+def is_server(storage: str | None) -> bool:
     """Whether several processes may write there: on a PostgreSQL server, but not into a file."""
-    return make_url(storage).get_backend_name() == "postgresql"
+    return storage is not None and make_url(storage).get_backend_name() == "postgresql"
 
 
 def with_driver(storage: str) -> str:

@@ -1,0 +1,166 @@
+"""At one device all processes of a host meet, whatever number and folders their users gave it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure, MeasurePlan
+from autotune.outcome import Inspected, TrialOutcome
+from autotune.tuning.running.device_locks import device_locks, lock_names
+from autotune.tuning.running.devices import Device, DeviceRunner
+from autotune.tuning.running.stop import Stop
+from autotune.tuning.scene import inspection
+from factories import cuda_machine
+from scripted_runner import ScriptedRunner
+
+UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+HOLDER = """
+import sys
+from autotune.tuning.running.device_locks import device_locks
+with device_locks([sys.argv[1]]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+TIMED = Job(Measure(MeasurePlan()), "cuda:0", None, TrainingConfig.of({}).as_dict())
+
+
+@contextmanager
+def held_elsewhere(name: str, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a device, in an environment of its own."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+        holder.stdin.close()
+
+
+class NotYetError(Exception):
+    """A device is somebody else's."""
+
+
+def refuse() -> None:
+    raise NotYetError
+
+
+def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_path: Path) -> None:
+    name = f"test-{token_hex(4)}"
+    elsewhere = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    with held_elsewhere(name, elsewhere) as holder:
+        with pytest.raises(NotYetError), device_locks([name], refuse):
+            pass
+        holder.kill()
+        holder.wait()
+        with device_locks([name], refuse):
+            pass
+    assert list(tmp_path.iterdir()) == [], "a lock is no file"
+
+
+def test_what_is_held_twice_by_one_process_is_waited_for_too() -> None:
+    name = f"test-{token_hex(4)}"
+    with device_locks([name]), pytest.raises(NotYetError), device_locks([name], refuse):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (("cuda:0", (), UUID, "3"), ("cuda:1", (), UUID, "0,3"), True),
+        (("cuda:0", (), UUID, f"GPU-{UUID}"), ("cuda:2", (), UUID.upper(), ""), True),
+        (("cuda:0", (), UUID, "0"), ("cuda:0", (), UUID.replace("1b", "2c"), "1"), False),
+        (("cuda:0", (), "", "3"), ("cuda:1", (), "", "0, 3"), True),
+        (("cuda:0", (), "", ""), ("cuda:0", (), "", "1"), False),
+        (("cuda:0", (), UUID, "MIG-aa"), ("cuda:0", (), UUID, "MIG-bb"), False),
+        (("cuda", (), "", ""), ("cuda:0", (), "", ""), True),
+        (("cuda:0", (), "", ""), ("xpu:0", (), "", ""), False),
+        (("cpu", (0, 1), "", ""), ("cpu", (1, 0), "", "7"), True),
+    ],
+    ids=[
+        "masks",
+        "name as a mask",
+        "two cards",
+        "numbers",
+        "number and mask",
+        "slices",
+        "the first",
+        "makes",
+        "cores",
+    ],
+)
+def test_one_device_has_one_name_and_two_have_two(
+    one: tuple[str, tuple[int, ...], str, str],
+    other: tuple[str, tuple[int, ...], str, str],
+    is_same: bool,
+) -> None:
+    assert (lock_names(*one) == lock_names(*other)) == is_same
+
+
+def on_card(number: int, uuid: str, run: Callable[[], None]) -> DeviceRunner:
+    """A device that has been inspected, and whose trials do `run`."""
+
+    class OnCard(ScriptedRunner):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            if job is TIMED:
+                run()
+            return super().run(job, folder)
+
+    machine = replace(cuda_machine(), device=f"cuda:{number}")
+    runner = DeviceRunner(OnCard(inspected=Inspected(machine, None, uuid)), Device("cuda"))
+    runner.run(inspection("cuda", None), Path("inspect"))
+    return runner
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_trials_on_one_card_never_overlap_whatever_its_number(
+    is_same: bool, tmp_path: Path
+) -> None:
+    spans: list[tuple[float, float]] = []
+    together = threading.Barrier(2)
+
+    def trial() -> None:
+        start = time.monotonic()
+        if not is_same:
+            together.wait(timeout=30)
+        time.sleep(0.01)
+        spans.append((start, time.monotonic()))
+
+    uuids = [token_hex(8)] * 2 if is_same else [token_hex(8), token_hex(8)]
+    runners = [on_card(number, uuid, trial) for number, uuid in enumerate(uuids)]
+    threads = [threading.Thread(target=run.run, args=(TIMED, tmp_path)) for run in runners * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(spans) == 4
+    spans.sort()
+    if is_same:
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:
+    stop, name = Stop(), f"xpu:{os.getpid()}"
+    runner = DeviceRunner(ScriptedRunner(), Device(name), stop)
+    with device_locks(Device(name).locks()):
+        timer = threading.Timer(0.05, stop.request_at_once)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(TIMED, tmp_path)
+        timer.join()
