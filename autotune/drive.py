@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
+from autotune.comparison import comparison_line, comparison_result
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.interrupts import interrupts
 from autotune.job import Measure, MeasurePlan, Profile
@@ -19,8 +20,6 @@ from autotune.live import Mode, display
 from autotune.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
 from autotune.progress import (
     PlainProgress,
-    comparison_line,
-    comparison_result,
     plan_lines,
     recorded_line,
     result,
@@ -185,7 +184,7 @@ def show_plan(options: SearchOptions) -> None:
 
 
 def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
-    """Compare two configurations to the end; whether A is confirmed to be faster.
+    """Compare two configurations to the end; whether A is as fast as it is said to be.
 
     Raises:
         AutotuneError: see `autotune.tuning.confirming.compare.compare`.
@@ -197,7 +196,7 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     to_stderr(comparison_line(options, duel))
     if as_json:
         sys.stdout.write(comparison_result(options, duel) + "\n")
-    return duel.is_faster
+    return options.is_met(duel)
 
 
 def drive_recording(options: SearchOptions, repeats: int) -> None:

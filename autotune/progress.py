@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, assert_never
 
 from autotune.best import AccuracyEvidence
@@ -20,8 +19,6 @@ from autotune.intervals import Interval
 from autotune.knobs.base import spelled
 from autotune.outcome import Measured
 from autotune.text import clean, size, span
-from autotune.tuning.confirming.compare import ComparisonOptions
-from autotune.tuning.confirming.rounds import Duel
 from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.events import (
     Answered,
@@ -288,35 +285,6 @@ def recorded_line(recorded: Recorded, seconds_left: float) -> str:
         f"{recorded.done:5d} of {recorded.total}  {answer.task.kind:<8} {found:>14}  "
         f"{answer.seconds:5.1f} s  about {span(seconds_left)} left"
     )
-
-
-def comparison_line(options: ComparisonOptions, duel: Duel) -> str:
-    """How much faster A is than B, in a sentence."""
-    low, high = duel.interval
-    return (
-        f"{options.a.label} is {duel.ratio:.2f}x {options.b.label} "
-        f"({low:.2f} to {high:.2f}, {len(duel.ratios)} rounds)"
-    )
-
-
-def comparison_result(options: ComparisonOptions, duel: Duel) -> str:
-    """A comparison as one JSON object for programs."""
-    sides = {"a": (options.a, duel.candidate), "b": (options.b, duel.baseline)}
-    data: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "ratio": duel.ratio,
-        "ci95": list(duel.interval),
-        "rounds": len(duel.ratios),
-        "ratios": list(duel.ratios),
-        "confirmed_faster": duel.is_faster,
-    }
-    for name, (side, runs) in sides.items():
-        data[name] = {
-            "settings": side.label,
-            "samples_per_second": median(run.samples_per_second for run in runs),
-            "peak_memory_bytes": max(run.peak_memory_bytes for run in runs),
-        }
-    return json.dumps(data)
 
 
 def _objective_line(scene: Scene) -> str:

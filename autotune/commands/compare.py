@@ -27,7 +27,11 @@ _NOT_FASTER = 8
 )
 @common.DEVICE
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--require-faster", is_flag=True, help="Exit with 8 unless A is confirmed faster.")
+@click.option(
+    "--require-faster",
+    is_flag=True,
+    help="Exit with 8 where the speed-up that A states has gone; given B, unless A is faster.",
+)
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or of MODEL itself, in turns."""
@@ -45,5 +49,5 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     common.unwind_on_sigterm()
-    faster = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)
-    sys.exit(_NOT_FASTER if require_faster and not faster else 0)
+    is_met = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)
+    sys.exit(_NOT_FASTER if require_faster and not is_met else 0)

@@ -59,7 +59,7 @@ parent   tuning.search
 parent   tuning.running: record
 parent   export.form export.env export.torchrun export.json_object export.python_literal
 parent   export.deepspeed export.lightning export.timm export.accelerate export.hf export
-parent   tables progress interrupts board live drive flags
+parent   tables progress comparison interrupts board live drive flags
 parent   report report.source report.data report.account report.effects report.explain
 parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html

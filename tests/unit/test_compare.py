@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from autotune.comparison import comparison_line, comparison_result
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.job import Inspect, Job
 from autotune.outcome import Crashed, Inspected, Lost, Rejected, TrialOutcome, UserError
-from autotune.progress import comparison_line, comparison_result
-from autotune.tuning.confirming.compare import ComparisonOptions, Side, compare, side_of
+from autotune.tuning.confirming.compare import (
+    ComparisonOptions,
+    Side,
+    compare,
+    side_of,
+    still_holds,
+)
 from autotune.tuning.confirming.rounds import Duel
 from factories import best_config, cpu_machine
 from scripted_runner import FACTS, at
@@ -111,8 +119,82 @@ def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path: Pa
     from autotune.best import write_best
 
     write_best(best_config(LARGE, SMALL), tmp_path / "best.yaml")
-    assert side_of(tmp_path / "best.yaml") == Side(str(tmp_path / "best.yaml"), LARGE)
+    assert side_of(tmp_path / "best.yaml") == Side(str(tmp_path / "best.yaml"), LARGE, (1.45, 1.55))
     assert side_of(None).config is None
+
+
+def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path: Path) -> None:
+    from autotune.best import write_best
+
+    write_best(best_config(SMALL, SMALL), tmp_path / "best.yaml")
+    assert side_of(tmp_path / "best.yaml").confirmed is None
+
+
+def rounds_of(*ratios: float) -> Duel:
+    """A duel of which only the ratios matter; of six the interval is the whole range."""
+    return Duel(ratios=ratios)
+
+
+@pytest.mark.parametrize(
+    ("low", "middle", "high", "confirmed", "holds"),
+    [
+        (1.40, 1.60, 1.80, (1.33, 2.00), True),  # as it was
+        (1.30, 1.31, 1.34, (1.33, 2.00), True),  # less, but it may be the same
+        (2.10, 2.20, 2.30, (1.33, 2.00), True),  # more
+        (1.10, 1.20, 1.30, (1.33, 2.00), False),  # faster still, but not as it was
+        (0.90, 1.05, 1.40, (1.33, 2.00), False),  # none is left that anybody could show
+        (0.95, 1.45, 1.80, (1.33, 2.00), True),  # a noisy day
+        (0.99, 1.03, 1.06, (1.01, 1.07), True),  # too small to be shown again in few rounds
+        (0.97, 1.00, 1.03, (1.01, 1.07), False),
+        (0.80, 0.90, 0.95, (1.01, 1.07), False),  # slower
+        (0.97, 1.00, 1.03, None, True),  # nothing was promised
+        (0.90, 0.97, 1.01, None, True),
+        (0.80, 0.90, 0.95, None, False),  # but that it is not slower
+    ],
+)
+def test_a_confirmed_speed_up_holds_until_the_rounds_say_otherwise(
+    low: float, middle: float, high: float, confirmed: tuple[float, float] | None, holds: bool
+) -> None:
+    duel = rounds_of(low, middle, middle, middle, middle, high)
+    assert duel.interval == pytest.approx((low, high))
+    assert still_holds(duel, confirmed) is holds
+
+
+def noisy(speedup: float, random: Random) -> Duel:
+    """Nine rounds on a machine whose timings differ by some 8 % from one to the next."""
+    return rounds_of(*(speedup * math.exp(random.gauss(0, 0.08)) for _ in range(9)))
+
+
+def alarms(then: float, now: float) -> float:
+    """How often a job fails where what was confirmed as `then` times as fast is `now`."""
+    random, failed, confirmed = Random(0), 0, 0
+    while confirmed < 1000:
+        duel = noisy(then, random)
+        if duel.is_faster:  # else there would be no answer
+            confirmed += 1
+            failed += not still_holds(noisy(now, random), duel.interval)
+    return failed / confirmed
+
+
+def test_noise_seldom_fails_a_job_and_a_loss_mostly_does() -> None:
+    assert alarms(1.5, 1.5) < 0.01
+    assert alarms(1.2, 1.2) < 0.01
+    assert alarms(1.05, 1.05) < 0.3, "what was barely confirmed was partly luck"
+    assert alarms(1.5, 1.0) > 0.99
+    assert alarms(1.5, 1.2) > 0.9
+    assert alarms(1.2, 1.0) > 0.9
+
+
+def test_of_two_answers_the_first_has_to_be_faster() -> None:
+    duel = rounds_of(*[0.99, 1.05, 1.05, 1.05, 1.05, 1.1])
+    promised = Side("large.yaml", LARGE, (1.01, 1.2))
+    both = ComparisonOptions(Path("model.py"), promised, Side("small.yaml", SMALL))
+    alone = ComparisonOptions(Path("model.py"), promised, Side("your settings", None))
+    assert not both.is_met(duel)
+    assert alone.is_met(duel)
+    assert comparison_line(alone, duel).endswith(
+        "rounds); it was confirmed as 1.01 to 1.20, which holds"
+    )
 
 
 def test_the_result_is_one_sentence_and_one_json_object(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from autotune.best import read_best
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, WorkloadError
+from autotune.intervals import Interval
 from autotune.job import Job
 from autotune.measurement import Measurement
 from autotune.outcome import Failure, Lost, describe
@@ -36,6 +37,9 @@ class Side:
     label: str
     config: TrainingConfig | None
     """None: the workload's own baseline."""
+    confirmed: Interval | None = None
+    """How much faster than its baseline an answer says that it is; None where it says nothing, as
+    "keep your settings" does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,15 @@ class ComparisonOptions:
     device: str = "auto"
     seed: int = 0
 
+    def is_met(self, duel: Duel) -> bool:
+        """Whether A is as much faster as it is said to be; of two answers, faster than the other.
+
+        B's own settings are what the speed-up of an answer is over, and no other answer's.
+        """
+        if self.b.config is not None or self.a.config is None:
+            return duel.is_faster
+        return still_holds(duel, self.a.confirmed)
+
 
 def side_of(best: Path | None) -> Side:
     """The side that a best.yaml stands for; without one, the workload's own settings.
@@ -58,7 +71,26 @@ def side_of(best: Path | None) -> Side:
     """
     if best is None:
         return Side("your settings", None)
-    return Side(str(best), read_best(best).training_config)
+    answer = read_best(best)
+    confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
+    return Side(str(best), answer.training_config, confirmed)
+
+
+def still_holds(duel: Duel, confirmed: Interval | None) -> bool:
+    """Whether rounds against the workload's own settings bear out what an answer says.
+
+    A speed-up has gone where the whole interval lies below the confirmed one; and where the rounds
+    show none, while their median lies below the confirmed interval, too. A small speed-up that nine
+    rounds happen not to prove, but reach, has not. Who promised nothing may only not be slower.
+
+    Args:
+        duel: rounds of the answer's settings with the workload's own.
+        confirmed: the interval of the answer's speed-up; None of one that keeps the settings.
+    """
+    low, high = duel.interval
+    if confirmed is None:
+        return high >= 1
+    return high >= confirmed[0] and (low > 1 or duel.ratio >= confirmed[0])
 
 
 def compare(options: ComparisonOptions, runner: Runner, folder: Path) -> Iterator[Duel]:
