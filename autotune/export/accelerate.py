@@ -10,6 +10,7 @@ from autotune.knobs.base import Value
 from autotune.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+_OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 
 
 def to_accelerate(best: BestConfig) -> Exported:
@@ -37,4 +38,6 @@ def to_accelerate(best: BestConfig) -> Exported:
     flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
     launch = f"accelerate launch --config_file FILE{flag} train.py"
     carried = {"compile_mode"} if refused else {"amp_dtype", "compile_mode"}
-    return Exported(dump(values), left_out(best, carried, instead={"num_threads": launch}), launch)
+    instead = {"num_threads": _OWN_THREADS if threads is None else launch}
+    dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
+    return Exported(dump(values), dropped, launch)

@@ -41,10 +41,7 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
     on_cpu = best.machine.device == "cpu"
     words: dict[str, dict[str, Any]] = {
         "device": {"use_cpu": on_cpu},  # without it transformers refuses bf16 on a CPU
-        "batch_size": {
-            "per_device_train_batch_size": config["batch_size"],
-            "dataloader_drop_last": True,
-        },
+        "batch_size": {"per_device_train_batch_size": config["batch_size"]},
         "num_workers": {"dataloader_num_workers": config["num_workers"]},
         "persistent_workers": {"dataloader_persistent_workers": config["persistent_workers"]},
         "pin_memory": {"dataloader_pin_memory": config["pin_memory"]},

@@ -35,7 +35,7 @@ def to_lightning(best: BestConfig) -> Exported:
             "precision": _PRECISION[precision],
             "benchmark": config["cudnn_benchmark"],
         },
-        "dataloader": {**loader, "drop_last": True},
+        "dataloader": loader,
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }

@@ -123,7 +123,6 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
     loader = DataLoader(TensorDataset(torch.ones(8, 1)), **sections["dataloader"])
     assert (loader.batch_size, loader.num_workers, loader.prefetch_factor) == (32, 2, 4)
     assert loader.persistent_workers
-    assert loader.drop_last
 
 
 def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:

@@ -63,6 +63,18 @@ def test_no_setting_vanishes(form: str, knob: Knob) -> None:
     assert export(best.model_copy(update={"config": config}), form) != export(best, form)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_nothing_is_carried_that_the_answer_does_not_hold(form: str) -> None:
+    """That trials leave out the last short batch is no setting that anybody chose."""
+    assert "drop_last" not in export(on_gpu(), form).text
+
+
+def test_threads_that_accelerate_would_choose_itself_are_named() -> None:
+    best = on_cpu(num_threads=None)
+    assert "OMP_NUM_THREADS" in export(best, "accelerate").dropped["num_threads"]
+    assert "num_threads" not in export(best, "torchrun").dropped
+
+
 @pytest.mark.parametrize("form", COMMENTED)
 def test_what_is_left_out_is_a_comment_as_well(form: str) -> None:
     exported = export(on_gpu(), form)
