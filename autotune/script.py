@@ -66,6 +66,8 @@ class Script:
     """Knobs to put into force; the others are the script's own affair."""
     metric: str | None = None
     """A regular expression that finds the quality in what the script prints, in its first group."""
+    by_flag: tuple[str, ...] = ()
+    """Knobs that `arguments` carry, to be read back: a script may do otherwise than it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,10 @@ class ScriptOptions:
 
     def call(self, config: TrainingConfig | None = None, asked: tuple[str, ...] = ()) -> Script:
         """The script under a configuration, or as it is."""
-        arguments = self.arguments
-        if config is not None:
-            arguments = with_flags(arguments, self.flags, config)
-        return Script(arguments, asked, self.metric)
+        if config is None:
+            return Script(self.arguments, asked, self.metric)
+        by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
+        return Script(with_flags(self.arguments, self.flags, config), asked, self.metric, by_flag)
 
     @property
     def identity(self) -> dict[str, object]:
@@ -112,11 +114,9 @@ class Plan:
     asked: tuple[str, ...] = ()
     """Knobs to put into force."""
     by_flag: dict[str, str] = field(default_factory=dict)
-    """What the script was told by a flag of its own: setting to flag."""
+    """Knobs that the script is told by a flag of its own, and the flag."""
     withheld: dict[str, str] = field(default_factory=dict)
     """Settings that cannot be put into force, and why."""
-    batch_size: int | None = None
-    """What the script's batch size should be, where no flag sets it."""
 
     def to_json(self) -> str:
         """One line."""
@@ -196,24 +196,25 @@ def plan_run(
     mapped = {flag.knob: flag.name for flag in flags if flag.carries(config[flag.knob])}
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
-        value = config[knob.name]
+        value, own = config[knob.name], baseline.get(knob.name, knob.default)
         if knob.name in mapped or knob.name == "batch_size":
             continue
-        if is_harmless(knob) or (value != knob.default and allow_numerics and value != _SCALED):
+        # PyTorch's default is a setting, too, where the script was found with another one.
+        means_something = not value == own == knob.default
+        if is_harmless(knob) or (means_something and allow_numerics and value != _SCALED):
             asked.append(knob.name)
-        elif value not in (knob.default, baseline.get(knob.name)):
+        elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
     left_alone = {
         knob.name: knob.default
         for knob in ALL_KNOBS
-        if not is_harmless(knob) and knob.name not in asked
+        if not is_harmless(knob) and knob.name not in (*asked, *mapped, "batch_size")
     }
     return Plan(
         settings=config.replace(**left_alone).as_dict(),
         asked=tuple(asked),
-        by_flag={f"{name}={spelled(config[name])}": flag for name, flag in mapped.items()},
+        by_flag=mapped,
         withheld=withheld,
-        batch_size=None if "batch_size" in mapped else int(config["batch_size"] or 1),
     )
 
 

@@ -56,8 +56,10 @@ class CompileMode(Knob):
         return model
 
     def read_back(self, setup: Setup) -> Value:
-        compiled = setup.model._compiled_call_impl
-        if compiled is None:
+        model = setup.model
+        # What torch.compile(model) gives is a module of its own, whose call is not compiled.
+        compiled = model if hasattr(model, "_orig_mod") else model._compiled_call_impl
+        if not hasattr(compiled, "get_compiler_config"):  # or only under autocast
             return None
         import torch._inductor
         from torch._dynamo.utils import counters
@@ -65,7 +67,7 @@ class CompileMode(Knob):
         # Compiling can silently do nothing; a graph is the proof.
         if not counters["stats"]["unique_graphs"]:
             return None
-        config = compiled.get_compiler_config() or {}  # type: ignore[attr-defined]
+        config = compiled.get_compiler_config() or {}  # type: ignore[union-attr]
         modes = torch._inductor.list_mode_options()
         return _mode_with_options(config, modes)
 

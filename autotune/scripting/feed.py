@@ -13,11 +13,10 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from autotune.scripting.seen import batch_size_of
+from autotune.scripting.seen import batch_size_of, samples_in
 from autotune.training.batches import Batches, Synchronize
 from autotune.training.inspection import tensor_bytes
 
@@ -40,6 +39,7 @@ class Feed(Batches):
         self._elsewhere = False
         self._closing = 0.0
         self._opening: float | None = None
+        self._last_size = 0
         self._since_step: tuple[DataLoader[Any] | None, int, int] = (None, 0, 0)
         self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
         self._read: Iterator[Any] = iter(())
@@ -82,6 +82,12 @@ class Feed(Batches):
         self.samples += samples
         self._since_step = (loader, 0, 0)
         self._last = time.perf_counter()
+
+    def pass_over(self) -> None:
+        """All but this step since the last one that counted did not count."""
+        loader, batches, _ = self._since_step
+        self._since_step = (loader, min(1, batches), self._last_size)
+        self._stand_still_until(time.perf_counter())
 
     @property
     def samples_per_batch(self) -> float:
@@ -133,6 +139,7 @@ class Feed(Batches):
         if last is not loader:
             batches = samples = 0
         self._since_step = (loader, batches + 1, samples + size)
+        self._last_size = size
         self._read = iterator
         if loader is not self.loader:
             return
@@ -158,15 +165,4 @@ class Feed(Batches):
 
 
 def _size(batch: Any, loader: DataLoader[Any]) -> int:
-    """Samples in a batch: the length of its first tensor."""
-    match batch:
-        case Tensor() if batch.dim():
-            return batch.shape[0]
-        case dict() if batch:
-            return _size(next(iter(batch.values())), loader)
-        case tuple() | list() if batch:
-            return _size(batch[0], loader)
-        case _ if hasattr(batch, "data") and isinstance(batch.data, dict):  # a tokenizer's batch
-            return _size(batch.data, loader)
-        case _:
-            return batch_size_of(loader) or 1
+    return samples_in(batch) or batch_size_of(loader) or 1

@@ -7,8 +7,10 @@ takes itself out of the way.
 
 from __future__ import annotations
 
+import functools
+import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +20,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value
+from autotune.script import is_harmless
+from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.optimizers import fuse_optimizers
 from autotune.scripting.outer import or_eager, under_autocast
 from autotune.scripting.seen import Seen
@@ -33,13 +36,9 @@ SETTLED = 2
 # By then a compiled step has run, and there is nothing left to do.
 _DONE = 4
 
-_LOADER = tuple(
-    knob.name
-    for knob in ALL_KNOBS
-    if type(knob).loader_kwargs is not Knob.loader_kwargs and knob.name != "batch_size"
-)
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
 _MODEL = ("channels_last", "compile_mode", "amp_dtype")
+_NO_MODEL = "no model is called outside of what the script compiles"
 
 
 @dataclass
@@ -49,6 +48,8 @@ class Interposition:
     config: TrainingConfig
     asked: frozenset[str]
     """Knobs to put into force."""
+    by_flag: frozenset[str] = frozenset()
+    """Knobs that the script was told by flags of its own: only read back."""
     is_trial: bool = False
     """Whether the script is timed: then its model is looked at though nothing is to be done to it,
     and workers that cannot be started are a result."""
@@ -59,23 +60,26 @@ class Interposition:
     """Of the first optimizer so far."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _inside: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
-    _forward_hooks: list[Any] = field(default_factory=list)
-    _leaves_loaders: bool = False
+    _restores: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.loaders = TrainingLoaders(self.config, self.asked, self.seen, self._fail)
+        self.loaders.may_fall_back = not self.is_trial
 
     def install(self) -> None:
         """Take the places where settings come into force; torch has just been imported."""
-        with self._guarded(*_PROCESS):
-            Settings(self.config).apply_to_process()
-        with self._guarded(*_LOADER):
-            self._watch_loaders()
+        for name in self.asked.intersection(_PROCESS):
+            with self._guarded(name):
+                KNOBS[name].on_process(self.config[name])
+        with self._guarded(*LOADER_KNOBS):
+            self.loaders.watch()
         with self._guarded("fused_optimizer"):
             if "fused_optimizer" in self.asked and self.config["fused_optimizer"]:
                 fuse_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*_MODEL):
             register_optimizer_step_post_hook(self._after_step)
             if self.is_trial or self.asked.intersection(_MODEL):
-                hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
-                self._forward_hooks.append(hook)
+                self._watch_models()
 
     @property
     def _settings(self) -> Settings:
@@ -93,52 +97,28 @@ class Interposition:
             for name in self.asked.intersection(names) or names[:1]:
                 self._fail(name, error)
 
-    def _watch_loaders(self) -> None:
-        original = DataLoader.__iter__
+    def _watch_models(self) -> None:
+        """See which modules are called from outside, also those that the script compiles."""
+        hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
+        # For a module of torch.compile the hook is called twice, which does no harm.
+        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are gl")
+        original = nn.Module.compile
 
-        def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
-            before = self._set_loader(loader)
-            try:
-                iterator = original(loader)
-            except Exception as error:
-                if self.is_trial or not before:
-                    raise
-                vars(loader).update(before)
-                self._leaves_loaders = True
-                for name in before:
-                    self._fail(name, error)
-                iterator = original(loader)
-            self.note(_LOADER)  # of a loader that nobody names, the iterator alone stays
-            return iterator
+        @functools.wraps(original)
+        def compile_(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            inner: Any = module._compiled_call_impl  # in which a hook cannot do anything
 
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
+            @functools.wraps(inner)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if not torch.compiler.is_compiling() and self.steps < SETTLED:
+                    self._before_forward(module, None)
+                return inner(*args, **kwargs)
 
-    def _set_loader(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        """Give a loader of training the settings; what it had before, where that changed."""
-        before: dict[str, Any] = {}
-        with self._guarded(*_LOADER):
-            # An evaluation iterates without gradients. Workers that persist are there already.
-            persists = getattr(loader, "_iterator", None) is not None
-            if torch.is_grad_enabled() and not persists and not self._leaves_loaders:
-                self.seen.meet(loader)
-                given = self._loader_settings(loader)
-                before = {n: vars(loader)[n] for n, v in given.items() if vars(loader)[n] != v}
-                # Past __setattr__, which refuses persistent_workers once a loader is made.
-                vars(loader).update(given)
-        return before
+            module._compiled_call_impl = call
 
-    def _loader_settings(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        """What may be set on this loader: the number of workers decides what a stream gives."""
-        names = [name for name in _LOADER if name in self.asked]
-        workers = self.config["num_workers"] if "num_workers" in names else loader.num_workers
-        if isinstance(loader.dataset, IterableDataset) and workers != loader.num_workers:
-            self.failed["num_workers"] = "the dataset is a stream, of which each worker gives all"
-            names.remove("num_workers")
-            workers = loader.num_workers
-        if workers != self.config["num_workers"]:
-            names = [name for name in names if KNOBS[name].needs != "num_workers"]
-        hooks = (KNOBS[name].loader_kwargs(self.config[name]) for name in names)
-        return {name: value for kwargs in hooks for name, value in kwargs.items()}
+        nn.Module.compile = compile_  # type: ignore[method-assign, assignment]
+        self._restores += [hook.remove, partial(setattr, nn.Module, "compile", original)]
 
     def _before_forward(self, module: nn.Module, _: object) -> None:
         """Note a module that is called from outside of all known ones and is being trained."""
@@ -159,22 +139,27 @@ class Interposition:
                 KNOBS["channels_last"].on_model(self.config["channels_last"], module)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
-        if self.steps == _DONE:  # a hook cannot take itself away while hooks are being called
+        if self.loaders.is_news:
+            with self._guarded(*LOADER_KNOBS):
+                self.loaders.stepped()
+        self.seen.stepped(optimizer)
+        if self.steps == _DONE or not self.seen.counts(optimizer):
             return
         with self._guarded(*_MODEL):
-            if not self.seen.steps_with(optimizer):
-                return
             self.steps += 1
             if self.steps == SETTLED:
                 self._settle()
             if self.steps == _DONE:
-                self.note(self.asked)
+                self.note(self.asked | self.by_flag)
 
     def _settle(self) -> None:
         """Compile the models that training calls, and put autocast around them."""
-        for hook in self._forward_hooks:
-            hook.remove()
+        for restore in self._restores:
+            restore()
         models = [model for model in (reference() for reference in self._models) if model]
+        if not models:
+            for name in self.asked.intersection(_MODEL):
+                self.failed.setdefault(name, _NO_MODEL)
         if "compile_mode" in self.asked and self.config["compile_mode"]:
             with self._guarded("compile_mode"):
                 for model in filter(_is_eager, models):
@@ -193,18 +178,19 @@ class Interposition:
         self.seen.autocast_dtype = dtype
 
     def note(self, names: Iterable[str]) -> None:
-        """Remember what asked knobs read now, as far as there is anything to read."""
-        for name in self.asked.intersection(names):
+        """Remember what these knobs read now, as far as there is anything to read."""
+        for name in names:
             with self._guarded(name), suppress(LookupError):
                 self.seen.note(KNOBS[name])
 
     def overridden(self) -> dict[str, tuple[Value, Value]]:
-        """Asked knobs that read another value than they were set to: wanted and found."""
+        """Knobs that read another value than was asked for: wanted and found."""
         found: dict[str, tuple[Value, Value]] = {}
+        self.failed = self.loaders.refused | self.failed
         for knob in ALL_KNOBS:
-            wanted = self.config[knob.name]
-            if wanted is None or knob.name in self.failed or knob.name not in self.asked:
+            if knob.name in self.failed or not self._is_to_be_read(knob):
                 continue
+            wanted = self.config[knob.name]
             try:
                 value = self.seen.read(knob)
             except LookupError as error:
@@ -213,6 +199,14 @@ class Interposition:
             if value != wanted:
                 found[knob.name] = (wanted, value)
         return found
+
+    def _is_to_be_read(self, knob: Knob) -> bool:
+        if knob.name in self.by_flag:
+            # Models are looked at only where something is to be done to them.
+            return knob.name not in _MODEL
+        # null is a value where it means "do not", and none where it means "whatever torch takes".
+        has_value = self.config[knob.name] is not None or not is_harmless(knob)
+        return knob.name in self.asked and has_value
 
 
 def _is_eager(model: nn.Module) -> bool:

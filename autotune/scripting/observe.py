@@ -15,8 +15,8 @@ from autotune.outcome import Observed
 from autotune.script import is_harmless
 from autotune.scripting.feed import Feed
 from autotune.scripting.interpose import Interposition
-from autotune.scripting.seen import Seen, batch_size_of
-from autotune.scripting.sites import Sites
+from autotune.scripting.loaders import STREAM
+from autotune.scripting.seen import Seen
 from autotune.training.inspection import process_settings
 from autotune.workload_facts import WorkloadFacts
 
@@ -24,7 +24,6 @@ from autotune.workload_facts import WorkloadFacts
 _FIRST = 3
 _STEPS = 10
 _IMAGE_DIMENSIONS = 4
-_STREAM = "the dataset is a stream, of which each worker gives all"
 
 
 class Observation:
@@ -32,13 +31,12 @@ class Observation:
 
     def __init__(self, interposition: Interposition, feed: Feed) -> None:
         self._seen, self._feed = interposition.seen, feed
-        self._sites = Sites()
+        self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
 
     def begin(self) -> None:
         """Note what is in force before the script has done anything."""
         self._before = process_settings()
-        self._sites.watch()
         _watch_scaler(self._seen)
 
     def course(self) -> Generator[int, None, Observed]:
@@ -56,7 +54,7 @@ class Observation:
         loader = self._feed.loader
         assert loader is not None
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
-        settings["batch_size"] = batch_size_of(loader) or round(self._feed.samples_per_batch)
+        settings["batch_size"] = self._seen.batch_size or round(self._feed.samples_per_batch)
         return Observed(
             device=_spelled(self._seen.device),
             loaders=tuple(self._sites.names),
@@ -87,13 +85,13 @@ class Observation:
             if value != self._before[name]:
                 fixed[name] = "the script sets it itself"
         if isinstance(self._loader_dataset(), IterableDataset):
-            fixed["num_workers"] = _STREAM
+            fixed["num_workers"] = STREAM
         if "fused" not in inspect.signature(type(self._seen.optimizer)).parameters:
             fixed["fused_optimizer"] = "the script's optimizer has no fused kernel"
         return fixed
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
-        dataset, weights = self._loader_dataset(), list(self._seen.model.parameters())
+        dataset, weights = self._loader_dataset(), self._seen.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
             dataset_samples=len(dataset) if sized else None,

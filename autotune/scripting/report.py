@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
-from autotune.script import Plan
+from autotune.script import Plan, is_harmless
 from autotune.text import clean
 
 if TYPE_CHECKING:
@@ -27,15 +28,19 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     if interposition is None:
         yield "nothing was applied: the script did not import torch"
         return
-    overridden = interposition.overridden()
-    failed = {n: interposition.failed[n] for n in plan.asked if n in interposition.failed}
+    overridden, failed = interposition.overridden(), interposition.failed
     fine = [name for name in plan.asked if name not in overridden and name not in failed]
-    applied = [f"{n}={spelled(plan.settings[n])}" for n in fine if plan.settings[n] is not None]
-    applied += [f"{setting} (by {flag})" for setting, flag in plan.by_flag.items()]
+    applied = [_setting(plan, name) for name in fine if _says_something(plan, name)]
+    told = [name for name in plan.by_flag if name not in overridden and name not in failed]
+    applied += [f"{_setting(plan, name)} (by {plan.by_flag[name]})" for name in told]
     yield f"applied: {', '.join(applied) or 'nothing'}"
     for name, (wanted, found) in overridden.items():
-        yield f"overridden by the script: {name}={spelled(found)} instead of {spelled(wanted)}"
-    without = {f"{n}={spelled(plan.settings[n])}": reason for n, reason in failed.items()}
+        if name in plan.by_flag:
+            yield f"not applied: {_by_flag(plan, name)} (the script runs with {spelled(found)})"
+        else:
+            yield f"overridden by the script: {name}={spelled(found)} instead of {spelled(wanted)}"
+    without = {_setting(plan, name): failed[name] for name in plan.asked if name in failed}
+    without |= {_by_flag(plan, name): failed[name] for name in plan.by_flag if name in failed}
     without |= plan.withheld
     for reason in dict.fromkeys(without.values()):
         settings = ", ".join(name for name, why in without.items() if why == reason)
@@ -43,10 +48,23 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     yield from _batch_size(plan, interposition)
 
 
+def _setting(plan: Plan, name: str) -> str:
+    return f"{name}={spelled(plan.settings[name])}"
+
+
+def _by_flag(plan: Plan, name: str) -> str:
+    return f"{_setting(plan, name)} by {plan.by_flag[name]}"
+
+
+def _says_something(plan: Plan, name: str) -> bool:
+    """Whether it is more than "whatever torch takes"."""
+    return plan.settings[name] is not None or not is_harmless(KNOBS[name])
+
+
 def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
-    own = interposition.seen.batch_size
-    if None not in (own, plan.batch_size) and own != plan.batch_size:
+    own, wanted = interposition.seen.batch_size, plan.settings["batch_size"]
+    if "batch_size" not in plan.by_flag and own not in (None, wanted):
         yield (
-            f"not applied: batch_size={plan.batch_size} (the script has {own}, and only its own "
-            "flag can change it: --map batch_size=--FLAG)"
+            f"not applied: batch_size={wanted} (the script has {own}, and only its own flag can "
+            "change it: --map batch_size=--FLAG)"
         )

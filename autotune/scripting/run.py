@@ -41,7 +41,8 @@ class Companion:
             from autotune.scripting.interpose import Interposition
 
             config = TrainingConfig.of(self._plan.settings)
-            interposition = Interposition(config, frozenset(self._plan.asked))
+            asked, by_flag = frozenset(self._plan.asked), frozenset(self._plan.by_flag)
+            interposition = Interposition(config, asked, by_flag)
             interposition.install()
             self._interposition = interposition
         except Exception:

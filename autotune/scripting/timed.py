@@ -116,7 +116,7 @@ class Stopwatch:
             return NotApplied(name, spelled(self.interposition.config[name]), reason)
         for name, (wanted, found) in overridden.items():
             return NotApplied(name, spelled(wanted), spelled(found))
-        parameters = self.interposition.seen.model.parameters()
+        parameters = self.interposition.seen.parameters
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None

@@ -39,12 +39,14 @@ class Trial:
         assert job.script is not None
         config = TrainingConfig.of(job.config or {})
         self._job, self._folder, self._leave = job, folder, leave
-        self._interposition = Interposition(config, frozenset(job.script.asked), is_trial=True)
+        asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
+        self._interposition = Interposition(config, asked, by_flag, is_trial=True)
         self._feed = Feed(lambda: synchronize(self._interposition.seen.device))
         self._printed = Printed(folder, job.script.metric or "")
         self._course: Course | None = None
         self._steps_left = 0
         self._start = 0.0
+        self._changes = 0
         self._process = os.getpid()
 
     def begin(self, process_start: float) -> None:
@@ -88,9 +90,13 @@ class Trial:
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         """The script's own loop takes the steps that the course asks for."""
-        if os.getpid() != self._process or not self._interposition.seen.steps_with(optimizer):
+        seen = self._interposition.seen
+        if os.getpid() != self._process or not seen.counts(optimizer):
             return  # another process of the script's is not the one that is timed
         try:
+            if seen.changes != self._changes:
+                self._changes = seen.changes
+                self._feed.pass_over()
             self._feed.stepped()
             if self._feed.steps == 1:
                 self._meet()
@@ -113,7 +119,6 @@ class Trial:
             world = distributed.get_world_size()
             if world > 1:
                 self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
-        self._interposition.seen.loader = self._feed.loader
 
     def _probing(self, samples: int) -> Course:
         """Train on so many samples, and on until the script says how good it has become."""

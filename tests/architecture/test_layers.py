@@ -28,8 +28,9 @@ child    training.quality training.failures training.inspection training.tasks
 child    training.diagnose training.operators
 child    training.trajectory training.gate
 child    scripting scripting.program scripting.seen scripting.outer scripting.optimizers
+child    scripting.sites scripting.loaders
 child    scripting.interpose scripting.report scripting.run
-child    scripting.feed scripting.sites scripting.observe scripting.printed scripting.timed
+child    scripting.feed scripting.observe scripting.printed scripting.timed
 child    scripting.trial scripting.perform
 child    training.worker
 child    training.preload training.host

@@ -99,6 +99,81 @@ def test_what_the_script_decides_itself_is_left_to_it_and_said(tmp_path: Path) -
     ]
 
 
+@pytest.mark.parametrize("arguments", [(), ("rebuild",)])
+def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Others are begun with gradients enabled, too, before the first step and after it."""
+    script, settings = SCRIPTS / "phases.py", {"num_workers": 1, "persistent_workers": True}
+    done = run(tmp_path, script, *arguments, batch_size=8, **settings)
+    assert done.stdout == "{'train': 1, 'val': 0} 0 0 1\n", done.stderr
+    (applied,) = report_of(done)
+    assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
+
+
+def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = (SCRIPTS / "stream_loop.py").read_text()
+    script.write_text(text.replace("100_000", "1_000"))
+    done = run(tmp_path, script, num_workers=2)
+    applied, refused = report_of(done)
+    assert applied.startswith("applied: persistent_workers=false, pin_memory=false")
+    assert refused == (
+        "not applied: num_workers=2, prefetch_factor=2 (the dataset is a stream, of which each "
+        "worker gives all)"
+    )
+
+
+def test_a_flag_that_the_script_takes_for_something_else_is_not_said_to_be_applied(
+    tmp_path: Path,
+) -> None:
+    maps = ("--map", "batch_size=--seed", "--map", "num_workers=--samples")
+    script = SCRIPTS / "plain_loop.py"
+    applied, *others = report_of(run(tmp_path, *maps, script, batch_size=32, num_workers=64))
+    assert "by --" not in applied
+    assert others == [
+        "not applied: batch_size=32 by --seed (the script runs with 16)",
+        "not applied: num_workers=64 by --samples (the script runs with 0)",
+        "not applied: prefetch_factor=2 (the loader has num_workers=0)",
+    ]
+
+
+def test_a_default_is_applied_where_the_script_was_found_with_something_else(
+    tmp_path: Path,
+) -> None:
+    own = BASELINE.replace(float32_matmul_precision="high", fused_optimizer=True)
+    path = tmp_path / "best.yaml"
+    write_best(best_config(BASELINE, own), path)
+    script = tmp_path / "train.py"
+    shutil.copy(SCRIPTS / "plain_loop.py", script)
+    own_kernel = script.read_text().replace("lr=1e-3", "lr=1e-3, fused=True")
+    script.write_text(own_kernel)
+    applied, overridden = report_of(autotune(tmp_path, "run", path, "--allow", "numerics", script))
+    assert "float32_matmul_precision=highest" in applied
+    assert overridden == "overridden by the script: fused_optimizer=true instead of false"
+    *_, refused = report_of(autotune(tmp_path, "run", path, script))
+    assert refused == (
+        "not applied: float32_matmul_precision=highest, fused_optimizer=false "
+        "(needs --allow numerics)"
+    )
+
+
+@pytest.mark.parametrize("what", ["in place", "a copy", "the loss", "a function"])
+def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, what: str) -> None:
+    words = ("--allow", "numerics", SCRIPTS / "compiles.py", what)
+    done = run(tmp_path, *words, amp_dtype="bfloat16")
+    assert done.returncode == 0, done.stderr
+    applied, *others = report_of(done)
+    if what == "a function":
+        assert others == [
+            "not applied: amp_dtype=bfloat16 (no model is called outside of what the script "
+            "compiles)"
+        ]
+    else:
+        assert "amp_dtype=bfloat16" in applied
+        assert not others
+
+
 @pytest.mark.parametrize("name", ["plain name.py", 'it\'s "odd" $(x)\n.py'])
 def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path, name: str) -> None:
     script = tmp_path / "sub" / name
@@ -133,6 +208,9 @@ def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
     called = json.loads(done.stdout.splitlines()[0])
     assert called["argv"] == ODD
     assert called["file"] == str(package / "__main__.py")
+    shutil.copy(SCRIPTS / "leaves.py", package / "fit.py")
+    inner = json.loads(run(tmp_path, "-m", "trainer.fit", *ODD).stdout.splitlines()[0])
+    assert (inner["argv"], inner["file"]) == (ODD, str(package / "fit.py"))
     missing = run(tmp_path, "-m", "nothing.here")
     assert missing.returncode == 1
     assert "No module named nothing.here" in missing.stderr
@@ -164,6 +242,22 @@ def test_a_signal_reaches_the_script_itself(tmp_path: Path) -> None:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 3
+
+
+def test_processes_of_the_scripts_own_say_nothing_of_ours(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'print(1)'])\n"
+        "if (child := os.fork()):\n"
+        "    os.waitpid(child, 0)\n"
+        "sys.stdout.buffer.write(b'\\xff\\x00\\x1b[2J\\n')\n"
+    )
+    path = best(tmp_path)
+    words = [sys.executable, "-m", "autotune", "run", path, script]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
+    assert done.stdout == b"1\n" + b"\xff\x00\x1b[2J\n" * 2, "to the byte"
+    assert done.stderr.count(b"autotune: nothing was applied") == 1
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

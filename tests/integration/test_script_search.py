@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from autotune.best import read_best
 from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
 from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
@@ -19,7 +18,6 @@ from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.scene import SearchOptions
 from autotune.workload_facts import WorkloadFacts
 from children import autotune
-from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -115,6 +113,18 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
     assert accuracy.seeds >= 3
 
 
+def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path: Path) -> None:
+    """Not by what the command line says, which the script may read as something else."""
+    flags = (Flag("batch_size", "--bs"),)
+    script = ScriptOptions(("--bs", "8"), flags, metric="acc (.*)")
+    runner, *_ = search(tmp_path, script)
+    calls = [job.script for job in runner.jobs]
+    assert calls[0] is not None
+    assert (calls[0].arguments, calls[0].by_flag) == (("--bs", "8"), ()), "the observation"
+    assert calls[2] is not None
+    assert (calls[2].arguments, calls[2].by_flag) == (("--bs", "16"), ("batch_size",))
+
+
 def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
     script = ScriptOptions((), allow_numerics=True, metric="loss (.*)", higher_is_better=False)
     runner = ScriptedRunner(
@@ -145,21 +155,6 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
     assert "`autotune init` writes a model.py" in str(error.value)
 
 
-def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:
-    script = shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
-    space = written(tmp_path, "num_workers: [0, 1]\n")
-    flags = ("--space", space, "--trials", "1")
-    done = autotune(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
-    assert done.returncode == 0, done.stderr
-    assert "train.py is run as a training script" in done.stderr
-    assert re.search(r"DataLoader train.py:\d+#0 feeds training\n", done.stderr)
-    best = tmp_path / "studies" / "train" / "best.yaml"
-    assert read_best(best).constraints.accuracy.metric == UNCHANGED
-    ran = autotune(tmp_path, "run", best, script)
-    assert ran.returncode == 0, ran.stderr
-    assert "autotune: applied: num_workers=" in ran.stderr
-
-
 def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
     shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
     done = autotune(tmp_path, "search", "train.py", "--", "never steps")
@@ -187,6 +182,31 @@ def test_what_a_script_cannot_be_asked_is_refused_before_it_runs(
     assert "train.py was read as a training script: " in done.stderr
     assert message in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = autotune(tmp_path, "search", "absent.py", "--", "--epochs", "3")
+    assert done.returncode == 2
+    assert "absent.py does not exist" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path: Path) -> None:
+    """From a folder in which nothing is written: of a plan nothing is kept."""
+    odd = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", ""]
+    said = tmp_path / "said.json"
+    text = (SCRIPTS / "stream_loop.py").read_text()
+    keep = f"import json, sys\nopen({str(said)!r}, 'w').write(json.dumps(sys.argv[1:]))\n"
+    folder = tmp_path / 'it\'s "odd" $(x)'
+    folder.mkdir()
+    (folder / "train it's.py").write_text(keep + text)
+    folder.chmod(0o555)
+    done = autotune(folder, "search", "train it's.py", "--dry-run", "--", *odd)
+    folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(said.read_text()) == odd
+    assert "DataLoader train it's.py:" in done.stderr
+    assert [entry.name for entry in folder.iterdir()] == ["train it's.py"]
 
 
 def test_training_in_several_processes_is_refused(

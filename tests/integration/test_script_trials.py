@@ -57,13 +57,14 @@ class Ask:
         settings: dict[str, Value] | None = None,
         asked: tuple[str, ...] = LOADER,
         metric: str | None = None,
+        by_flag: tuple[str, ...] = (),
     ) -> TrialOutcome:
         config = TrainingConfig.of({"num_threads": 1, **(settings or {})})
         job = Job(
             task or Observe(),
             device="cpu",
             model_path=str(SCRIPTS / script),
-            script=Script(arguments, asked if settings else (), metric),
+            script=Script(arguments, asked if settings else (), metric, by_flag),
             config=None if settings is None else config.as_dict(),
             deadline_seconds=60.0,
         )
@@ -122,6 +123,32 @@ def test_of_two_optimizers_the_first_one_counts(ask: Ask) -> None:
     seen = observed(ask("gan.py"))
     # Two critic steps for each batch of 16; of an odd number of steps a little more.
     assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second, rel=0.1)
+
+
+@pytest.mark.parametrize("what", ["kept", "gone", "idles"])
+def test_an_optimizer_that_is_built_anew_takes_the_place_of_the_first(ask: Ask, what: str) -> None:
+    """Of all layers while the first one is kept, or is gone; or of others, and the first idles."""
+    seen = observed(ask("unfreezes.py", what))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+
+
+def test_a_script_that_compiles_itself_is_observed(ask: Ask) -> None:
+    for what in ("in place", "a function"):
+        seen = observed(ask("compiles.py", what))
+        assert seen.workload.model_parameters == 49
+
+
+@pytest.mark.parametrize(("asked_for", "is_applied"), [(16, True), (32, False)])
+def test_a_batch_size_that_the_script_does_not_use_is_not_applied(
+    ask: Ask, asked_for: int, is_applied: bool
+) -> None:
+    settings: dict[str, Value] = {"batch_size": asked_for}
+    words = ("plain_loop.py", *LONG, "--batch-size", "16")
+    outcome = ask(*words, task=Measure(QUICK), settings=settings, by_flag=("batch_size",))
+    if is_applied:
+        assert isinstance(outcome, Measured), outcome
+    else:
+        assert outcome == NotApplied("batch_size", "32", "16")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
+from autotune.knobs.base import Value
 from autotune.script import Flag, Plan, flag_from, is_script, plan_run, with_flags
 
 BATCH = Flag("batch_size", "--bs")
@@ -67,11 +68,10 @@ def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
     assert plan.withheld == {"amp_dtype=bfloat16": "needs --allow numerics"}
     assert plan.settings["amp_dtype"] is None
     assert plan.settings["num_workers"] == 2
-    assert plan.batch_size == 64
+    assert plan.settings["batch_size"] == 64
     assert not {"amp_dtype", "compile_mode", "batch_size"} & set(plan.asked)
-    assert Plan.from_json(plan.to_json()) == Plan(
-        plan.settings, list(plan.asked), {}, plan.withheld, 64
-    )
+    again = Plan.from_json(plan.to_json())
+    assert again == Plan(plan.settings, list(plan.asked), {}, plan.withheld)  # type: ignore[arg-type]
 
 
 def test_float16_goes_through_a_flag_or_not_at_all() -> None:
@@ -79,7 +79,8 @@ def test_float16_goes_through_a_flag_or_not_at_all() -> None:
     plan = plan_run(config, {}, [], allow_numerics=True)
     assert "--map amp_dtype:float16=--FLAG" in plan.withheld["amp_dtype=float16"]
     mapped = plan_run(config, {}, [flag_from("amp_dtype:float16=--fp16")], allow_numerics=False)
-    assert mapped.by_flag == {"amp_dtype=float16": "--fp16"}
+    assert mapped.by_flag == {"amp_dtype": "--fp16"}
+    assert mapped.settings["amp_dtype"] == "float16"
     assert mapped.withheld == {}
 
 
@@ -91,7 +92,7 @@ def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value(
     assert "amp_dtype" in plan_run(short, {}, [half], allow_numerics=True).asked
     for flags in ([half, brain], [brain, half]):
         plan = plan_run(short, {}, flags, allow_numerics=True)
-        assert plan.by_flag == {"amp_dtype=bfloat16": "--bfloat16"}
+        assert plan.by_flag == {"amp_dtype": "--bfloat16"}
         assert "amp_dtype" not in plan.asked
 
 
@@ -99,3 +100,17 @@ def test_null_is_passed_by_no_flag() -> None:
     flag = flag_from("amp_dtype=--dtype")
     assert plan_run(LARGE, {}, [flag], allow_numerics=True).by_flag == {}
     assert with_flags(("x",), [flag], LARGE) == ("x",)
+
+
+def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another() -> None:
+    own: dict[str, Value] = {"compile_mode": "default", "float32_matmul_precision": "high"}
+    plan = plan_run(LARGE, own, [], allow_numerics=True)
+    assert {"compile_mode", "float32_matmul_precision"} <= set(plan.asked)
+    assert not {"amp_dtype", "fused_optimizer", "channels_last"} & set(plan.asked)
+    held_back = plan_run(LARGE, own, [], allow_numerics=False).withheld
+    assert held_back == {
+        "compile_mode=null": "needs --allow numerics",
+        "float32_matmul_precision=highest": "needs --allow numerics",
+    }
+    scaled = plan_run(LARGE, {"amp_dtype": "float16"}, [], allow_numerics=True)
+    assert "amp_dtype" in scaled.asked

@@ -1,0 +1,119 @@
+"""What a script's loaders get in this very process: settings, or what they had."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from autotune.config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.loader import PinMemory
+from autotune.scripting.interpose import Interposition
+from autotune.scripting.loaders import TrainingLoaders
+from autotune.scripting.outer import under_autocast
+from autotune.scripting.seen import Seen
+
+FAILED: dict[str, str] = {}
+
+
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> TrainingLoaders:
+    """Loaders that are watched from now on; afterwards torch is as it was."""
+    places = [(DataLoader, "__init__"), (DataLoader, "__iter__"), (_BaseDataLoaderIter, "__next__")]
+    for owner, name in places:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    FAILED.clear()
+    asked = frozenset({"pin_memory"})
+    watched = TrainingLoaders(
+        TrainingConfig.of({}), asked, Seen(), lambda name, error: FAILED.update({name: str(error)})
+    )
+    watched.watch()
+    return watched
+
+
+def test_a_hook_that_fails_leaves_the_loader_as_it_was(
+    loaders: TrainingLoaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(PinMemory, "loader_kwargs", fails)
+    loader = DataLoader(list(range(8)), batch_size=4)
+    assert [len(batch) for batch in loader] == [4, 4]
+    assert FAILED["pin_memory"] == "a fault of ours"
+
+
+def test_what_is_read_without_gradients_feeds_nothing(loaders: TrainingLoaders) -> None:
+    loader = DataLoader(list(range(8)), batch_size=4)
+    with torch.no_grad():
+        next(iter(loader))
+    loaders.stepped()
+    assert not loaders.sites.is_marked(loader)
+    next(iter(loader))
+    loaders.stepped()
+    assert loaders.sites.is_marked(loader)
+
+
+def test_those_that_are_built_in_the_place_of_one_stand_for_it(loaders: TrainingLoaders) -> None:
+    marked = []
+    for epoch in range(3):
+        train, val = (DataLoader(list(range(4)), batch_size=size) for size in (1, 2))
+        if epoch == 0:
+            loaders.sites.mark(train)
+        marked.append((loaders.sites.is_marked(train), loaders.sites.is_marked(val)))
+    assert marked == [(True, False)] * 3
+    elsewhere = DataLoader(list(range(4)), batch_size=1)
+    assert not loaders.sites.is_marked(elsewhere)
+
+
+def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The script has compiled something, its loss perhaps, so there is a graph."""
+    seen, model = Seen(), nn.Linear(2, 2)
+    seen.model = model
+    under_autocast(model, lambda d: torch.autocast(d.type, torch.bfloat16), lambda _: None)
+    monkeypatch.setitem(counters["stats"], "unique_graphs", 1)
+    assert seen.read(KNOBS["compile_mode"]) is None
+
+
+def steps(seen: Seen, *optimizers: torch.optim.Optimizer) -> list[bool]:
+    """Which of these steps count."""
+    found = []
+    for optimizer in optimizers:
+        seen.stepped(optimizer)
+        found.append(seen.counts(optimizer))
+    return found
+
+
+def test_of_two_optimizers_in_turn_the_first_counts() -> None:
+    critic, generator = (torch.optim.SGD(nn.Linear(2, 2).parameters()) for _ in range(2))
+    turn = [generator, *[critic] * 100]
+    assert steps(Seen(), *turn * 2) == [True, *[False] * 100] * 2
+
+
+def test_an_optimizer_inside_another_does_not_count_twice() -> None:
+    weights = nn.Linear(2, 2)
+    inner, outer = (torch.optim.SGD(weights.parameters()) for _ in range(2))
+    assert steps(Seen(), inner, outer, inner, outer) == [True, False, True, False]
+
+
+def test_one_that_takes_over_the_parameters_counts_from_its_second_step_on() -> None:
+    body, head = nn.Linear(2, 2), nn.Linear(2, 2)
+    first = torch.optim.SGD(head.parameters())
+    second = torch.optim.SGD([*body.parameters(), *head.parameters()])
+    seen = Seen()
+    assert steps(seen, first, second, second, second) == [True, False, True, True]
+    assert seen.changes == 1
+
+
+def test_a_knob_that_is_asked_for_as_off_is_read_back() -> None:
+    config = TrainingConfig.of({})
+    found = Interposition(config, frozenset({"amp_dtype", "num_threads"}))
+    model = nn.Linear(2, 2)
+    found.seen.model, found.seen.autocast_dtype = model, torch.bfloat16
+    assert found.overridden() == {"amp_dtype": (None, "bfloat16")}, "null threads are torch's own"
