@@ -1,7 +1,8 @@
 """What a study carries for Optuna Dashboard besides its trials: a note, plots, logs, best.yaml.
 
 All of it lies in attributes of the study and in files beside it, never in a trial, and follows from
-what the search left: attaching again replaces it.
+what the search left: attaching again replaces it. No search writes these attributes, and none is
+kept away: each transaction is over in milliseconds.
 """
 
 from __future__ import annotations
@@ -9,50 +10,57 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
-import optuna_dashboard
 from optuna.artifacts import FileSystemArtifactStore
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-# Its `save_note` takes a trial only while that runs.
-from optuna_dashboard._note import get_note_from_system_attrs, save_note_with_version
-
-from autotune.dashboard.note import OWN_LINE, summary, trial_summary
+from autotune.dashboard.attributes import StudyAttributes
+from autotune.dashboard.logs import Log, host_of, hosts_of, logs_here
+from autotune.dashboard.note import OWN_LINE, noted_answer, summary, trial_summary
+from autotune.dashboard.place import StudyPlace
 from autotune.dashboard.plots import figures
-from autotune.flags import folder_name
+from autotune.strict_yaml import dump
+from autotune.trial_folder import make_private
 
-ARTIFACTS = "artifacts"
-"""The folder beside a study's database."""
 # Where Optuna and the dashboard look for what is attached to a study, and to a finished trial,
 # whose own attributes cannot be written any more.
 _OF_STUDY = "artifacts:"
 _OF_TRIAL = "dashboard:artifacts:{trial_id}:"
 # Of a longer log the end is attached: there stands what went wrong.
 _MOST_BYTES = 1 << 20
+_NAMED_BY_US = 5
+_MOST_NUMBERS = 8
 
 
-def attach(storage: optuna.storages.BaseStorage, folder: Path) -> None:
-    """Bring note, plots and files of the studies in a storage up to date; the caller writes alone.
+def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
+    """Bring note, plots and files of the studies in a storage up to date.
+
+    Returns:
+        A line for each other host that keeps logs, which cannot be attached here.
 
     Raises:
-        OSError, sqlalchemy.exc.SQLAlchemyError: something cannot be written.
+        OSError, SQLAlchemyError, StorageInternalError: something cannot be written.
     """
-    studies = own_studies(storage)
-    for study in studies:
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        _attach_note(study, None, summary(study, trials))
-        for trial in trials:
-            _attach_note(study, trial._trial_id, trial_summary(trial, trials[0]))
-        for name, figure in figures(trials, _light(study), _memory_limit(study)).items():
-            optuna_dashboard.save_plotly_graph_object(study, figure, graph_object_id=name)
-    for study in studies:
-        if len(studies) == 1 or folder_name(study.study_name) == folder.name:
-            _attach_files(study, folder)
+    elsewhere: list[str] = []
+    for study in own_studies(storage):
+        trials = study.get_trials(deepcopy=False)
+        attributes = StudyAttributes(storage, study._study_id)
+        _set_notes(attributes, study, trials, shared=place.folder is None)
+        for name, figure in figures(_told(trials), _light(study), _memory_limit(study)).items():
+            attributes.set_plot(name, figure.to_json())
+        logs = logs_here(study.study_name, trials, place.folder)
+        _attach_files(attributes, study, logs, place)
+        attributes.write()
+        if place.folder is None:
+            elsewhere += _elsewhere(study.study_name, trials, logs)
+    return elsewhere
 
 
 def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
@@ -62,12 +70,22 @@ def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
     return [study for study in studies if "constraint_names" in study.user_attrs]
 
 
-def _attach_note(study: optuna.Study, trial_id: int | None, text: str) -> None:
-    """Save a note of the study or of a trial, unless there is one that a person has written."""
-    storage, study_id = study._storage, study._study_id
-    note = get_note_from_system_attrs(storage.get_study_system_attrs(study_id), trial_id)
-    if note["body"] != text and (not note["body"] or OWN_LINE in note["body"]):
-        save_note_with_version(storage, study_id, trial_id, note["version"] + 1, text)
+def _told(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
+
+
+def _set_notes(
+    attributes: StudyAttributes, study: optuna.Study, trials: Sequence[FrozenTrial], shared: bool
+) -> None:
+    """Of the study and of each trial, but for those that a person has written."""
+    told = _told(trials)
+    notes: dict[int | None, str] = {None: summary(study, told)}
+    for trial in told:
+        notes[trial._trial_id] = trial_summary(trial, told[0], host_of(trial) if shared else None)
+    for trial_id, text in notes.items():
+        before = attributes.note(trial_id)
+        if not before or OWN_LINE in before:
+            attributes.set_note(trial_id, text)
 
 
 def _light(study: optuna.Study) -> float | None:
@@ -82,58 +100,88 @@ def _memory_limit(study: optuna.Study) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attached:
-    """A file, and where it is attached to."""
+class _File:
+    """What is attached."""
 
-    path: Path
     name: str
     prefix: str
     """Of the study's attribute."""
+    source: Path | str
+    """Where it lies, or what it says."""
+
+    def of(self, study: str) -> str:
+        """Its identifier: the same each time, so that a file which grew replaces what it was."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([study, self.prefix, self.name])))
 
 
-def _attach_files(study: optuna.Study, folder: Path) -> None:
-    """Copy best.yaml and the logs of trials, as far as they are new."""
-    (folder / ARTIFACTS).mkdir(exist_ok=True)
-    store = FileSystemArtifactStore(str(folder / ARTIFACTS))
-    known = study._storage.get_study_system_attrs(study._study_id)
-    for file in _files(study, folder):
-        # The same name each time, so that a file which grew replaces what it was.
-        artifact = str(uuid.uuid5(uuid.NAMESPACE_URL, file.path.relative_to(folder).as_posix()))
-        if _is_newer(file.path, folder / ARTIFACTS / artifact):
-            store.write(artifact, io.BytesIO(_end_of(file.path)))
+def _attach_files(
+    attributes: StudyAttributes, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
+) -> None:
+    """Copy best.yaml and the logs, as far as they are new."""
+    make_private(place.artifacts)
+    store = FileSystemArtifactStore(place.artifacts)
+    wanted = set()
+    for file in _files(study, logs, shared=place.folder is None):
+        artifact = file.of(study.study_name)
+        if _is_newer(file.source, place.artifacts / artifact):
+            store.write(artifact, io.BytesIO(_content(file.source)))
         about = {
             "artifact_id": artifact,
             "filename": file.name,
             "mimetype": "text/plain; charset=utf-8",
             "encoding": None,
         }
-        key, text = file.prefix + artifact, json.dumps(about)
-        if known.get(key) != text:
-            study._storage.set_study_system_attr(study._study_id, key, text)
+        attributes.set(file.prefix + artifact, json.dumps(about))
+        wanted.add(file.prefix + artifact)
+    for name in attributes.names():  # another best.yaml that was attached once
+        if name.startswith(_OF_STUDY) and name not in wanted and _is_ours(name):
+            attributes.set(name, json.dumps(None))
 
 
-def _files(study: optuna.Study, folder: Path) -> Iterator[_Attached]:
-    best = folder / "best.yaml"
-    if best.is_file():
-        yield _Attached(best, best.name, _OF_STUDY)
-    for trial in study.get_trials(deepcopy=False):
-        if trial.state.is_finished():
-            yield from _logs(trial, folder / "trials" / f"{trial.number:04d}")
+def _files(study: optuna.Study, logs: Sequence[Log], shared: bool) -> Iterator[_File]:
+    """best.yaml as the study keeps it, wherever --out had it written, and the logs.
+
+    Where other hosts see the logs listed, too, their names say which one has them.
+    """
+    best = noted_answer(study)
+    if best is not None:
+        yield _File("best.yaml", _OF_STUDY, dump(best.model_dump(mode="json")))
+    whose = f"{socket.gethostname()}/" if shared else ""
+    for log in logs:
+        prefix = _OF_TRIAL.format(trial_id=log.trial._trial_id)
+        yield _File(whose + log.name, prefix, log.path)
 
 
-def _logs(trial: FrozenTrial, folder: Path) -> Iterator[_Attached]:
-    """What a trial's processes printed, where they printed anything."""
-    prefix = _OF_TRIAL.format(trial_id=trial._trial_id)
-    for path in sorted(folder.rglob("*.log")):
-        if path.is_file() and path.stat().st_size:
-            yield _Attached(path, path.relative_to(folder).as_posix(), prefix)
+def _is_ours(name: str) -> bool:
+    """Whether we named an artifact: by what it is, not at random as the dashboard does."""
+    try:
+        return uuid.UUID(name.removeprefix(_OF_STUDY)).version == _NAMED_BY_US
+    except ValueError:
+        return False
 
 
-def _is_newer(path: Path, copy: Path) -> bool:
-    return not copy.exists() or copy.stat().st_mtime < path.stat().st_mtime
+def _is_newer(source: Path | str, copy: Path) -> bool:
+    if not copy.exists():
+        return True
+    if isinstance(source, str):
+        return copy.read_text(encoding="utf-8", errors="replace") != source
+    return copy.stat().st_mtime < source.stat().st_mtime
 
 
-def _end_of(path: Path) -> bytes:
-    with path.open("rb") as file:
+def _content(source: Path | str) -> bytes:
+    if isinstance(source, str):
+        return source.encode()
+    with source.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_BYTES))
         return file.read()
+
+
+def _elsewhere(study: str, trials: Sequence[FrozenTrial], logs: Sequence[Log]) -> Iterator[str]:
+    """Which hosts have the logs that are not here."""
+    here = {log.trial.number for log in logs}
+    for host, numbers in hosts_of(trials).items():
+        missing = [str(number) for number in numbers if number not in here]
+        if host != socket.gethostname() and missing:
+            named = ", ".join(missing[:_MOST_NUMBERS])
+            more = f" and {len(missing) - _MOST_NUMBERS} more" * (len(missing) > _MOST_NUMBERS)
+            yield f"{study}: the logs of trials {named}{more} lie on {host}, not here"

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from optuna import Study
 from optuna.trial import FrozenTrial
+from pydantic import ValidationError
 
 from autotune.best import BestConfig
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS
 from autotune.knobs.base import spelled
 from autotune.text import clean, size
+from autotune.tuning.confirming.conclusion import ANSWER
 
 OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
 
@@ -24,8 +26,19 @@ def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
     return "\n".join(lines)
 
 
-def trial_summary(trial: FrozenTrial, own: FrozenTrial) -> str:
-    """What became of a trial, which a list of trials that are all "complete" does not say."""
+def noted_answer(study: Study) -> BestConfig | None:
+    """The content of best.yaml; None while there is no answer, or none that can be read."""
+    try:
+        return BestConfig.model_validate_json(json.dumps(study.user_attrs[ANSWER]["best"]))
+    except (KeyError, TypeError, ValidationError):
+        return None
+
+
+def trial_summary(trial: FrozenTrial, own: FrozenTrial, host: str | None = None) -> str:
+    """What became of a trial, which a list of trials that are all "complete" does not say.
+
+    `host` is where its logs lie, if that has to be said.
+    """
     if not _holds(trial):
         verdict = (
             f"**Infeasible**: `{_code(trial.user_attrs.get('reason') or 'a limit is passed')}`"
@@ -40,15 +53,16 @@ def trial_summary(trial: FrozenTrial, own: FrozenTrial) -> str:
     rate, before = (one.user_attrs.get("samples_per_second") for one in (trial, own))
     if rate and before:
         lines += ["", f"{rate:.1f} samples/s, {rate / before:.2f}x the baseline"]
+    if host is not None:
+        lines += ["", f"Its logs lie on `{_code(host)}`."]
     return "\n".join([*lines, "", OWN_LINE])
 
 
 def _answer(study: Study) -> Iterator[str]:
-    noted = study.user_attrs.get("answer")
-    if noted is None:
+    best = noted_answer(study)
+    if best is None:
         yield from ("## No answer yet", "", "`autotune search` writes best.yaml at its end.")
         return
-    best = BestConfig.model_validate_json(json.dumps(noted["best"]))
     evidence, own = best.evidence, TrainingConfig.of(best.evidence.baseline.config)
     low, high = evidence.speedup.ci95
     if best.keeps_baseline:

@@ -27,6 +27,11 @@ class StudyPlace:
     """Where an SQLite file lies, with trials and best.yaml; None for a database server."""
 
     @property
+    def artifacts(self) -> Path:
+        """Where copies of what is attached lie on this host."""
+        return Path("studies", ".artifacts") if self.folder is None else self.folder / "artifacts"
+
+    @property
     def shown(self) -> str:
         """The storage as a person may see it."""
         return masked(self.storage)

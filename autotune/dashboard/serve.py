@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import ipaddress
 import os
 import socket
@@ -12,27 +13,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import optuna
 import optuna_dashboard
 from optuna.artifacts import FileSystemArtifactStore
+from optuna.artifacts.exceptions import ArtifactNotFound
 from sqlalchemy.exc import SQLAlchemyError
 
-from autotune.dashboard.attach import ARTIFACTS, attach
+from autotune.dashboard.attach import attach
 from autotune.dashboard.guard import Guard
 from autotune.dashboard.place import StudyPlace
 from autotune.errors import StorageError, UsageError
 from autotune.progress import to_stderr
 from autotune.tuning.storing.lock import study_lock
-from autotune.tuning.storing.storage import refuse, storage_errors
+from autotune.tuning.storing.storage import existing, storage_errors
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
 _PORTS_TO_TRY = 50
 _LAST_PORT = 65535
+_NOT_HERE = b"This file lies on the host that its name begins with. Open the dashboard there.\n"
 _EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 (what a person may ask for with --expose)
 
 
@@ -76,8 +79,8 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage, names = _opened(place)
     with _held(place, options.allow_edit):  # who edits keeps searches away
-        _bring_up_to_date(place, storage, held=options.allow_edit)
-        app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
+        _bring_up_to_date(place, storage)
+        app = optuna_dashboard.wsgi(storage, artifact_store=_Artifacts(place.artifacts))
         server = _bound(Guard(app, options.allow_edit, options.expose), options)
         with server:
             _announce(place, options, server.server_port, names)
@@ -86,11 +89,8 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
 
 def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
     """The storage as it is, no tables created, and the names of its studies."""
+    storage = existing(place.storage)
     with storage_errors(place.storage):
-        try:
-            storage = optuna.storages.RDBStorage(place.storage, skip_table_creation=True)
-        except (ImportError, ValueError, RuntimeError) as error:  # no driver, or other tables
-            refuse(place.storage, error)
         names = [study.study_name for study in storage.get_all_studies()]
     if not names:
         raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
@@ -107,26 +107,24 @@ def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
         yield
 
 
-def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.BaseStorage, held: bool) -> None:
-    """Attach note, plots and files, unless a search writes the study or nobody may."""
-    if place.folder is None:
-        return
+def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) -> None:
+    """Attach note, plots and files, unless nobody may."""
     try:
-        with _held(place, not held):
-            attach(storage, place.folder)
-    except (
-        StorageError,
-        OSError,
-        SQLAlchemyError,
-        optuna.exceptions.StorageInternalError,
-    ) as error:
+        for line in attach(storage, place):
+            to_stderr(line)
+    except (OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         to_stderr(f"note, plots and logs stay as they are: {str(error).splitlines()[0]}")
 
 
-def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:
-    if place.folder is None or not (place.folder / ARTIFACTS).is_dir():
-        return None
-    return FileSystemArtifactStore(str(place.folder / ARTIFACTS))
+class _Artifacts(FileSystemArtifactStore):
+    """Copies of files; of one that another host attached to a study on a server there is none."""
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        """What is in a file, or where it is."""
+        try:
+            return super().open_reader(artifact_id)
+        except ArtifactNotFound:
+            return io.BytesIO(_NOT_HERE)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -52,7 +52,7 @@ parent   tuning.events
 parent   tuning.confirming: fates answer
 parent   tuning.session
 parent   tuning.confirming: candidates unconfirmed
-parent   tuning.breaker
+parent   tuning.breaker tuning.forecast
 parent   tuning.baseline tuning.drift tuning.foresight tuning.proving tuning.trials tuning.crew
 parent   tuning.workers
 parent   tuning.confirming: conclusion
@@ -64,8 +64,8 @@ parent   tables progress comparison interrupts board live drive flags
 parent   report report.source report.data report.account report.effects report.explain
 parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html
-parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note dashboard.attach
-parent   dashboard.serve
+parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note
+parent   dashboard.logs dashboard.attributes dashboard.attach dashboard.serve
 parent   commands commands.common commands.scripts commands.init commands.search
 parent   commands.profile commands.record commands.compare commands.dashboard commands.export
 parent   commands.report commands.run commands.show commands.repair commands.worker

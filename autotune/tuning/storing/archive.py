@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import optuna
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, StorageError, UsageError
 from autotune.tuning.storing.finished import RULINGS, FinishedTrial, finished_trial, overruled
-from autotune.tuning.storing.storage import masked, refuse, storage_errors, with_driver
+from autotune.tuning.storing.storage import existing, masked, storage_errors
 
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
     TrialState.RUNNING: "running",
@@ -56,7 +55,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with storage_errors(url):
-        storage = _opened(url)
+        storage = existing(url)
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
         study = optuna.load_study(study_name=chosen, storage=storage)
@@ -72,14 +71,6 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
     return Archive(chosen, masked(url), finished, opened, notes)
-
-
-def _opened(url: str) -> RDBStorage:
-    """Without making tables where there are none."""
-    try:
-        return RDBStorage(with_driver(url), skip_table_creation=True)
-    except (ImportError, RuntimeError, ValueError) as error:  # no driver, or another schema
-        refuse(url, error)
 
 
 def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:

@@ -45,9 +45,8 @@ class Journal:
         Raises:
             OSError: it cannot be written; the journal is as it was.
         """
-        facts = TypeAdapter(type(record)).dump_python(record)
-        line = {"schema_version": SCHEMA_VERSION, "study": study, "record": facts}
-        text = json.dumps(line, allow_nan=False) + "\n"
+        facts = json.dumps(TypeAdapter(type(record)).dump_python(record), allow_nan=False)
+        text = f'{_head(study)}, "record": {facts}}}\n'
         with self._locked() as descriptor:
             try:
                 self._settle(descriptor)
@@ -55,6 +54,20 @@ class Journal:
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(self.path)) from error
             yield
+
+    def names(self, study: str) -> bool:
+        """Whether a line is of that study: what lies in this folder is its own, then.
+
+        Nothing is locked or settled, so that it can be asked beside a search.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if not self.path.is_file():
+            return False
+        head = _head(study).encode()
+        with self.path.open("rb") as file:
+            return any(line.startswith(head) for line in file)
 
     @contextmanager
     def reading(self) -> Iterator[list[Line]]:
@@ -120,6 +133,11 @@ class Journal:
             file.writelines(torn)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _head(study: str) -> str:
+    """How each line of a study begins."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, "study": study})[:-1]
 
 
 def _numbered(descriptor: int) -> Iterator[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import optuna
 import psutil
@@ -99,11 +99,27 @@ def connected(storage: str | None) -> RDBStorage | None:
         ImportError, ValueError: the driver is not installed.
         SQLAlchemyError, StorageInternalError: it cannot be reached or used.
     """
-    if storage is None:
-        return None
+    return None if storage is None else RDBStorage(with_driver(storage), _engine(storage))
+
+
+def existing(storage: str) -> RDBStorage:
+    """Optuna's storage for a URL where there is one: no table is made.
+
+    Raises:
+        StorageError: it cannot be reached or used.
+    """
+    with storage_errors(storage):
+        try:
+            return RDBStorage(with_driver(storage), _engine(storage), skip_table_creation=True)
+        except (ImportError, RuntimeError, ValueError) as error:  # no driver, or another schema
+            refuse(storage, error)
+
+
+def _engine(storage: str) -> dict[str, Any]:
+    """How SQLAlchemy is to connect."""
     if database_of(storage) is not None:
-        return RDBStorage(storage, {"connect_args": {"timeout": PATIENCE_SECONDS}})
-    return RDBStorage(with_driver(storage), {"pool_pre_ping": True})
+        return {"connect_args": {"timeout": PATIENCE_SECONDS}}
+    return {"pool_pre_ping": True}
 
 
 def check_still_there(storage: str | None) -> None:
