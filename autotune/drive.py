@@ -29,13 +29,13 @@ from autotune.progress import (
 )
 from autotune.tables import show_profile
 from autotune.text import span
-from autotune.tuning.baseline import RUNS
 from autotune.tuning.confirming.compare import ComparisonOptions, compare
 from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.confirming.rounds import Duel
 from autotune.tuning.confirming.unconfirmed import path_so_far
 from autotune.tuning.diagnosis import diagnosis_of, narrowed, time_stages
 from autotune.tuning.events import Answered, NothingFeasible
+from autotune.tuning.forecast import RUNS
 from autotune.tuning.running.devices import Device, DeviceRunner
 from autotune.tuning.running.record import record
 from autotune.tuning.running.runner import Runner, SubprocessRunner

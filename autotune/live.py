@@ -1,7 +1,8 @@
 """Shows a search on a terminal as a table that is redrawn in place.
 
 It is drawn when an event arrives and at no other time: the search waits meanwhile, so no child is
-being timed, and there is no thread that could wake up while one is.
+being timed, and there is no thread that could wake up while one is. Where trials run beside each
+other one may be timed all the same, so that it is drawn at most once a second.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ from autotune.tuning.events import (
     RoundEnded,
     StagesTimed,
     StagesUnknown,
+    StepStarted,
     TrialEnded,
     TrialsEnded,
     TrialStarted,
     Warned,
 )
+from autotune.tuning.storing.storage import is_server
 
 Mode = Literal["auto", "rich", "plain", "none"]
 Show = Callable[[Event], None]
+# Between two drawings while something may be timed.
+_LEAST_SECONDS = 1.0
 # On fewer, the table's columns would be cut to nothing.
 _FEWEST_COLUMNS = 60
 
@@ -82,9 +87,15 @@ def _can_draw(console: Console) -> bool:
 class LiveProgress:
     """A table at the end of the terminal; what stays is printed above and below it."""
 
-    def __init__(self, console: Console, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        console: Console,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._console = console
-        self._now = now
+        self._now, self._sleep = now, sleep
+        self._drawn = 0.0
         self.board: Board | None = None
         """What was drawn last; None before the search is planned."""
         self._last: list[str] = []
@@ -110,9 +121,18 @@ class LiveProgress:
         if isinstance(event, Planned):
             self._plan(event)
         assert self.board is not None
-        self.board.now = self._now()
+        if self._may_be_timed(self.board):
+            gone = max(0.0, self._now() - self._drawn)  # a clock may be set back
+            self._sleep(max(0.0, _LEAST_SECONDS - gone))
+        self.board.now = self._drawn = self._now()
         self._update(self.board, event)
         self._live.update(self.board, refresh=True)
+
+    def _may_be_timed(self, board: Board) -> bool:
+        """Whether trials of other devices or workers may run now."""
+        options = board.scene.options
+        shared = options.storage is not None and is_server(options.storage)
+        return board.phase == "search" and (options.at_once > 1 or shared)
 
     def _plan(self, event: Planned) -> None:
         self.board = Board(event.scene, began=self._now())
@@ -124,9 +144,13 @@ class LiveProgress:
         match event:
             case Planned():
                 pass
-            case PhaseStarted(phase, detail):
+            case PhaseStarted(phase, detail, eta):
                 board.phase = phase
                 board.begin(f"{phase}: {detail}")
+                board.expect(eta)
+            case StepStarted(detail, eta):
+                board.begin(f"{board.phase}: {detail}")
+                board.expect(eta)
             case StagesTimed() | StagesUnknown():
                 self._stages(board, event)
             case TrialStarted():

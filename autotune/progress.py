@@ -18,7 +18,7 @@ from autotune.config import TrainingConfig, render
 from autotune.intervals import Interval
 from autotune.knobs.base import spelled
 from autotune.outcome import Measured
-from autotune.text import clean, size, span
+from autotune.text import about_left, clean, size, span
 from autotune.tuning.diagnosis import Diagnosis
 from autotune.tuning.events import (
     Answered,
@@ -33,6 +33,7 @@ from autotune.tuning.events import (
     RoundEnded,
     StagesTimed,
     StagesUnknown,
+    StepStarted,
     TrialEnded,
     TrialsEnded,
     TrialStarted,
@@ -72,8 +73,10 @@ class PlainProgress:
                     self.write(f"continues after {finished_before} finished trials")
             case StagesTimed() | StagesUnknown():
                 self._lines(self._stages(event))
-            case PhaseStarted("diagnosis") | TrialStarted():
+            case TrialStarted():
                 pass  # told when it is over
+            case PhaseStarted("diagnosis", detail, eta) | StepStarted(detail, eta):
+                self.write(f"  {detail}{about_left(eta)}")
             case PhaseStarted(phase, detail):
                 self.write(f"\n{phase}: {detail}")
             case TrialEnded():
@@ -98,11 +101,10 @@ class PlainProgress:
             f"{size(memory):>9}" if memory else f"{'-':>9}",
             differs,
         ]
-        eta = "" if event.eta_seconds is None else f", about {span(event.eta_seconds)} left"
         return [
             "  ".join([*columns, verdict_text(trial)]),
             f"      best so far: trial {best.number}, {gain_text(best, event.baseline).strip()}"
-            f"   {span(event.elapsed_seconds)} gone{eta}",
+            f"   {span(event.elapsed_seconds)} gone{about_left(event.eta_seconds)}",
         ]
 
     def _stages(self, event: StagesTimed | StagesUnknown) -> list[str]:
@@ -304,8 +306,7 @@ def verdict_text(trial: FinishedTrial) -> str:
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
     notes = ["given up, clearly slower"] if "raced" in trial.details.get("flags", ()) else ["ok"]
-    disturbed = trial.details.get("disturbed_blocks")
-    if disturbed:
+    if disturbed := trial.details.get("disturbed_blocks"):
         notes.append(f"{disturbed} blocks disturbed by other programs")
     return ", ".join(notes)
 

@@ -32,6 +32,11 @@ def span(seconds: float) -> str:
     return f"{seconds // _HOUR:.0f} h {seconds % _HOUR / _MINUTE:.0f} min"
 
 
+def about_left(seconds: float | None) -> str:
+    """How long it will still take, behind something else; nothing where nobody knows."""
+    return "" if seconds is None else f", about {span(seconds)} left"
+
+
 def clean(text: str) -> str:
     """Without what text from elsewhere may hold: terminal escapes, passwords of URLs.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
@@ -22,16 +23,17 @@ from autotune.outcome import (
     as_failure,
     describe,
 )
+from autotune.tuning.events import StepStarted
+from autotune.tuning.forecast import RUNS, before_runs
 from autotune.tuning.judging.accuracy import AccuracyProber, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
 from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
 from autotune.tuning.storing.study import FinishedTrial
 
-RUNS = 3
-"""Processes, because two runs of the same settings differ by more than their blocks do."""
+Runs = tuple[Measurement, ...]
 
 
-def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
+def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | str]:
     """The user's settings in several fresh processes, or why they are no feasible reference.
 
     Raises:
@@ -40,8 +42,10 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
     known = noted_runs(session)
     if known is not None:
         return known
-    runs, seconds = [], []
+    runs: list[Measurement] = []
+    seconds: list[float] = []
     for number in range(RUNS):
+        yield StepStarted(f"process {number + 1} of {RUNS}", before_runs(session, seconds))
         folder = session.folder("0000", str(number))
         job = session.scene.job(Measure(MeasurePlan()), session.scene.baseline)
         start = time.monotonic()
@@ -59,15 +63,15 @@ def measure_baseline(session: Session) -> tuple[Measurement, ...] | str:
     return tuple(runs)
 
 
-def noted_runs(session: Session) -> tuple[Measurement, ...] | None:
+def noted_runs(session: Session) -> Runs | None:
     """The runs of the baseline that the study already has."""
     noted = session.study.noted("baseline_runs")
     if noted is None:
         return None
-    return TypeAdapter(tuple[Measurement, ...]).validate_python(noted)
+    return TypeAdapter(Runs).validate_python(noted)
 
 
-def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> AccuracyProber:
+def baseline_prober(session: Session, runs: Runs) -> AccuracyProber:
     """The prober for this study, with as many samples a probe as it had from the beginning."""
     script = session.scene.options.script
     if script is not None and script.metric is None:
@@ -81,9 +85,7 @@ def baseline_prober(session: Session, runs: tuple[Measurement, ...]) -> Accuracy
     return kind(session.scene, session.runner, session.study, samples)
 
 
-def tell_baseline(
-    session: Session, runs: tuple[Measurement, ...], rule: AccuracyRule
-) -> FinishedTrial:
+def tell_baseline(session: Session, runs: Runs, rule: AccuracyRule) -> FinishedTrial:
     """Make the baseline the study's first trial, with its median run to stand for it."""
     if session.study.finished():
         return session.baseline

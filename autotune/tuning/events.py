@@ -47,6 +47,16 @@ class PhaseStarted:
 
     phase: Phase
     detail: str
+    eta_seconds: float | None = None
+    """An estimate of the time until the answer, as in the events below."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """One process of several that a phase takes before the trials is about to run."""
+
+    detail: str
+    eta_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ Event = (
     | StagesTimed
     | StagesUnknown
     | PhaseStarted
+    | StepStarted
     | TrialStarted
     | TrialEnded
     | LeadLost

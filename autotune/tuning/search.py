@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.tuning.baseline import RUNS, baseline_prober, measure_baseline, tell_baseline
+from autotune.tuning.baseline import baseline_prober, measure_baseline, tell_baseline
 from autotune.tuning.confirming.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.confirming.unconfirmed import write_so_far
@@ -23,14 +23,17 @@ from autotune.tuning.events import (
     Planned,
     StagesTimed,
     StagesUnknown,
+    StepStarted,
     TrialEnded,
     TrialsEnded,
     Warned,
 )
+from autotune.tuning.forecast import RUNS, before_diagnosis, before_probes
+from autotune.tuning.judging.accuracy import SEEDS
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.scene import Scene, SearchOptions, survey
-from autotune.tuning.session import Accuracy, Session
+from autotune.tuning.session import RUN_SECONDS, Accuracy, Session
 from autotune.tuning.storing.identity import fingerprint_of
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.opening import open_study
@@ -117,18 +120,21 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
         yield emit(session, known)
         return
     yield PhaseStarted("baseline", f"your settings in {RUNS} processes, then their accuracy")
-    runs = measure_baseline(session)
+    runs = yield from measure_baseline(session)
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})
         return
-    prober = baseline_prober(session, runs)
+    prober, taken = baseline_prober(session, runs), [session.study.noted(RUN_SECONDS)]
+    if not study.finished():
+        yield StepStarted(f"accuracy over {len(SEEDS)} seeds", before_probes(session, taken))
     rule = prober.rule()
     if isinstance(rule, str):
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
     accuracy = Accuracy(prober, rule)
     if noted is None and not study.finished():
-        yield PhaseStarted("diagnosis", "each stage of training on its own")
+        eta = before_diagnosis(session, taken)
+        yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
         found = diagnose(session.scene, session.runner, study)
         if isinstance(found, str):
             yield StagesUnknown(found)
@@ -140,11 +146,13 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     if not baseline.verdict.feasible:
         yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
         return
-    yield PhaseStarted("search", f"{session.scene.trials} trials in total")
+    eta = session.eta_seconds()
+    yield PhaseStarted("search", f"{session.scene.trials} trials in total", eta)
     admit(session)
     yield from run_together(session, accuracy, mates)
     yield TrialsEnded(session.end_reason() or "")
-    yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more")
+    eta = session.conclusion_seconds()
+    yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
     yield from conclude(session, runs, accuracy)
 
 

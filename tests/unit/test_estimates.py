@@ -13,7 +13,14 @@ from optuna.trial import TrialState
 
 from autotune.constraints import Verdict
 from autotune.space import SearchSpace
-from autotune.tuning.events import Event, PhaseStarted, RoundEnded, TrialEnded, TrialStarted
+from autotune.tuning.events import (
+    Event,
+    PhaseStarted,
+    RoundEnded,
+    StepStarted,
+    TrialEnded,
+    TrialStarted,
+)
 from autotune.tuning.scene import Scene, SearchOptions
 from autotune.tuning.search import search
 from autotune.tuning.session import LIMITS_SECONDS, Session
@@ -75,6 +82,55 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(
     assert session_with(nine, tmp_path, [2.0, 2.0, 300.0]).eta_seconds() == usual
     slower = session_with(nine, tmp_path, [3.0, 3.0, 3.0]).eta_seconds()
     assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
+
+
+def steps_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
+) -> list[tuple[str, float]]:
+    """What is said before the trials, with the seconds left; each process takes ten of them."""
+    clock = SimpleNamespace(monotonic=count(step=10).__next__)
+    monkeypatch.setattr("autotune.tuning.baseline.time", clock)
+    events = events_of(options_in(folder, storage=None, **options), runner())
+    told = [e for e in events if isinstance(e, StepStarted | PhaseStarted) and e.eta_seconds]
+    return [(event.detail.partition(",")[0], event.eta_seconds or 0.0) for event in told]
+
+
+def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = dict(steps_of(tmp_path, monkeypatch)[:5])
+    # Three seconds of timing are known at first; four trials and six rounds of two are to come,
+    # beside 2 x 3 probes of 6 s, 5 s for the stages and 10 s for the limits of the answer.
+    others = 2 * 3 * 6 + 5 + 10
+    assert list(steps.values()) == pytest.approx(
+        [
+            3 * (3 + 4 + 2 * 6) + others,
+            10 * (2 + 4 + 2 * 6) + others,
+            10 * (1 + 4 + 2 * 6) + others,
+            10 * (4 + 2 * 6) + others,
+            10 * (4 + 2 * 6) + others - 3 * 6,
+        ],
+        abs=1,
+    )
+    assert list(steps)[1] == "process 2 of 3"
+    assert list(steps)[3:] == ["accuracy over 3 seeds", "each stage of training on its own"]
+
+
+def test_before_the_trials_a_time_budget_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of(tmp_path, monkeypatch, time_budget_seconds=30.0)
+    assert steps[0][1] == pytest.approx(3 * (3 + 2 * 6) + 2 * 3 * 6 + 5 + 10, abs=1), "no trial"
+
+
+def test_every_phase_begins_with_the_time_that_is_left(events: list[Event]) -> None:
+    left = {event.phase: event.eta_seconds for event in events if isinstance(event, PhaseStarted)}
+    assert {phase for phase, seconds in left.items() if seconds} >= {
+        "diagnosis",
+        "search",
+        "confirmation",
+    }
+    assert isinstance(events[2], StepStarted), "the baseline says it with each of its processes"
 
 
 def test_rounds_say_how_long_it_takes_until_the_next_look(

@@ -7,12 +7,21 @@ import re
 import sys
 import threading
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
 from autotune.live import LiveProgress, Mode, display
-from autotune.tuning.events import Event, NothingFeasible, RoundEnded, TrialEnded
+from autotune.tuning.events import (
+    Event,
+    NothingFeasible,
+    PhaseStarted,
+    Planned,
+    RoundEnded,
+    StepStarted,
+    TrialEnded,
+)
 from finished_study import runner
 from scripted_runner import events_of, options_in
 from terminals import Terminal, written_to
@@ -115,6 +124,19 @@ def test_the_time_of_day_of_the_answer_stays_true_while_nothing_is_drawn(
     assert (seconds[1] - seconds[0]) % 86_400 == pytest.approx(ended.eta_seconds, abs=1)
 
 
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_before_the_first_trial_there_is_a_time_of_the_answer_too(
+    events: list[Event], number: int
+) -> None:
+    seen = until(events, StepStarted, number)
+    assert isinstance(seen[-1], StepStarted)
+    text = frame(seen)
+    assert f"baseline: {seen[-1].detail}" in text
+    assert re.search(r"about .* left: the answer at \d\d:\d\d:\d\d", text)
+    diagnosis = frame(until(events, PhaseStarted, 2))
+    assert re.search(r"diagnosis: each stage.*\n.*about .* left: the answer at", diagnosis)
+
+
 def _split(clock: str) -> list[str]:
     return clock.split(":")
 
@@ -182,6 +204,37 @@ def test_more_trials_than_fit_show_the_last_ones(events: list[Event]) -> None:
     text = console.file.getvalue()
     assert text.count("ok") + text.count("infeasible") == 3
     assert len(text.splitlines()) <= 14
+
+
+def times_drawn(events: list[Event], at_once: int) -> list[float]:
+    """When a search of so many devices is drawn, whose events come every tenth of a second."""
+    clock = [NOON]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    drawn_at = []
+    progress = LiveProgress(recording(), now=lambda: clock[0], sleep=sleep)
+    for event in events:
+        if isinstance(event, Planned):
+            options = replace(event.scene.options, at_once=at_once)
+            event = replace(event, scene=replace(event.scene, options=options))  # noqa: PLW2901
+        progress.show(event)
+        assert progress.board is not None
+        if progress.board.phase == "search":
+            drawn_at.append(progress.board.now)
+        clock[0] += 0.1
+    return drawn_at
+
+
+def test_while_other_devices_time_trials_it_is_drawn_once_a_second_at_most(
+    events: list[Event],
+) -> None:
+    drawn_at = times_drawn(events, at_once=2)
+    # The trial may be timed from the phase's first event on.
+    assert min(after - before for before, after in pairwise(drawn_at)) >= 1 - 1e-6
+    alone = times_drawn(events, at_once=1)
+    assert max(after - before for before, after in pairwise(alone)) < 0.2, "a search is not held up"
 
 
 def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(

@@ -18,8 +18,10 @@ from autotune.tuning.events import (
     Answered,
     CandidateSetAside,
     NothingFeasible,
+    PhaseStarted,
     Planned,
     RoundEnded,
+    StepStarted,
     TrialEnded,
 )
 from autotune.tuning.scene import Scene, SearchOptions
@@ -104,6 +106,18 @@ def test_a_number_that_is_not_what_it_seems_says_so(
     trial = replace(FASTER, details={**FASTER.details, **details})
     progress.show(ended(trial, FASTER))
     assert lines[0].endswith(note)
+
+
+def test_before_the_trials_each_step_is_told_with_the_time_left(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(StepStarted("process 2 of 3", 71.0))
+    progress.show(PhaseStarted("diagnosis", "each stage of training on its own", 50.0))
+    assert lines == [
+        "  process 2 of 3, about 1 min 11 s left",
+        "  each stage of training on its own, about 50 s left",
+    ]
 
 
 def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(

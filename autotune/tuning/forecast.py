@@ -1,0 +1,54 @@
+"""How long a search will still take before its first trial has told how long one takes.
+
+What is known by then: how long a process takes to be ready, for how long it times, and from the
+first process of the baseline on what those have really taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from autotune.job import MeasurePlan
+from autotune.tuning.confirming.confirm import LOOKS
+from autotune.tuning.judging.accuracy import PROBE_SECONDS, SEEDS
+from autotune.tuning.session import LIMITS_SECONDS, Session
+
+RUNS = 3
+"""Processes of the baseline, because two runs of the same settings differ by more than their blocks
+do."""
+_DIAGNOSIS_SECONDS = 5.0
+
+
+def before_runs(session: Session, taken: Sequence[float]) -> float:
+    """Seconds until the answer where these processes of the baseline are over."""
+    left = (RUNS - len(taken)) * _a_run(session, taken)
+    return left + before_probes(session, taken)
+
+
+def before_probes(session: Session, taken: Sequence[float]) -> float:
+    """Seconds until the answer where the accuracy of the baseline is to be measured next."""
+    probes = _probe_seconds(session) + session.scene.start_seconds
+    return probes + before_diagnosis(session, taken)
+
+
+def before_diagnosis(session: Session, taken: Sequence[float]) -> float:
+    """Seconds until the answer where the stages are to be timed next."""
+    scene, each = session.scene, _a_run(session, taken)
+    diagnosis = scene.start_seconds + _DIAGNOSIS_SECONDS
+    conclusion = 2 * LOOKS[0] * each + _probe_seconds(session) + LIMITS_SECONDS
+    trials = (min(scene.trials, scene.space.size) - 1) * each
+    if scene.time_budget_seconds is not None:
+        rest = scene.time_budget_seconds - session.elapsed_seconds - diagnosis - conclusion
+        trials = min(trials, max(0.0, rest))
+    return diagnosis + trials + conclusion
+
+
+def _a_run(session: Session, taken: Sequence[float]) -> float:
+    return median(taken) if taken else session.scene.start_seconds + MeasurePlan().max_seconds
+
+
+def _probe_seconds(session: Session) -> float:
+    """Of training on the first seeds; nothing where a script tells no quality."""
+    script = session.scene.options.script
+    return 0.0 if script is not None and script.metric is None else len(SEEDS) * PROBE_SECONDS
