@@ -42,9 +42,9 @@ format: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
 
-# Needs chromium.
+# Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
 docs-pictures: $(INSTALLED)
-	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/pictures.py $(if $(STUDY),--study $(STUDY))
 
 bench-startup: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py

@@ -1,111 +1,125 @@
-"""Draws the pictures of the documentation, from a search that is replayed against a recorded table.
+"""Searches an example and draws the pictures of the documentation from that search.
 
-    python docs/pictures.py [NAME ...]
+    python docs/pictures.py [--study FOLDER] [NAME ...]
 
-What they show is what the program draws; to add one, write a function and name it in `PICTURES`.
+FOLDER keeps the search; one that is there is drawn again without a new one. What the pictures show
+is what the program draws, and README's opening comes from the same search. To add a picture, write
+a function and name it in `PICTURES`.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import pairwise
+from contextlib import chdir, contextmanager
 from pathlib import Path
-from statistics import median
+from typing import TYPE_CHECKING
 
+import opening
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from autotune.live import LiveProgress
-from autotune.tuning.events import Event, TrialEnded, TrialStarted
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.table import read_table
+from autotune.progress import PlainProgress, to_stderr
+from autotune.tuning.events import TrialStarted
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-STUDY = "digits_cnn"
-TRIALS = 24
-SHOWN = 13
-"""The trial during which the terminal is shown."""
-THREE_O_CLOCK = 1_700_060_400.0
+NAME = "digits_cnn"
+STUDY = Path("studies", NAME)
+SHOWN = 8
+"""The trial during which the terminal is shown; the last one, where there are fewer."""
+_TERMINAL, _LOG = "progress.svg", "search.log"
 
 
 def main() -> None:
-    """Draw the pictures that were named, or all."""
-    for name in sys.argv[1:] or PICTURES:
-        with tempfile.TemporaryDirectory() as folder:
-            (DOCS / name).write_bytes(PICTURES[name](Path(folder)))
-        print(f"{DOCS / name}: {(DOCS / name).stat().st_size} bytes")
+    """Search, unless that was done before, and draw the pictures that were named, or all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=list(PICTURES), metavar="NAME")
+    parser.add_argument("--study", type=Path, metavar="FOLDER")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (arguments.study or Path(scratch)).resolve()
+        if not (folder / _LOG).exists():
+            searched(folder)
+        for name in arguments.names:
+            (DOCS / name).write_bytes(PICTURES[name](folder))
+            print(f"{DOCS / name}: {(DOCS / name).stat().st_size} bytes")
+        shutil.copy(folder / _LOG, opening.LOG)
+        shutil.copy(folder / STUDY / "best.yaml", opening.BEST)
+    opening.main()
 
 
-def replayed(folder: Path) -> Iterator[tuple[Event, float]]:
-    """The events of a search, each with the seconds that measuring until then would have taken."""
-    table = read_table(ROOT / "studies" / "tables" / f"{STUDY}.jsonl.xz")
-    place = folder / "studies" / STUDY
-    place.mkdir(parents=True)
-    options = SearchOptions(
-        model_path=ROOT / "studies" / STUDY / "model.py",
-        study=STUDY,
-        storage=f"sqlite:///{place / 'study.db'}",
-        folder=place,
-        out=place / "best.yaml",
-        space=str(ROOT / "studies" / "tables" / f"{STUDY}.yaml"),
-        trials=TRIALS,
-        memory_limit_bytes=table.header.memory_limit_bytes,
+def searched(folder: Path) -> None:
+    """What the README's command does, its lines kept in a file and its table as a picture."""
+    (folder / STUDY).mkdir(parents=True)
+    shutil.copy(ROOT / STUDY / "model.py", folder / STUDY)
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        to_stderr(line)
+
+    plain = PlainProgress(say)
+    drawn = LiveProgress(Console(file=io.StringIO()))
+    with chdir(folder), SubprocessRunner(Path("inductor")) as runner:
+        for event in search(_options(), runner):
+            plain.show(event)
+            drawn.show(event)
+            if isinstance(event, TrialStarted) and event.number <= SHOWN:
+                (folder / _TERMINAL).write_bytes(_terminal(drawn))
+    (folder / _LOG).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _options() -> SearchOptions:
+    return SearchOptions(
+        model_path=STUDY / "model.py",
+        study=NAME,
+        storage=f"sqlite:///{STUDY / 'study.db'}",
+        folder=STUDY,
+        out=STUDY / "best.yaml",
+        space="quick",
     )
-    runner = ReplayRunner(table, seed=1)
-    trials: list[float] = []
-    for event in search(options, runner):
-        if isinstance(event, TrialEnded):
-            trials.append(runner.seconds)
-            each = [after - before for before, after in pairwise(trials)]
-            left = (TRIALS - len(trials) + 12) * median(each or [0.0])
-            yield replace(event, eta_seconds=left), runner.seconds
-        else:
-            yield event, runner.seconds
 
 
-def progress(folder: Path) -> bytes:
-    """A terminal in the middle of a search."""
-    now = THREE_O_CLOCK
-    shown = LiveProgress(Console(file=io.StringIO()), now=lambda: now)
-    for event, seconds in replayed(folder):
-        now = THREE_O_CLOCK + seconds
-        shown.show(event)
-        if isinstance(event, TrialStarted) and event.number == SHOWN:
-            break
+def _terminal(shown: LiveProgress) -> bytes:
+    """What stands on the terminal now."""
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=124, height=30)
     console.print(shown.board)
     # Without fonts from elsewhere: a picture asks nobody for anything.
     template = re.sub(
         r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
     )
-    svg = console.export_svg(title="autotune search model.py", code_format=template, unique_id="p")
+    svg = console.export_svg(title=opening.COMMAND, code_format=template, unique_id="p")
     return svg.encode()
+
+
+def progress(folder: Path) -> bytes:
+    """A terminal in the middle of a search."""
+    return (folder / _TERMINAL).read_bytes()
 
 
 def dashboard(folder: Path) -> bytes:
     """The first page of a study in Optuna Dashboard."""
-    from browsers import chromium, launched
     from dashboards import running_dashboard
 
-    for _ in replayed(folder):
-        pass
-    program = chromium()
-    if program is None:
-        sys.exit("install chromium, then draw dashboard.png again")
     with (
-        running_dashboard(folder, STUDY, "--port", "0") as running,
-        launched(program) as browser,
+        running_dashboard(folder, NAME, "--port", "0") as running,
+        _browser() as browser,
     ):
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.goto(f"{running.url}dashboard/studies/1")
@@ -116,20 +130,24 @@ def dashboard(folder: Path) -> bytes:
 
 def report(folder: Path) -> bytes:
     """The top of the report of a search."""
+    command = [sys.executable, "-m", "autotune", "report", str(STUDY)]
+    html = folder / "report.html"
+    subprocess.run([*command, "--html", str(html), "--force"], cwd=folder, check=True)
+    with _browser() as browser:
+        page = browser.new_page(viewport={"width": 900, "height": 1000})
+        page.goto(html.as_uri())
+        return page.screenshot()
+
+
+@contextmanager
+def _browser() -> Iterator[Browser]:
     from browsers import chromium, launched
 
-    for _ in replayed(folder):
-        pass
     program = chromium()
     if program is None:
-        sys.exit("install chromium, then draw report.png again")
-    written = folder / "report.html"
-    command = [sys.executable, "-m", "autotune", "report", str(folder / "studies" / STUDY)]
-    subprocess.run([*command, "--html", str(written)], check=True)
+        sys.exit("install chromium, then draw the pictures again")
     with launched(program) as browser:
-        page = browser.new_page(viewport={"width": 900, "height": 1000})
-        page.goto(written.as_uri())
-        return page.screenshot()
+        yield browser
 
 
 PICTURES: dict[str, Callable[[Path], bytes]] = {

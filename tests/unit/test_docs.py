@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from autotune.errors import (
@@ -29,6 +30,18 @@ def test_the_readme_lists_the_exit_code_of_every_error() -> None:
     named = (UsageError, WorkloadError, StorageError, StudyMismatchError, MismatchError)
     for error in (AutotuneError, *named, TooManyLostError):
         assert f"\n| {error.exit_code} | " in readme
+
+
+def test_the_readme_opens_with_the_recorded_search() -> None:
+    place = importlib.util.spec_from_file_location("opening", ROOT / "docs" / "opening.py")
+    assert place is not None
+    assert place.loader is not None
+    page = importlib.util.module_from_spec(place)
+    place.loader.exec_module(page)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
+    assert written == page.opening(), "README.md is stale: run `python docs/opening.py`"
+    assert len(written.splitlines()) > 20
 
 
 def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:

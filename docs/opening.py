@@ -1,0 +1,110 @@
+"""Writes what README opens with, from the search that is recorded beside an example.
+
+    python docs/opening.py
+
+The lines stand in `recorded_search.log` and `recorded_best.yaml` as the search wrote them; README
+says where it left some out. A test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autotune.strict_yaml import dump
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+STUDY = ROOT / "studies" / "digits_cnn"
+LOG, BEST = STUDY / "recorded_search.log", STUDY / "recorded_best.yaml"
+COMMAND = "autotune search studies/digits_cnn/model.py --space quick"
+BEGIN, END = "<!-- docs/opening.py writes this -->\n", "<!-- up to here -->\n"
+
+_TRIAL = re.compile(r" *(\d+)  +(?:[\d.]+/s|-)  ")
+_LEADER = re.compile(r" *best so far: trial (\d+),")
+_WIDEST = 112
+_SHOWN: dict[str, Any] = {
+    "autotune": None,
+    "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype", "compile_mode")),
+    "evidence": {
+        "baseline": dict.fromkeys(("samples_per_second", "ci95")),
+        "best": dict.fromkeys(("samples_per_second", "ci95")),
+        "speedup": dict.fromkeys(("ratio", "ci95", "rounds")),
+    },
+}
+
+
+def main() -> None:
+    """Put the opening into README."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}{opening()}{END}{after}", encoding="utf-8")
+
+
+def opening() -> str:
+    """The command, lines of its output, the picture of it, and the file that it wrote."""
+    log, best = LOG.read_text(encoding="utf-8"), BEST.read_text(encoding="utf-8")
+    facts = yaml.safe_load(best)
+    shown = "\n".join(_lines(log.splitlines()))
+    told = "\n".join(_excerpt(facts, _SHOWN))
+    trials = sum(_TRIAL.match(line) is not None for line in log.splitlines())
+    return f"""\
+```
+$ {COMMAND}
+...
+{shown}
+```
+
+{trials} trials on {facts["machine"]["cores"]} cores without a GPU; the whole log is
+`{LOG.relative_to(ROOT)}`. On a terminal it is drawn:
+
+![a search in a terminal](docs/progress.svg)
+
+`best.yaml`, which production loads:
+
+```yaml
+{told}
+```
+"""
+
+
+def _lines(log: Sequence[str]) -> Iterator[str]:
+    """Trials that tell most, then the answer; three dots where lines are left out."""
+    trials = {int(found[1]): line for line in log if (found := _TRIAL.match(line))}
+    numbers = _telling(log, trials)
+    for previous, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
+        if number != previous + 1:
+            yield "..."
+        line = trials[number]
+        yield line if len(line) <= _WIDEST else f"{line[:_WIDEST].rpartition(' ')[0]} ..."
+    yield from ("...", "")
+    blank = max(place for place, line in enumerate(log) if not line)
+    yield from log[blank + 1 :]
+
+
+def _telling(log: Sequence[str], trials: Mapping[int, str]) -> list[int]:
+    """The last two that took the lead, and of those given up and infeasible the shortest line."""
+    leaders = list(dict.fromkeys(int(found[1]) for line in log if (found := _LEADER.match(line))))
+    shortest = sorted(trials, key=lambda number: len(trials[number]))
+    kinds = ("given up", "infeasible")
+    others = [next((n for n in shortest if kind in trials[n]), 0) for kind in kinds]
+    return sorted({*leaders[-2:], *others} - {0}) or [0]
+
+
+def _excerpt(data: Mapping[str, Any], shown: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for name, inner in shown.items():
+        if inner is None:
+            yield indent + dump({name: data[name]}).strip()
+        else:
+            yield f"{indent}{name}:"
+            yield from _excerpt(data[name], inner, indent + "  ")
+    if data.keys() - shown.keys():
+        yield f"{indent}..."
+
+
+if __name__ == "__main__":
+    main()
