@@ -16,8 +16,9 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/autotune search $(MODEL) --space quick
 
+# Two at a time, a file each: most of a test is waiting for a process that it started.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 # Fifty times as many generated inputs as `test`, and a search that is killed at 200 random moments instead of 20.
 test-long: $(INSTALLED)
