@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autotune.best import read_best, write_best
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError
 from autotune.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
-from autotune.outcome import Crashed, Inspected, Measured, outcome_from_json, outcome_to_json
+from autotune.outcome import (
+    Crashed,
+    Diagnosed,
+    Inspected,
+    Loading,
+    Measured,
+    outcome_from_json,
+    outcome_to_json,
+)
 from autotune.space_file import read_space
 from autotune.strict_json import read_some
 from autotune.tuning.running.table import Header, Row, Table, read_table, write_table
@@ -28,6 +37,27 @@ num_workers: {low: 0, high: 4, step: 2}
 amp_dtype: [null, bfloat16]
 channels_last: [false, true]
 """
+
+
+FASTER = TrainingConfig.of({"batch_size": 256, "num_workers": 2, "amp_dtype": "bfloat16"})
+ANSWER = best_config(FASTER, TrainingConfig.of({"num_threads": 2}))
+RUN = asdict(measurement())
+# What a search notes of itself.
+FACTS: dict[str, Any] = {
+    "identity": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30},
+    "start_seconds": 2.5,
+    "baseline_run_seconds": 3,
+    "baseline_runs": [RUN, RUN],
+    "probe_samples": 512,
+    "qualities": {"batch_size=16": [0.5, 0.75]},
+    "gates": {"amp_dtype=null": "{}"},
+    "anchors@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
+    "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
+    "confirmation": {"seconds": 9.5, "candidates": {"4": {"ratios": [1.5]}}},
+    "answer": {"trials": 5, "best": ANSWER.model_dump(mode="json")},
+    "workers": {"options": {}, "trials": 5},
+    "colour": {"whatever": [1, None]},
+}
 
 
 @dataclass(frozen=True)
@@ -62,8 +92,7 @@ def _space(path: Path) -> None:
 
 
 def _best(path: Path) -> None:
-    faster = TrainingConfig.of({"batch_size": 256, "num_workers": 2, "amp_dtype": "bfloat16"})
-    write_best(best_config(faster, TrainingConfig.of({"num_threads": 2})), path)
+    write_best(ANSWER, path)
 
 
 def _table(path: Path) -> None:
@@ -103,7 +132,7 @@ def _journal(path: Path) -> None:
     journal = Journal(path.parent / "study")
     for record in (
         TrialRecord(0, {"batch_size": 16}, choices, 1.5, [-0.5, -0.1, -1.0], details),
-        NoteRecord("gates", {"a": [1, None]}),
+        *(NoteRecord(name, fact) for name, fact in FACTS.items()),
     ):
         with journal.writing("s", record):
             pass

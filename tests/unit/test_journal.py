@@ -68,6 +68,7 @@ def changed(path: tuple[str, ...], value: object) -> str:
     return json.dumps(fields)
 
 
+ANCHOR = {"trials": 4, "samples_per_second": 101.5}
 NESTED = json.loads("[" * 300 + "]" * 300)
 WRONG = {
     "no object": "[1]",
@@ -99,7 +100,7 @@ def told(study: TuningStudy) -> list[tuple[int, TrainingConfig, Verdict]]:
 
 
 def test_a_record_is_read_back_as_it_was_written(journal: Journal) -> None:
-    written = [record(0), NoteRecord("gates", {"a": [1, None]}), record(1)]
+    written = [record(0), NoteRecord("gates", {"a": "ü"}), record(1)]
     for one in written:
         with journal.writing("s", one):
             pass
@@ -284,7 +285,7 @@ def test_a_database_that_is_gone_is_made_from_the_journal(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("gates", {"a": 1})
+    study.note("gates", {"a": "1"})
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
         tell(study, value, margins)
     stored = [trial.value for trial in study._study.trials]
@@ -292,7 +293,7 @@ def test_a_database_that_is_gone_is_made_from_the_journal(
     again = opened(url, nine, journal)
     assert told(again) == told(study)
     assert [trial.value for trial in again._study.trials] == stored
-    assert again.noted("gates") == {"a": 1}
+    assert again.noted("gates") == {"a": "1"}
 
 
 def test_a_trial_that_was_written_down_but_not_told_is_told_under_its_number(
@@ -320,24 +321,24 @@ def test_a_note_that_was_written_down_but_not_kept_is_kept(
     nine: SearchSpace, url: str, journal: Journal
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("anchors", [1])
-    with journal.writing("s", NoteRecord("anchors", [1, 2])):
+    study.note("anchors", [ANCHOR])
+    with journal.writing("s", NoteRecord("anchors", [ANCHOR, ANCHOR])):
         pass
-    assert opened(url, nine, journal).noted("anchors") == [1, 2]
+    assert opened(url, nine, journal).noted("anchors") == [ANCHOR, ANCHOR]
 
 
 def test_a_journal_that_is_gone_is_made_from_the_database(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("gates", {"a": 1})
+    study.note("gates", {"a": "1"})
     tell(study, 80.0, HOLDS)
     journal.path.unlink()
     opened(url, nine, journal)
     (tmp_path / "study.db").unlink()
     again = opened(url, nine, journal)
     assert told(again) == told(study)
-    assert again.noted("gates") == {"a": 1}
+    assert again.noted("gates") == {"a": "1"}
 
 
 def test_repair_makes_the_database_anew_and_keeps_every_old_one(

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as checked
 from autotune import strict_json
 from autotune.errors import StorageError, StudyMismatchError
 from autotune.knobs.base import Value
+from autotune.tuning.storing.facts import check_fact
 from autotune.tuning.storing.finished import finished_trial
 
 SCHEMA_VERSION = 1
@@ -141,7 +142,10 @@ class LineReader:
         study, record = fields["study"], _adapter().validate_python(fields["record"])
         if not isinstance(study, str):
             raise TypeError("the study's name is no text")
-        names = [study, record.name] if isinstance(record, NoteRecord) else [study]
+        names = [study]
+        if isinstance(record, NoteRecord):
+            check_fact(record.name, record.fact)
+            names += [record.name]
         if isinstance(record, TrialRecord):
             finished_trial(record.as_trial())
             self._check_choices(study, record)
