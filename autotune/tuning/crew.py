@@ -1,6 +1,8 @@
 """Several devices of one host work on one search: a thread and a child for each, one writer.
 
 The first device is the search's own: it alone measures the baseline and confirms the answer.
+Threads share the study, the breaker and the request to stop, each of which has a lock of its own or
+is replaced as a whole; runner, folder and drift are a device's own.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from autotune.errors import UsageError
+from autotune.tuning.breaker import Breaker
+from autotune.tuning.events import Warned
 from autotune.tuning.running.devices import Device
+from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import StoppableRunner
 from autotune.tuning.scene import inspect, inspection
@@ -23,22 +28,29 @@ Mates = Mapping[Device, Runner]
 """The other devices, each with what runs jobs there."""
 
 
-def check_alike(session: Session, mates: Mates) -> None:
-    """Refuse devices whose trials could not be compared with the first one's.
+def check_alike(session: Session, mates: Mates) -> Iterator[Warned]:
+    """Refuse devices whose trials could not be compared with the first one's; warn of busy ones.
 
     Raises:
-        UsageError: one is not like the first.
+        UsageError: one is not like the first, or is the first.
     """
     scene = session.scene
+    seen = {scene.device_uuid: scene.machine.device}
     for device, runner in mates.items():
         folder = scene.options.folder / "trials" / "inspect" / device.folder_name
-        found = inspect(runner, inspection(device.torch_name, None), folder).machine
+        inspected = inspect(runner, inspection(device.torch_name, None), folder)
+        found, uuid = inspected.machine, inspected.device_uuid
         if found.fingerprint != scene.machine.fingerprint:
             raise UsageError(
                 f"--devices: {device.name} ({found.device_name}) is not like "
                 f"{scene.machine.device} ({scene.machine.device_name}), so that trials on them "
                 "cannot be compared. Give each a search of its own."
             )
+        if uuid and uuid in seen:
+            raise UsageError(f"--devices: {device.name} and {seen[uuid]} are one device.")
+        seen[uuid] = device.name
+        if others := neighbours(uuid):
+            yield Warned(shared_line(device.name, others))
 
 
 def run_together(session: Session, accuracy: Accuracy, mates: Mates) -> Iterator[Told]:
@@ -72,10 +84,10 @@ def _run_threads(session: Session, accuracy: Accuracy, mates: Mates) -> Iterator
             news.put(error)
 
     prepare(session)
-    members = [work(session, accuracy)]
-    members += [
-        work(*joined(session, accuracy, device, runner)) for device, runner in mates.items()
-    ]
+    breaker = Breaker(session.scene.options.max_failures)
+    members = [work(session, accuracy, breaker)]
+    for device, runner in mates.items():
+        members.append(work(*joined(session, accuracy, device, runner), breaker))
     threads = [threading.Thread(target=fill, args=(member,)) for member in members]
     for thread in threads:
         thread.start()

@@ -95,6 +95,8 @@ class Scene:
     """What a fresh interpreter takes to be ready, workload built: the inspection's own time."""
     observed: Observed | None = None
     """What a script does untouched."""
+    device_uuid: str = ""
+    """Which accelerator it is, whatever its number; empty where torch does not tell."""
 
     @property
     def may_settle(self) -> bool:
@@ -202,6 +204,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         time_budget_seconds=_time_budget(options, file),
         start_seconds=start_seconds,
         observed=observed,
+        device_uuid=inspected.device_uuid,
     )
 
 

@@ -30,6 +30,7 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.forecast import RUNS, before_diagnosis, before_probes
 from autotune.tuning.judging.accuracy import SEEDS
+from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.scene import Scene, SearchOptions, survey
@@ -68,7 +69,6 @@ def search(
     with storage_errors(options.storage):
         session = _opened(survey(options, runner), runner, stop)
         try:
-            check_alike(session, mates or {})
             for event in _search(session, mates or {}):
                 if isinstance(event, LeadLost) or (
                     isinstance(event, TrialEnded) and event.best is event.trial
@@ -111,6 +111,7 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     study = session.study
     yield Planned(session.scene, len(study.finished()))
     yield from _warnings(session.scene)
+    yield from check_alike(session, mates)
     noted = noted_diagnosis(session.scene, study)
     if noted is not None:
         session = session.narrowed_by(noted)
@@ -165,3 +166,5 @@ def _warnings(scene: Scene) -> Iterator[Warned]:
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
             "or a PostgreSQL server with --storage."
         )
+    if others := neighbours(scene.device_uuid):
+        yield Warned(shared_line(scene.machine.device, others))

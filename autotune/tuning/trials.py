@@ -11,7 +11,6 @@ from statistics import fmean
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
 from autotune.job import Measure, MeasurePlan
-from autotune.knobs.base import Value
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
@@ -45,7 +44,7 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[Told]:
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
     prepare(session)
-    yield from work(session, accuracy)
+    yield from work(session, accuracy, Breaker(session.scene.options.max_failures))
 
 
 def prepare(session: Session) -> None:
@@ -56,12 +55,11 @@ def prepare(session: Session) -> None:
     study.news()  # of earlier runs
 
 
-def work(session: Session, accuracy: Accuracy) -> Iterator[Told]:
-    """Trials one after the other, beside others who do the same."""
-    study, breaker = session.study, Breaker(session.scene.options.max_failures)
+def work(session: Session, accuracy: Accuracy, breaker: Breaker) -> Iterator[Told]:
+    """Trials one after the other, beside others who do the same and share the breaker."""
+    study = session.study
     if session.worker or len(study.finished()) > 1:
         drift_now(session, resumed=True)
-    left_out: list[Value] = []
     while True:
         session.stop.check()
         claimed = _claim(session)
@@ -72,8 +70,7 @@ def work(session: Session, accuracy: Accuracy) -> Iterator[Told]:
             yield session.trial_ended(told)
         if isinstance(trial, FinishedTrial):
             yield from prove_lead(session, accuracy, trial_seconds(trial))
-        for mode in set(study.broken_modes()) - set(left_out):
-            left_out.append(mode)
+        for mode in breaker.leave_out(study.broken_modes()):
             yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)

@@ -27,6 +27,7 @@ from autotune.tuning.baseline import baseline_prober, noted_runs
 from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.tuning.running.devices import Device
+from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.sampling.samplers import AUTO
@@ -110,6 +111,8 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         job = inspection(options.device.torch_name, options.model_path)
         found = inspect(runner, job, options.folder / "inspect")
         seconds = time.monotonic() - started
+        if others := neighbours(found.device_uuid):
+            yield Warned(shared_line(found.machine.device, others))
         yield from (waiting := _Waiting(options, found)).until_ready(stop)
         session = _session(options, waiting, found, runner)
         session = replace(session, stop=stop, scene=replace(session.scene, start_seconds=seconds))

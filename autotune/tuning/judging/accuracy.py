@@ -204,7 +204,8 @@ class AccuracyProber:
         outcome = self.runner.run(self.scene.job(task, trained), self._folder(key, len(have)))
         if isinstance(outcome, Probed):
             have += outcome.qualities
-            self.study.note_entry(_NOTE, key, list(have))
+            if len(have) > len(self._known(config)):  # another device may have probed more
+                self.study.note_entry(_NOTE, key, list(have))
             return have
         return as_failure(outcome)
 

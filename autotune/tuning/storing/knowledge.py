@@ -23,10 +23,13 @@ _MOST_FAILED_MODE = 2
 
 
 class Knowledge:
-    """Finished trials, and what follows from them."""
+    """Finished trials, and what follows from them.
+
+    One thread at a time learns. Others read meanwhile, so what they see is replaced as a whole.
+    """
 
     def __init__(self) -> None:
-        self.finished: list[FinishedTrial] = []
+        self.finished: tuple[FinishedTrial, ...] = ()
         """In the order of their numbers."""
         self.lost: Counter[TrainingConfig] = Counter()
         """By this process, to faults of the infrastructure."""
@@ -40,12 +43,12 @@ class Knowledge:
         self._smallest_oom: dict[tuple[Value, ...], int] = {}
         self._failed_modes: Counter[Value] = Counter()
         self._ran_modes: set[Value] = set()
+        self._broken_modes: tuple[Value, ...] = ()
 
     def learn(self, trial: FinishedTrial) -> FinishedTrial:
         """A trial more."""
-        self.finished.append(trial)
+        self.finished = tuple(sorted((*self.finished, trial), key=lambda one: one.number))
         self._news.append(trial)
-        self.finished.sort(key=lambda one: one.number)
         self._known.add(trial.config)
         if trial.verdict.margins["memory"] > 0:
             key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
@@ -54,6 +57,9 @@ class Knowledge:
             self._ran_modes.add(trial.config[MODE])
         elif trial.verdict.margins["ran"] > 0 and self._is_modest(trial.config):
             self._failed_modes[trial.config[MODE]] += 1
+        failed = self._failed_modes.items()
+        often = (mode for mode, count in failed if mode and count >= _MOST_FAILED_MODE)
+        self._broken_modes = tuple(mode for mode in often if mode not in self._ran_modes)
         return trial
 
     def overrule(self, rulings: Mapping[str, Any]) -> None:
@@ -78,7 +84,7 @@ class Knowledge:
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Measured already, larger than what ran out of memory, or compiled in a broken mode."""
-        if config in self._known or config[MODE] in self.broken_modes():
+        if config in self._known or config[MODE] in self._broken_modes:
             return True
         smallest = self._smallest_oom.get(_any_batch(config))
         return smallest is not None and smallest <= int(config["batch_size"] or 0)
@@ -89,9 +95,7 @@ class Knowledge:
 
     def broken_modes(self) -> list[Value]:
         """Ways to compile that failed again and again with modest settings, and never ran."""
-        failed = self._failed_modes.items()
-        often = [mode for mode, count in failed if mode and count >= _MOST_FAILED_MODE]
-        return [mode for mode in often if mode not in self._ran_modes]
+        return list(self._broken_modes)
 
     def stored_value(self, verdict: Verdict) -> float:
         """The value that Optuna is told: its own where it is feasible."""

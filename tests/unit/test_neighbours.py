@@ -1,0 +1,109 @@
+"""Who else computes on a GPU is said before anything is measured, by what NVML tells."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from autotune.errors import UsageError
+from autotune.outcome import Inspected
+from autotune.tuning.events import PhaseStarted, Warned
+from autotune.tuning.running import neighbours as asked
+from autotune.tuning.running.devices import Device
+from autotune.tuning.running.neighbours import neighbours
+from autotune.tuning.search import search
+from factories import GIB, cuda_machine
+from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+
+UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+NOBODY_HERE = 1 << 30
+
+
+class NVMLError(Exception):
+    """What the library raises."""
+
+
+def nvml(*processes: tuple[int, int | None], fails: str = "") -> SimpleNamespace:
+    """The part of pynvml that is asked; `calls` are what it was asked."""
+    calls: list[Any] = []
+
+    def said(name: str, result: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            calls.append((name, *arguments))
+            if name == fails:
+                raise NVMLError
+            return result
+
+        return call
+
+    running = [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in processes]
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        calls=calls,
+        nvmlInit=said("init", None),
+        nvmlShutdown=said("shutdown", None),
+        nvmlDeviceGetHandleByUUID=said("handle", "card"),
+        nvmlDeviceGetComputeRunningProcesses=said("processes", running),
+    )
+
+
+@pytest.mark.parametrize("uuid", [UUID, f"GPU-{UUID}"])
+def test_each_process_is_named_with_what_it_holds(uuid: str) -> None:
+    library = nvml((os.getpid(), 2 * GIB), (NOBODY_HERE, None))
+    own = psutil.Process().name()
+    found = neighbours(uuid, library)
+    assert found == [f"{own} ({os.getpid()}, 2 GiB)", f"process ({NOBODY_HERE})"]
+    assert ("handle", f"GPU-{UUID}") in library.calls
+    assert library.calls[-1] == ("shutdown",)
+
+
+@pytest.mark.parametrize("fails", ["init", "handle", "processes", "shutdown"])
+def test_where_the_library_does_not_tell_there_is_nobody(fails: str) -> None:
+    assert neighbours(UUID, nvml(fails=fails)) == []
+
+
+def test_what_is_no_gpu_is_not_asked_for() -> None:
+    library = nvml((1, GIB))
+    assert neighbours("", library) == []
+    assert library.calls == []
+
+
+def on_card(number: int, uuid: str) -> ScriptedRunner:
+    machine = replace(cuda_machine(), device=f"cuda:{number}")
+    return ScriptedRunner(inspected=Inspected(machine, FACTS, uuid))
+
+
+@pytest.fixture
+def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "_pynvml", lambda: nvml((NOBODY_HERE, GIB)))
+
+
+@pytest.mark.usefixtures("_busy")
+def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path: Path) -> None:
+    other = {Device("cuda:1"): on_card(1, UUID.replace("1b", "2c"))}
+    options = options_in(tmp_path, trials=1, at_once=2)
+    events = list(search(options, on_card(0, UUID), None, other))
+    begun = next(n for n, event in enumerate(events) if isinstance(event, PhaseStarted))
+    warned = [event.warning for event in events[:begun] if isinstance(event, Warned)]
+    assert [line.partition(" ")[0] for line in warned] == ["cuda:0", "cuda:1"]
+    assert f"process ({NOBODY_HERE}, 1 GiB)" in warned[0]
+
+
+def test_a_search_on_a_quiet_gpu_warns_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "_pynvml", nvml)
+    events = events_of(options_in(tmp_path, trials=1), on_card(0, UUID))
+    assert not [event for event in events if isinstance(event, Warned)]
+
+
+def test_one_card_under_two_numbers_is_refused(tmp_path: Path) -> None:
+    other = {Device("cuda:1"): on_card(1, UUID)}
+    with pytest.raises(UsageError, match="cuda:1 and cuda:0 are one device"):
+        list(search(options_in(tmp_path, at_once=2), on_card(0, UUID), None, other))
