@@ -93,7 +93,7 @@ class DeviceRunner:
         self._runner = runner
         self._device = device
         self._stop = stop or Stop()
-        self._locks = device.locks() if device.torch_name == "cpu" else None
+        self._locks = device.locks()
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The other's outcome.
@@ -101,13 +101,13 @@ class DeviceRunner:
         Raises:
             KeyboardInterrupt: the search was asked to end at once while it waited.
         """
-        if self._locks is None and isinstance(job.task, Inspect):
-            outcome = self._runner.run(job, folder)
-            if isinstance(outcome, Inspected):
-                self._locks = Device(outcome.machine.device).locks(outcome.device_uuid)
-            return outcome
-        with device_locks(self._locks or self._device.locks(), self._check):
-            return self._runner.run(job, folder)
+        if not isinstance(job.task, Inspect):
+            with device_locks(self._locks, self._check):
+                return self._runner.run(job, folder)
+        outcome = self._runner.run(job, folder)
+        if isinstance(outcome, Inspected) and not self._device.cores:
+            self._locks = Device(outcome.machine.device).locks(outcome.device_uuid)
+        return outcome
 
     def _check(self) -> None:
         if self._stop.is_at_once():

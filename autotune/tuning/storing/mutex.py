@@ -3,7 +3,8 @@
 A study in memory or in an SQLite file has one writing process; its threads take turns. Several
 processes share a study in PostgreSQL: they take turns by an advisory lock of the server, and each
 holds one of its own, by the key of its lease, for as long as its connection lives. So the server
-knows at once who died, without clocks or heartbeats, and no server of ours is needed.
+knows at once who died; who is silent for long is given up as well, because the death of a whole
+host ends no connection. No server of ours is needed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.tuning.storing.heartbeat import Heartbeat, end_dead_connections, is_silent
 from autotune.tuning.storing.leases import Lease, own_lease
 from autotune.tuning.storing.storage import is_server, with_driver
 
@@ -79,11 +81,18 @@ class ServerMutex:
     def __init__(self, storage: str) -> None:
         self.lease = own_lease()
         self._engine = create_engine(
-            storage, isolation_level="AUTOCOMMIT", connect_args=_KEEPALIVE, pool_size=1
+            storage,
+            isolation_level="AUTOCOMMIT",
+            connect_args=_KEEPALIVE,
+            pool_size=2,  # one that holds the locks, one that says that this process lives
+            pool_pre_ping=True,
         )
+        end_dead_connections(self._engine)
         self.threads = threading.RLock()
         self._depth = 0
         self._connection = self._connected()
+        with self.turn():
+            self._heartbeat = Heartbeat(self._engine, self.lease.key)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -100,17 +109,18 @@ class ServerMutex:
                     _call(self._connection, "pg_advisory_unlock", _TURN)
 
     def lives(self, lease: Lease) -> bool:
-        """Whether who holds a lease is still connected to the server."""
+        """Whether who holds a lease is still connected to the server, and was heard of lately."""
         if lease.key == self.lease.key:
             return True
         with self.threads:
             gone = _call(self._connection, "pg_try_advisory_lock", lease.key)
             if gone:
                 _call(self._connection, "pg_advisory_unlock", lease.key)
-        return not gone
+            return not gone and not is_silent(self._connection, lease.key)
 
     def close(self) -> None:
         """Let go of everything."""
+        self._heartbeat.stop()
         self._connection.close()
         self._engine.dispose()
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autotune.errors import StorageError, UsageError
 from autotune.text import size, without_passwords
+from autotune.tuning.storing.heartbeat import end_dead_connections
 
 PATIENCE_SECONDS = 20.0
 """For another program that holds an SQLite file: a dashboard does for less than a second."""
@@ -99,7 +100,13 @@ def connected(storage: str | None) -> RDBStorage | None:
         ImportError, ValueError: the driver is not installed.
         SQLAlchemyError, StorageInternalError: it cannot be reached or used.
     """
-    return None if storage is None else RDBStorage(with_driver(storage), _engine(storage))
+    if storage is None:
+        return None
+    opened = RDBStorage(with_driver(storage), _engine(storage))
+    if is_server(storage):
+        end_dead_connections(opened.engine)
+        opened.engine.dispose()  # the first ones were made before
+    return opened
 
 
 def existing(storage: str) -> RDBStorage:

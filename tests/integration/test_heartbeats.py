@@ -1,0 +1,108 @@
+"""A host that loses its power ends no connection: whoever is silent for long is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from autotune.constraints import Verdict
+from autotune.errors import StorageError
+from autotune.space import SearchSpace
+from autotune.tuning.storing import heartbeat
+from autotune.tuning.storing.mutex import ServerMutex
+from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.storage import with_driver
+from autotune.tuning.storing.study import TuningStudy
+from children import wait_until
+from held import trials_in
+from tuning import HOLDS, THROUGHPUT
+
+OpenStudy = Callable[[], TuningStudy]
+
+
+@pytest.fixture
+def join(server_storage: str, nine: SearchSpace) -> Iterator[OpenStudy]:
+    """Opens the same study, as another process would."""
+    opened: list[TuningStudy] = []
+
+    def join() -> TuningStudy:
+        study = open_study("s", server_storage, nine, THROUGHPUT)
+        study.use_sampler("random", seed=len(opened))
+        opened.append(study)
+        return study
+
+    yield join
+    for study in opened:
+        study.disconnect()
+
+
+def silence(storage: str, study: TuningStudy, seconds: float) -> None:
+    """As if nothing had been heard of it for so long; its connection stays as it is."""
+    with psycopg.connect(storage, autocommit=True) as connection:
+        changed = connection.execute(
+            "UPDATE autotune_heartbeats SET seen = clock_timestamp() - make_interval(secs => %s) "
+            "WHERE lease = %s",
+            (seconds, study._mutex.lease.key),
+        )
+        assert changed.rowcount == 1
+
+
+def rows(storage: str) -> int:
+    with psycopg.connect(storage) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM autotune_heartbeats").fetchone()
+    return int(count)
+
+
+def test_a_trial_of_a_host_that_is_silent_is_given_up_and_comes_first(
+    join: OpenStudy, server_storage: str
+) -> None:
+    first, second = join(), join()
+    number, left = first.claim(9)
+    silence(server_storage, first, heartbeat.SILENCE_SECONDS / 2)
+    assert second.others_run(), "not yet"
+    silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
+    assert not second.others_run()
+    assert second.claim(9)[1] == left
+    first.tell(number, Verdict(50.0, HOLDS, ""), {})  # it only slept
+    states = [trial.state.name for trial in trials_in(with_driver(server_storage), "s")]
+    assert states == ["FAIL", "RUNNING", "COMPLETE"]
+
+
+def test_a_leader_that_is_silent_is_followed_by_another(
+    join: OpenStudy, server_storage: str
+) -> None:
+    first, second = join(), join()
+    first.lead()
+    with pytest.raises(StorageError, match="is led by"):
+        second.lead()
+    silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
+    second.lead()
+
+
+def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(
+    server_storage: str, monkeypatch: pytest.MonkeyPatch, nine: SearchSpace
+) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
+    study, other = (open_study("s", server_storage, nine, THROUGHPUT) for _ in range(2))
+    lease = study._mutex.lease
+    try:
+        for _ in range(2):
+            silence(server_storage, study, 1e6)
+            assert wait_until(lambda: other._mutex.lives(lease), seconds=30)
+        assert rows(server_storage) == 2
+    finally:
+        study.disconnect()
+        other.disconnect()
+    assert rows(server_storage) == 0
+
+
+def test_the_server_looks_for_dead_connections_itself(join: OpenStudy) -> None:
+    study = join()
+    assert isinstance(study._mutex, ServerMutex)
+    engines = [study._mutex._engine, study._study._storage._backend.engine]
+    for engine in engines:
+        with engine.connect() as connection:
+            told = connection.exec_driver_sql("SHOW tcp_keepalives_idle").scalar()
+        assert told == "60"
