@@ -18,6 +18,7 @@ from autotune.outcome import TrialOutcome
 from autotune.tuning.running.runner import SubprocessRunner
 
 WORKLOADS = Path(__file__).parent / "workloads"
+HURRIED = Path(__file__).parent / "hurried_command.py"
 QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
 SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
 
@@ -57,9 +58,18 @@ def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProces
 
 def start_autotune(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     """A running `autotune` command, with its stderr in `folder`/stderr.txt."""
+    return _start(folder, _command(arguments))
+
+
+def start_hurried(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """The same with its budgets cut short, see `hurried_command`."""
+    return _start(folder, [sys.executable, str(HURRIED), *map(str, arguments)])
+
+
+def _start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
     with (folder / "stderr.txt").open("w") as stderr:
         return subprocess.Popen(
-            _command(arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr, text=True
+            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr, text=True
         )
 
 

@@ -21,7 +21,12 @@ class HurriedRunner:
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job, from a process of its own."""
-        return self.runner.run(replace(job, task=_shortened(job.task)), folder)
+        return self.runner.run(shortened(job), folder)
+
+
+def shortened(job: Job) -> Job:
+    """The same job, measured and probed as briefly as can be."""
+    return replace(job, task=_shortened(job.task))
 
 
 def _shortened(task: Task) -> Task:

@@ -63,8 +63,7 @@ def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, TERMINATED), (signal.SIGHUP, TERMINATED), (signal.SIGINT, INTERRUPTED)],
+    ("number", "code"), [(signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)]
 )
 def test_a_signal_in_the_baseline_ends_the_search_and_its_children(number, code, model, tmp_path):
     search = start_autotune(tmp_path, "search", model)

@@ -1,0 +1,138 @@
+"""A search on several devices as it is used: real children, killed, and every signal among them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import psutil
+import pytest
+
+from children import nobody_is_left, start_hurried, stop, wait_until
+from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
+]
+INTERRUPTED, TERMINATED = 130, 143
+# Ctrl-C twice ends a search in less than five seconds; here others may keep the cores busy.
+MOST_SECONDS = 3 * 5
+KILLED = "killed by SIGKILL"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("devices")
+    place(folder)
+    return folder
+
+
+@contextmanager
+def searching(folder: Path) -> Iterator[Popen[str]]:
+    """The search of this folder, on both cores at once: begun, or continued."""
+    devices = ",".join(f"cpu:{core}" for core in CORES)
+    search = start_hurried(folder, "search", "waits.py", "--devices", devices, *FLAGS)
+    try:
+        yield search
+    finally:
+        search.kill()
+        search.wait()
+
+
+def trials_of(folder: Path) -> list:
+    return trials_in(f"sqlite:///{folder}/studies/waits/study.db", "waits")
+
+
+def reasons(folder: Path) -> list[str]:
+    return [trial.user_attrs.get("reason", "") for trial in trials_of(folder)]
+
+
+def confirming(folder: Path) -> bool:
+    return any(folder.glob("studies/waits/trials/confirm/**/job.json"))
+
+
+def said(folder: Path) -> str:
+    return (folder / "stderr.txt").read_text()
+
+
+def end(search: Popen[str], *numbers: signal.Signals) -> tuple[int, float]:
+    """The exit code after these signals, and the seconds from the last one on."""
+    for number in numbers[:-1]:
+        search.send_signal(number)
+        time.sleep(0.2)
+        assert search.poll() is None
+    start = time.monotonic()
+    return stop(search, numbers[-1]), time.monotonic() - start
+
+
+def check_ended(folder: Path, before: dict[int, float | None]) -> None:
+    """Nobody is left, and what was told before is there as it was."""
+    assert nobody_is_left(folder)
+    assert "Traceback" not in said(folder)
+    now = told(trials_of(folder))
+    assert before.items() <= now.items()
+
+
+def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(folder: Path) -> None:
+    hold(folder, *CORES)
+    with searching(folder) as search:
+        children = [held_on(folder, core, search) for core in CORES]
+        assert [psutil.Process(child).cpu_affinity() for child in children] == [[c] for c in CORES]
+        os.kill(children[1], signal.SIGKILL)
+        is_told = wait_until(lambda: any(KILLED in why for why in reasons(folder)), seconds=LONG)
+        assert is_told, said(folder)
+        assert psutil.pid_exists(children[0]), "the other one goes on"
+        assert end(search, signal.SIGTERM)[0] == TERMINATED
+    check_ended(folder, {})
+    assert reasons(folder).count("interrupted") >= 1
+
+
+def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) -> None:
+    before = told(trials_of(folder))
+    hold(folder, *CORES)
+    with searching(folder) as search:
+        for core in CORES:
+            held_on(folder, core, search)
+        assert end(search, signal.SIGHUP)[0] == TERMINATED
+    check_ended(folder, before)
+    assert "the same command continues" in said(folder)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [((signal.SIGTERM,), TERMINATED), ((signal.SIGINT, signal.SIGINT), INTERRUPTED)],
+    ids=["SIGTERM", "Ctrl-C twice"],
+)
+def test_a_signal_in_the_confirmation_ends_its_child(
+    numbers: tuple[signal.Signals, ...], code: int, folder: Path
+) -> None:
+    before = told(trials_of(folder))
+    release(folder, *CORES)
+    for job in folder.glob("studies/waits/trials/confirm/**/job.json"):
+        job.unlink()
+    with searching(folder) as search:
+        assert wait_until(lambda: confirming(folder) or search.poll() is not None, LONG)
+        hold(folder, *CORES)
+        held_on(folder, CORES[0], search)
+        ended, seconds = end(search, *numbers)
+    assert ended == code, said(folder)
+    assert seconds < MOST_SECONDS
+    check_ended(folder, before)
+    assert not list(folder.rglob("best.yaml"))
+
+
+def test_what_was_stopped_so_often_comes_to_its_end(folder: Path) -> None:
+    before = told(trials_of(folder))
+    release(folder, *CORES)
+    with searching(folder) as search:
+        assert search.wait(LONG) == 0, said(folder)
+    check_ended(folder, before)
+    assert len(before) == TRIALS
+    assert sum(KILLED in why for why in reasons(folder)) == 1, "it was not run again"
+    assert list(folder.rglob("best.yaml"))

@@ -1,0 +1,65 @@
+"""`autotune worker` as it is used: processes on a real PostgreSQL, one of them killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.tuning.storing.storage import with_driver
+from children import nobody_is_left, start_hurried, wait_until
+from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
+]
+STUDY = "shared"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hosts")
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
+    folder: Path, server_storage: str
+) -> None:
+    """A search on one core leads; two workers share the other, so that one waits for it."""
+    leads, dies, lives = (folder / name for name in ("leads", "dies", "lives"))
+    model = place(leads)
+    dies.mkdir()
+    lives.mkdir()
+    first, second = CORES
+    hold(leads, first)
+    hold(dies, second)
+    shared = ["--storage", server_storage]
+    led = ["search", "waits.py", "--study", STUDY, "--devices", f"cpu:{first}", *shared, *FLAGS]
+    leader = start_hurried(leads, *led)
+    joins = ["worker", STUDY, *shared, "--model", model, "--device", f"cpu:{second}"]
+    dying, living = start_hurried(dies, *joins), start_hurried(lives, *joins)
+    url = with_driver(server_storage)
+    try:
+        held_on(leads, first, leader)
+        held_on(dies, second, dying)
+        dying.kill()
+        dying.wait()
+        assert nobody_is_left(dies)
+        taken_over = wait_until(lambda: len(told(trials_in(url, STUDY))) == TRIALS - 1, LONG)
+        assert taken_over, (lives / "stderr.txt").read_text()
+        release(leads, first)
+        assert leader.wait(LONG) == 0, (leads / "stderr.txt").read_text()
+        assert living.wait(LONG) == 0, (lives / "stderr.txt").read_text()
+    finally:
+        for process in (leader, dying, living):
+            process.kill()
+            process.wait()
+    trials = trials_in(url, STUDY)
+    assert len(told(trials)) == TRIALS
+    (lost,) = [trial for trial in trials if trial.state.name != "COMPLETE"]
+    assert lost.state.name == "FAIL"
+    assert lost.user_attrs["reason"] == "interrupted: its process is gone"
+    assert lost.user_attrs["config"]["batch_size"] in told(trials), "tried once more"
+    assert (leads / "studies" / STUDY / "best.yaml").exists()
+    assert (lives / f"seen-{second}").read_text() == f"[{second}]"
+    assert nobody_is_left(folder)

@@ -1,0 +1,116 @@
+"""What the devices of one process share is whole whenever another thread looks at it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from autotune.config import TrainingConfig
+from autotune.constraints import Verdict
+from autotune.errors import TooManyLostError
+from autotune.outcome import Crashed
+from autotune.tuning.breaker import Breaker
+from autotune.tuning.events import LeftOut, TrialEnded
+from autotune.tuning.running.devices import Device
+from autotune.tuning.search import search
+from autotune.tuning.storing.finished import FinishedTrial
+from autotune.tuning.storing.knowledge import Knowledge
+from scripted_runner import ScriptedRunner, at, batch_of, options_in
+from tuning import CRASHED, HOLDS
+
+SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
+TRIALS = 201
+
+
+def compiled(config: TrainingConfig, mode: str) -> TrainingConfig:
+    """With a way to compile that there is not, of which there are as many as wanted."""
+    values = {**config.as_dict(), "compile_mode": mode}
+    return TrainingConfig(tuple(values.values()))
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
+def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
+    knowledge, learning = Knowledge(), threading.Event()
+    first = TrainingConfig.of({"batch_size": 8})
+    knowledge.learn(FinishedTrial(0, first, Verdict(1.0, HOLDS, ""), {}))
+
+    def learn() -> None:
+        try:
+            for number in range(1, TRIALS):
+                config = compiled(first, f"mode {(number - 1) // 2}")  # each fails twice
+                knowledge.learn(FinishedTrial(number, config, Verdict(None, CRASHED, ""), {}))
+        finally:
+            learning.set()
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    most, broken = 0, 0
+    while not learning.is_set():
+        seen, out = list(knowledge.finished), knowledge.broken_modes()
+        assert [trial.number for trial in seen] == list(range(len(seen)))
+        assert (len(seen), len(out)) >= (most, broken)
+        most, broken = len(seen), len(out)
+    thread.join()
+    assert len(knowledge.finished) == TRIALS
+    assert len(knowledge.broken_modes()) == TRIALS // 2
+
+
+def test_failures_of_all_devices_count_together(tmp_path) -> None:
+    """One for each device may run when the last of them is told."""
+
+    def breaks(config, phase):
+        return Crashed("killed by SIGSEGV") if phase == "trial" else at(100)
+
+    first, second = ScriptedRunner(breaks), ScriptedRunner(breaks)
+    options = options_in(tmp_path, space=SPACE, trials=20, max_failures=4, at_once=2)
+    with pytest.raises(TooManyLostError, match="trials in a row failed"):
+        list(search(options, first, None, {Device("xpu:1"): second}))
+    tried = len(first.batches("trial")) + len(second.batches("trial"))
+    assert 4 <= tried <= 5
+
+
+def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
+    def breaks(config, phase):
+        if config["compile_mode"] == "default" and phase == "trial":
+            return Crashed("the compiler crashed")
+        return at(10 * batch_of(config))
+
+    space = "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default]\n"
+    runners = ScriptedRunner(breaks), ScriptedRunner(breaks)
+    own = {"batch_size": 32}
+    options = options_in(tmp_path, space=space, trials=12, baseline=own, at_once=2)
+    events = list(search(options, runners[0], None, {Device("xpu:1"): runners[1]}))
+    assert len([event for event in events if isinstance(event, LeftOut)]) == 1
+    tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
+    assert tried.count("default") in {2, 3}
+
+
+def test_a_breaker_counts_each_trial_once() -> None:
+    breaker, failed = Breaker(TRIALS), []
+    trial = FinishedTrial(1, TrainingConfig.of({}), Verdict(None, CRASHED, "x"), {"outcome": "x"})
+
+    def fail() -> None:
+        for _ in range(TRIALS // 4):
+            try:
+                breaker.finished(trial)
+            except TooManyLostError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=fail) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 1
