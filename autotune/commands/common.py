@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -104,6 +107,22 @@ def check_model(model: Path) -> None:
     _check_text("the model's path", str(model))
     if model.is_dir() or model.suffix != ".py":
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
+    _warn_of_strangers(model)
+
+
+def _warn_of_strangers(model: Path) -> None:
+    """Say on stderr where others may decide what is about to be run."""
+    with suppress(OSError):
+        for path in (model, model.resolve().parent):
+            found = path.stat()
+            is_sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
+            if found.st_mode & stat.S_IWOTH and not is_sticky:
+                said = f"may be changed by every user of this machine; `chmod o-w {path}` helps"
+            elif path == model and found.st_uid not in (os.getuid(), 0):
+                said = f"belongs to another user ({found.st_uid})"
+            else:
+                continue
+            click.echo(clean(f"warning: {path} {said}. What it says is run as you."), err=True)
 
 
 def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:

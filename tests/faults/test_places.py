@@ -215,3 +215,35 @@ def test_a_template_is_never_written_through_a_link(flags, tmp_path):
     assert done.returncode == (0 if flags else USAGE)
     assert not target.exists()
     assert (tmp_path / "model.py").is_symlink() == (not flags)
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_folder", "warns"),
+    [
+        (0o644, 0o755, False),
+        (0o664, 0o775, False),
+        (0o646, 0o755, True),
+        (0o644, 0o757, True),
+        (0o644, 0o1777, False),
+    ],
+)
+def test_a_model_that_everybody_may_change_is_warned_of_before_it_is_run(
+    of_file, of_folder, warns, tmp_path, capsys
+):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    model = written(folder, "raise SystemExit\n", "model.py")
+    model.chmod(of_file)
+    folder.chmod(of_folder)
+    options_of(model)
+    said = capsys.readouterr().err
+    assert said.startswith("warning: ") == warns
+    assert ("may be changed by every user of this machine; `chmod o-w " in said) == warns
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_model_of_another_user_is_warned_of(tmp_path, capsys):
+    model = written(tmp_path, "", "model.py")
+    os.chown(model, 4321, -1)
+    options_of(model)
+    assert "model.py belongs to another user (4321)" in capsys.readouterr().err

@@ -6,14 +6,20 @@ import stat
 import subprocess
 import sys
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from autotune.cli import _COMMANDS
 from autotune.errors import StorageError, UsageError
+from autotune.progress import PlainProgress
 from autotune.text import clean
+from autotune.tuning.running.devices import Device
+from autotune.tuning.running.stop import Stop
 from autotune.tuning.storing.storage import check_storage, masked, refuse
+from autotune.tuning.workers import WorkerOptions, join
 from children import WORKLOADS, autotune
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 PASSWORD = "hunter2"
 URLS = [
@@ -60,6 +66,28 @@ def test_a_command_with_a_password_never_prints_it(url, tmp_path):
     assert done.returncode in {2, 5}
     assert PASSWORD not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_password_of_a_server_is_in_no_file_no_row_and_no_event(server_storage, tmp_path):
+    url = server_storage.replace("autotune@", f"autotune:{PASSWORD}@")
+    assert PASSWORD in url
+    options = options_in(tmp_path, storage=url)
+    events = events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
+    shown = PlainProgress(write=(said := []).append)
+    for event in events:
+        shown.show(event)
+    joined = WorkerOptions("scripted", url, options.model_path, tmp_path / "2", Device("cpu"))
+    shown.show(next(iter(join(joined, ScriptedRunner(), Stop()))))
+    assert PASSWORD not in "\n".join(said)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"best.yaml", "results.jsonl"} <= {path.name for path in files}
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    with psycopg.connect(url) as connection:
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        names = [name for (name,) in connection.execute(tables)]
+        rows = {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in names}
+    assert rows["study_user_attributes"]
+    assert not [name for name in names if PASSWORD in str(rows[name])]
 
 
 def test_help_shows_no_value_that_was_given(tmp_path):

@@ -313,6 +313,12 @@ def test_what_cannot_be_used_is_an_error_before_anything_runs(
     assert "ran" not in done.stdout
 
 
+def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
+    done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert "best.yaml was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
+
+
 def test_strict_refuses_another_machine(tmp_path: Path) -> None:
     done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
     assert done.returncode == 6

@@ -155,6 +155,13 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
     assert "`autotune init` writes a model.py" in str(error.value)
 
 
+def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path) -> None:
+    search(tmp_path, ScriptOptions(("--token", "planted-hunter2")))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"best.yaml", "study.db", "results.jsonl"} <= {path.name for path in files}
+    assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
 def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
     shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
     done = autotune(tmp_path, "search", "train.py", "--", "never steps")
