@@ -99,14 +99,14 @@ def test_what_the_script_decides_itself_is_left_to_it_and_said(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize("arguments", [(), ("rebuild",)])
-def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    """Others are begun with gradients enabled, too, before the first step and after it."""
-    script, settings = SCRIPTS / "phases.py", {"num_workers": 1, "persistent_workers": True}
-    done = run(tmp_path, script, *arguments, batch_size=8, **settings)
-    assert done.stdout == "{'train': 1, 'val': 0} 0 0 1\n", done.stderr
+def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(tmp_path: Path) -> None:
+    """Others are begun with gradients enabled, too, before the first step and after it.
+
+    One that is built in a new place is known only after its first epoch, by that place.
+    """
+    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    done = run(tmp_path, SCRIPTS / "phases.py", batch_size=8, **settings)
+    assert done.stdout == "[[1, 0], [0, 0], [1, 0]] 0 0 1\n", done.stderr
     (applied,) = report_of(done)
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
@@ -158,7 +158,7 @@ def test_a_default_is_applied_where_the_script_was_found_with_something_else(
     )
 
 
-@pytest.mark.parametrize("what", ["in place", "a copy", "the loss", "a function"])
+@pytest.mark.parametrize("what", ["in place", "a function"])
 def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, what: str) -> None:
     words = ("--allow", "numerics", SCRIPTS / "compiles.py", what)
     done = run(tmp_path, *words, amp_dtype="bfloat16")

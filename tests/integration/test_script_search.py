@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from autotune.best import read_best
 from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
 from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
@@ -18,6 +20,7 @@ from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.scene import SearchOptions
 from autotune.workload_facts import WorkloadFacts
 from children import autotune
+from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -160,6 +163,21 @@ def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "study.db", "results.jsonl"} <= {path.name for path in files}
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
+def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:
+    script = shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
+    space = written(tmp_path, "num_workers: [0, 1]\n")
+    flags = ("--space", space, "--trials", "1")
+    done = autotune(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
+    assert done.returncode == 0, done.stderr
+    assert "train.py is run as a training script" in done.stderr
+    assert re.search(r"DataLoader train.py:\d+#0 feeds training\n", done.stderr)
+    best = tmp_path / "studies" / "train" / "best.yaml"
+    assert read_best(best).constraints.accuracy.metric == UNCHANGED
+    ran = autotune(tmp_path, "run", best, script)
+    assert ran.returncode == 0, ran.stderr
+    assert "autotune: applied: num_workers=" in ran.stderr
 
 
 def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
