@@ -16,6 +16,7 @@ from optuna.samplers import RandomSampler
 
 import leaks
 from autotune.space import SearchSpace
+from autotune.tuning.running.device_locks import device_locks
 from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written
@@ -100,6 +101,13 @@ def server() -> Iterator[str]:
 def server_storage(server: str) -> str:
     """The URL of an empty database of its own on the server."""
     return create_database(server, f"test-{token_hex(4)}")
+
+
+@pytest.fixture(scope="module")
+def devices_to_itself() -> Iterator[None]:
+    """Tests that hold back trials on real cores would wait for each other without end."""
+    with device_locks(["tests"]):
+        yield
 
 
 @pytest.fixture
