@@ -18,10 +18,13 @@ class HurriedRunner:
     """Another runner whose jobs are cut short."""
 
     runner: SubprocessRunner
+    one_host: bool = False
+    """Whether all processes are forked from one interpreter, also those of different rounds."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job, from a process of its own."""
-        return self.runner.run(shortened(job), folder)
+        host = "search" if self.one_host and job.host else job.host
+        return self.runner.run(replace(shortened(job), host=host), folder)
 
 
 def shortened(job: Job) -> Job:

@@ -1,0 +1,91 @@
+"""Scripts as people write them: tuned by a search, then run whole under what it confirmed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune.best import BestConfig, read_best
+from autotune.knobs import KNOBS
+from autotune.knobs.base import spelled
+from autotune.script import ScriptOptions, is_harmless
+from autotune.tuning.events import Answered, Event
+from autotune.tuning.judging.script_accuracy import UNCHANGED
+from autotune.tuning.running.runner import SubprocessRunner
+from autotune.tuning.search import search
+from children import autotune, nobody_is_left
+from hurried_runner import HurriedRunner
+from scripted_runner import options_in
+
+pytestmark = pytest.mark.slow
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+# Seconds for which each sample waits for its disk, so that workers help whatever else goes on.
+READ = "0.002"
+SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
+LONG, SHORT = "100000", "50"
+NEEDS = {"plain_loop": "torch", "hf_trainer": "transformers", "lightning_fit": "lightning"}
+
+
+@dataclass
+class Tuned:
+    """A script that was searched, and what became of it under the answer."""
+
+    events: list[Event]
+    best: BestConfig
+    run: subprocess.CompletedProcess[str]
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=NEEDS)
+def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    needed = NEEDS[request.param]
+    if importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    path = Path(shutil.copy(SCRIPTS / f"{request.param}.py", folder / "train.py"))
+    long, short = arguments_of(request.param, folder)
+    options = options_in(folder, SPACE, model_path=path, script=ScriptOptions(long), trials=2)
+    with SubprocessRunner(folder / "inductor") as runner:
+        events = list(search(options, HurriedRunner(runner, one_host=True)))
+    run = autotune(folder, "run", "best.yaml", "train.py", *short)
+    assert run.returncode == 0, run.stderr
+    return Tuned(events, read_best(folder / "best.yaml"), run, folder)
+
+
+def arguments_of(name: str, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of a training that a search leaves, and of one that comes to its end soon."""
+    if name == "plain_loop":
+        read = ("--batch-size", "8", "--read-seconds", READ, "--epochs")
+        return (*read, LONG), (*read, "3")
+    out = str(folder / "out")
+    return (out, LONG, READ), (out, SHORT, READ)
+
+
+def test_a_search_of_the_script_confirms_what_it_emits(tuned: Tuned) -> None:
+    answered = tuned.events[-1]
+    assert isinstance(answered, Answered)
+    assert answered.best == tuned.best
+    assert tuned.best.config["num_workers"] == 2
+    assert tuned.best.constraints.accuracy.metric == UNCHANGED
+    speedup = tuned.best.evidence.speedup
+    assert speedup.rounds >= 6
+    assert speedup.ci95[0] > 1
+    assert nobody_is_left(tuned.folder)
+
+
+def test_what_was_confirmed_is_what_the_whole_script_runs_with(tuned: Tuned) -> None:
+    told = [line for line in tuned.run.stderr.splitlines() if line.startswith("autotune: ")]
+    confirmed = [
+        f"{name}={spelled(value)}"
+        for name, value in tuned.best.config.items()
+        if is_harmless(KNOBS[name]) and name != "batch_size" and value is not None
+    ]
+    assert told == [f"autotune: applied: {', '.join(confirmed)}"]
+    assert re.search(r"^\d+\.\d\d samples/s$", tuned.run.stderr, re.MULTILINE), "to its end"
