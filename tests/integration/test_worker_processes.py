@@ -47,7 +47,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
         dying.kill()
         dying.wait()
         assert nobody_is_left(dies)
-        taken_over = wait_until(lambda: len(told(trials_in(url, STUDY))) == TRIALS - 1, LONG)
+        taken_over = wait_until(lambda: len(told(trials_in(url, STUDY))) >= TRIALS - 1, LONG)
         assert taken_over, (lives / "stderr.txt").read_text()
         release(leads, first)
         assert leader.wait(LONG) == 0, (leads / "stderr.txt").read_text()
