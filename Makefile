@@ -55,6 +55,7 @@ bench-overhead: $(INSTALLED)
 
 bench-run: $(INSTALLED)
 	$(BIN)/python benchmarks/run_overhead.py
+	for script in plain_loop hf_trainer lightning_fit; do $(BIN)/python benchmarks/run_throughput.py $$script || exit; done
 
 bench-same: $(INSTALLED)
 	$(BIN)/python benchmarks/same_settings.py

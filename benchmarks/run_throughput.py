@@ -1,0 +1,122 @@
+"""Whether `autotune run` reaches what a search of the same script confirmed.
+
+    python benchmarks/run_throughput.py SCRIPT [--rounds N] [--folder FOLDER]
+
+SCRIPT is plain_loop, hf_trainer or lightning_fit, of tests/scripts: what a user writes, unmodified,
+with a dataset that waits for its disk. The script is searched; then whole runs of it, as it is and
+under `autotune run`, take turns. Each says itself, when it ends, how many samples a second it
+trained, without its start and its validation. Target: within 5 % of what was confirmed. In a FOLDER
+the answer stays, for further rounds without a search; with no rounds there is a search alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from autotune.best import BestConfig, read_best
+from autotune.config import TrainingConfig, render
+from autotune.intervals import log_median, median_interval
+
+SCRIPTS = Path(__file__).parents[1] / "tests" / "scripts"
+SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\nnum_threads: [null, 1]\n"
+READ = "0.002"
+# For the search, which leaves when it has seen enough; and for a run to the end.
+CALLS = {
+    "plain_loop": (
+        ["--samples", "1024", "--read-seconds", READ, "--epochs", "100000"],
+        ["--samples", "1024", "--read-seconds", READ, "--epochs", "3"],
+    ),
+    "hf_trainer": (["out", "100000", READ], ["out", "240", READ]),
+    "lightning_fit": (["out", "100000", READ], ["out", "240", READ]),
+}
+
+
+def main() -> None:
+    """Search, run in turns, and print a line of a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("script", choices=CALLS)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}", flush=True)
+    long, short = CALLS[arguments.script]
+    with tempfile.TemporaryDirectory() as name:
+        folder = arguments.folder or Path(name)
+        folder.mkdir(exist_ok=True)
+        shutil.copy(SCRIPTS / f"{arguments.script}.py", folder / "train.py")
+        best = searched(folder, long)
+        if arguments.rounds:
+            show(arguments.script, best, in_turns(folder, short, arguments.rounds))
+
+
+def in_turns(folder: Path, arguments: list[str], rounds: int) -> dict[str, list[float]]:
+    """The paces of the script as it is and under `autotune run`."""
+    ways = {
+        "plain": [sys.executable, "train.py", *arguments],
+        "run": [sys.executable, "-m", "autotune", "run", "best.yaml", "train.py", *arguments],
+    }
+    paces: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in sorted(ways, reverse=bool(number % 2)):
+            paces[way].append(pace(ways[way], folder))
+    return paces
+
+
+def searched(folder: Path, arguments: list[str]) -> BestConfig:
+    """What a search of the script confirms, or has confirmed."""
+    if (folder / "best.yaml").exists():
+        return read_best(folder / "best.yaml")
+    (folder / "space.yaml").write_text(SPACE)
+    flags = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
+    command = [sys.executable, "-m", "autotune", "search", "train.py", *flags, "--", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return read_best(folder / "best.yaml")
+
+
+def pace(command: list[str], folder: Path) -> float:
+    """Samples a second, as the script says at its end."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    (found,) = re.findall(r"^([\d.]+) samples/s$", done.stderr, re.MULTILINE)
+    return float(found)
+
+
+def show(script: str, best: BestConfig, paces: dict[str, list[float]]) -> None:
+    """What was confirmed, what was reached, and the one over the other."""
+    confirmed, ratios = (
+        best.evidence.speedup,
+        [run / plain for run, plain in zip(paces["run"], paces["plain"], strict=True)],
+    )
+    low, high = median_interval(ratios)
+    reached = log_median(ratios)
+    own = TrainingConfig.of(best.evidence.baseline.config)
+    print(f"settings: {render(best.training_config.differences(own)) or 'as they were'}")
+    print(
+        f"samples/s: confirmed {best.evidence.baseline.samples_per_second:.1f} -> "
+        f"{best.evidence.best.samples_per_second:.1f}, in whole runs {median(paces['plain']):.1f} "
+        f"-> {median(paces['run']):.1f}"
+    )
+    print("| script | confirmed | whole runs in turn | reached of what was confirmed |")
+    print("|---|---|---|---|")
+    print(
+        f"| {script} | {spread(confirmed.ratio, *confirmed.ci95)}, {confirmed.rounds} rounds "
+        f"| {spread(reached, low, high)}, {len(ratios)} rounds "
+        f"| {reached / confirmed.ratio:.3f} ({low / confirmed.ratio:.3f} to "
+        f"{high / confirmed.ratio:.3f}) |"
+    )
+
+
+def spread(ratio: float, low: float, high: float) -> str:
+    """A ratio with its interval."""
+    return f"{ratio:.3f}x ({low:.3f} to {high:.3f})"
+
+
+if __name__ == "__main__":
+    main()
