@@ -25,11 +25,12 @@ def size(count: int) -> str:
 
 def span(seconds: float) -> str:
     """A span of time in the unit that suits it."""
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR:
-        return f"{seconds // _MINUTE:.0f} min {seconds % _MINUTE:.0f} s"
-    return f"{seconds // _HOUR:.0f} h {seconds % _HOUR / _MINUTE:.0f} min"
+    whole, minutes = round(seconds), round(seconds / _MINUTE)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
 def about_left(seconds: float | None) -> str:
