@@ -80,7 +80,7 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
     storage, names = _opened(place)
     with _held(place, options.allow_edit):  # who edits keeps searches away
         _bring_up_to_date(place, storage)
-        app = optuna_dashboard.wsgi(storage, artifact_store=_Artifacts(place.artifacts))
+        app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
         server = _bound(Guard(app, options.allow_edit, options.expose), options)
         with server:
             _announce(place, options, server.server_port, names)
@@ -114,6 +114,11 @@ def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) ->
             to_stderr(line)
     except (OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         to_stderr(f"note, plots and logs stay as they are: {str(error).splitlines()[0]}")
+
+
+def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:
+    """What is attached; None where nothing could be."""
+    return _Artifacts(place.artifacts) if place.artifacts.is_dir() else None
 
 
 class _Artifacts(FileSystemArtifactStore):

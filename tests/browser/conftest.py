@@ -19,7 +19,7 @@ from dashboards import RunningDashboard, running_dashboard
 from finished_study import NAME, finished_study
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +40,17 @@ def _missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page that may report no error and ask no other machine; checked when the test is over."""
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """What pages share: the dashboard's scripts are read once."""
     with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
-        page = context.new_page()
+        yield context
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that may report no error and ask no other machine; checked when the test is over."""
+    with context.new_page() as page:
         watched = watch(page)
         yield page
         assert watched == Watched(), "errors on the console, or requests to other machines"

@@ -16,9 +16,10 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autotune.cli import main
 from autotune.tuning.events import Answered
 from autotune.tuning.storing.lock import study_lock
-from children import autotune, wait_until
+from children import wait_until
 from dashboards import running_dashboard
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in
@@ -44,6 +45,21 @@ def dashboard(folder):
 def detail(dashboard):
     """What the dashboard's pages are made of."""
     return dashboard.ask("GET", STUDY).data
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """`autotune dashboard` in this process, which ends at once: exit code and what it said."""
+
+    def ended(folder, *arguments):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr("autotune.commands.common.unwind_on_sigterm", lambda: None)
+        monkeypatch.setattr(sys, "argv", ["autotune", "dashboard", "--no-browser", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr().err
+
+    return ended
 
 
 def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
@@ -83,6 +99,23 @@ def test_note_plots_and_files_are_there(dashboard, detail):
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_a_study_on_a_server_comes_with_its_files_or_with_where_they_are(server_storage, tmp_path):
+    place = tmp_path / "studies" / NAME
+    place.mkdir(parents=True)
+    events_of(options_in(place, storage=server_storage, trials=2), runner())
+    with running_dashboard(tmp_path, server_storage, "--port", "0") as dashboard:
+        (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
+        detail = dashboard.ask("GET", f"/api/studies/{study['study_id']}").data
+        assert "samples/s" in detail["note"]["body"]
+        (best,) = detail["artifacts"]
+        path = f"/artifacts/{study['study_id']}/{best['artifact_id']}"
+        assert dashboard.ask("GET", path).body == (place / "best.yaml").read_bytes()
+        # As if another host had attached it.
+        (tmp_path / "studies" / ".artifacts" / best["artifact_id"]).unlink()
+        answer = dashboard.ask("GET", path)
+        assert (answer.status, b"lies on the host" in answer.body) == (200, True)
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080"])
 def test_another_name_is_refused(dashboard, host):
     assert dashboard.ask("GET", "/api/studies", Host=host).status == 403
@@ -117,14 +150,15 @@ def test_where_the_port_is_taken_the_next_one_is_opened_and_ctrl_c_ends_it(
     assert (code, said.strip()) == (0, "The dashboard is closed; the study stays as it is.")
 
 
-def test_who_wants_to_edit_can_while_no_search_runs_but_other_sites_cannot(folder, tmp_path):
+def test_who_wants_to_edit_can_while_no_search_runs_but_other_sites_cannot(
+    folder, refused, tmp_path
+):
     place = shutil.copytree(folder / "studies" / NAME, tmp_path / NAME)
     with running_dashboard(tmp_path, NAME, "--port", "0", "--allow-edit") as dashboard:
         theirs = dashboard.ask("DELETE", STUDY, Origin="http://evil.example")
         assert theirs.status == 403
-        busy = autotune(tmp_path, "dashboard", NAME, "--no-browser", "--allow-edit")
-        assert busy.returncode == 5
-        assert "in use by process" in busy.stderr
+        code, said = refused(tmp_path, NAME, "--allow-edit")
+        assert (code, "in use by process" in said) == (5, True)
         assert dashboard.ask("DELETE", STUDY, **{"Content-Length": "0"}).status == 204
         assert dashboard.end(signal.SIGTERM)[0] == 143
     assert optuna.get_all_study_names(f"sqlite:///{place}/study.db") == []
@@ -166,11 +200,11 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
         (("photo.jpg",), 5, "no SQLite database"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_with_what_to_do(folder, arguments, code, says):
+def test_what_cannot_be_shown_is_refused_with_what_to_do(folder, refused, arguments, code, says):
     (folder / "photo.jpg").write_bytes(b"holiday" * 100)
-    done = autotune(folder, "dashboard", "--no-browser", *arguments)
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert says in done.stderr
+    ended, said = refused(folder, *arguments)
+    assert (ended, "Traceback" in said) == (code, False)
+    assert says in said
 
 
 def test_the_plain_optuna_dashboard_lists_the_study_too(folder):
