@@ -20,6 +20,7 @@ from autotune.knobs.base import spelled
 from autotune.outcome import Measured
 from autotune.text import about_left, clean, size, span
 from autotune.tuning.diagnosis import Diagnosis
+from autotune.tuning.drift import conditions
 from autotune.tuning.events import (
     Answered,
     CandidateRefused,
@@ -306,9 +307,7 @@ def verdict_text(trial: FinishedTrial) -> str:
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
     notes = ["given up, clearly slower"] if "raced" in trial.details.get("flags", ()) else ["ok"]
-    if disturbed := trial.details.get("disturbed_blocks"):
-        notes.append(f"{disturbed} blocks disturbed by other programs")
-    return ", ".join(notes)
+    return ", ".join([*notes, *conditions(trial.details)])
 
 
 def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from autotune.report.data import ReportData
 
 _STDOUT = "-"
+# Sentences over the whole of a wide terminal are hard to read.
+_WIDEST = 100
 
 
 @click.command()
@@ -94,7 +98,11 @@ def _tell(data: ReportData) -> None:
     from autotune.report.explain import explanation
     from autotune.text import clean
 
-    sys.stdout.write(clean("\n\n".join(explanation(data))) + "\n")
+    paragraphs = [clean(paragraph) for paragraph in explanation(data)]
+    if sys.stdout.isatty():
+        width = min(_WIDEST, shutil.get_terminal_size().columns)
+        paragraphs = [textwrap.fill(text, width, break_on_hyphens=False) for text in paragraphs]
+    sys.stdout.write("\n\n".join(paragraphs) + "\n")
 
 
 def _html(data: ReportData) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.report.data import ReportData
+from autotune.tuning.session import PHASE_SECONDS
 from autotune.tuning.storing.study import FinishedTrial
 
 _LABELS = {
@@ -86,7 +87,13 @@ def phases(data: ReportData) -> list[Phase]:
         spent["trials: starting, accuracy, drift"] += max(0.0, seconds - sum(parts.values()))
     if data.baseline is not None:
         own = float(data.baseline.details.get("seconds") or 0.0)
-        spent = defaultdict(float, {"your settings, timed first": own, **spent})
+        noted = data.archive.notes.get(PHASE_SECONDS, {})
+        first = {
+            "your settings: timing": own,
+            "your settings: accuracy": float(noted.get("accuracy", 0.0)),
+            "diagnosis": float(noted.get("diagnosis", 0.0)),
+        }
+        spent = defaultdict(float, {**first, **spent})
     spent["confirmation"] = float(data.confirmation.get("seconds") or 0.0)
     return [Phase(name, seconds) for name, seconds in spent.items() if seconds > 0]
 

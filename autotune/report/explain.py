@@ -61,7 +61,7 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
     if data.best is not None:
         yield list(_changes(data, data.best))
         yield list(_limits(data.best))
-    yield list(_runners_up(data))
+    yield from ([sentence] for sentence in _runners_up(data))
     yield [
         f"{len(one.trials)} x {one.label}, first in trial {one.trials[0]}: {one.example}."
         for one in failure_kinds(data)

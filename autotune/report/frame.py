@@ -25,6 +25,7 @@ COLUMNS = (
     "samples_per_second",
     "samples_per_second_low",
     "samples_per_second_high",
+    "machine_speed",
     "peak_memory_bytes",
     "quality",
     "compile_seconds",
@@ -34,6 +35,14 @@ COLUMNS = (
     "ran_margin",
     "flags",
     "reason",
+)
+_DETAILS = (
+    "samples_per_second",
+    "machine_speed",
+    "peak_memory_bytes",
+    "quality",
+    "compile_seconds",
+    "seconds",
 )
 
 
@@ -48,14 +57,13 @@ def trials_frame(data: ReportData) -> pd.DataFrame:
 def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
     details, verdict = trial.details, trial.verdict
     low, high = details.get("samples_per_second_ci95") or (None, None)
-    shared = ("samples_per_second", "peak_memory_bytes", "quality", "compile_seconds", "seconds")
     return {
         "trial": trial.number,
         "state": "finished",
         "outcome": "measured" if verdict.feasible else failure_kind(trial),
         "feasible": verdict.feasible,
         **{name: _cell(trial.config[name]) for name in _SETTINGS},
-        **{name: details.get(name) for name in shared},
+        **{name: details.get(name) for name in _DETAILS},
         **{f"{name}_margin": margin for name, margin in verdict.margins.items()},
         "value": verdict.value,
         "ratio_to_baseline": data.ratio(trial),

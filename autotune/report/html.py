@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.account import FailureKind, Phase, failure_kinds, phases
 from autotune.report.data import ReportData
@@ -58,6 +58,7 @@ def _template() -> Template:
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"size": size, "span": span, "numbers": _numbers}
+    environment.filters["shade"] = stage_charts.shade
     return environment.get_template("page.html")
 
 
@@ -101,6 +102,8 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
         follows = knob.needs in changed and value in (knob.default, knob.idle)
         note = f"comes with {knob.needs}" if follows else "too few trials tell"
         why = f"More can hurt: {knob.hurts}" if _is_less(knob, own[name], value) else knob.pays
+        if effect is not None and effect.ratio < 1 and not follows:
+            why = "Gains nothing by itself here; it is part of what was confirmed as a whole."
         found.append(Change(name, spelled(own[name]), spelled(value), effect, note, why))
     return sorted(found, key=lambda change: -(change.effect.ratio if change.effect else 0.0))
 
@@ -143,7 +146,8 @@ def _charts(
     unit = data.baseline.verdict.value if data.baseline is not None else None
     pair = None
     if len(effects) >= _TWO:
-        rows, columns = effects[1].knob, effects[0].knob
+        # Beside a row there is more room for a long value than above a column.
+        columns, rows = sorted((one.knob for one in effects[:_TWO]), key=_longest_value)
         pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
     return {
         "confirmed": stage_charts.confirmed(data),
@@ -156,6 +160,11 @@ def _charts(
         "time": stage_charts.time_spent(spent),
         "legend": legend(data),
     }
+
+
+def _longest_value(knob: str) -> int:
+    values = KNOBS[knob].values
+    return max(map(len, map(spelled, values.options))) if isinstance(values, OneOf) else 0
 
 
 def _numbers(kind: FailureKind) -> str:

@@ -13,11 +13,13 @@ from autotune.report.marks import WIDTH
 from autotune.report.svg import Scale, box, line, mark, markup, picture, text
 
 _ROW = 22.0
-_LABEL, _START, _END, _NUMBERS = 190.0, 208.0, 560.0, 576.0
+_LABEL, _START, _END, _NUMBERS = 236.0, 252.0, 546.0, 560.0
 _TOP = 30.0
 # Effects beyond are drawn at the edge: one that nothing is known of would leave the others no room.
 _LEAST, _MOST = 0.2, 5.0
-_LEFT, _HEAD, _CELL_HEIGHT, _MOST_CELL = 190.0, 56.0, 42.0, 104.0
+# Pixels between the names of two ticks.
+_LEAST_GAP = 34.0
+_LEFT, _HEAD, _CELL_HEIGHT, _MOST_CELL = 214.0, 56.0, 42.0, 104.0
 _EMPTY = Cell(0, None)
 
 
@@ -111,11 +113,20 @@ def _ratio_scale(found: Sequence[KnobEffect]) -> Scale:
 
 
 def _ratio_axis(drawing: Element, x: Scale, bottom: float) -> None:
-    for value in x.ticks(7):
+    for value in _apart(x):
         line(drawing, (x.at(value), _TOP - 8), (x.at(value), bottom), "grid")
         text(drawing, (x.at(value), bottom + 16), f"{value:g}x", "middle small")
     line(drawing, (x.at(1.0), _TOP - 8), (x.at(1.0), bottom), "axis")
     text(drawing, ((_START + _END) / 2, bottom + 32), "times the rate", "middle small muted")
+
+
+def _apart(x: Scale) -> list[float]:
+    """Ticks whose names do not touch: 1, and those that are far enough from it and each other."""
+    shown: list[float] = [1.0]
+    for value in x.ticks(7):
+        if all(abs(x.at(value) - x.at(other)) >= _LEAST_GAP for other in shown):
+            shown.append(value)
+    return shown
 
 
 def _words(cell: Cell, unit: float | None) -> tuple[str, str]:

@@ -18,7 +18,17 @@ _ROW, _BAR = 30.0, 16.0
 _LABEL, _START, _END = 208.0, 220.0, 640.0
 # A stage that is faster than this many times everything else is not drawn to its end.
 _BEYOND = 1.4
-_SHADES = 6
+_SHADES = {
+    "your settings: timing": 0,
+    "your settings: accuracy": 1,
+    "diagnosis": 2,
+    "trials: building model and dataset": 3,
+    "trials: warming up and compiling": 4,
+    "trials: timing": 5,
+    "trials: starting, accuracy, drift": 6,
+    "trials that gave no number": 7,
+    "confirmation": 8,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +116,17 @@ def time_spent(phases: Sequence[Phase]) -> Markup | None:
     if not total:
         return None
     drawing, x = picture(WIDTH, 30, f"{span(total)} in {len(phases)} phases"), 0.0
-    for place, phase in enumerate(phases):
+    for phase in phases:
         width = WIDTH * phase.seconds / total
         tip = f"{phase.name}: {span(phase.seconds)}"
-        box(drawing, (x, 0), (max(width - 2, 0.5), 30), f"bar shade{place % _SHADES}", tip)
+        box(drawing, (x, 0), (max(width - 2, 0.5), 30), f"bar {shade(phase)}", tip)
         x += width
     return markup(drawing)
+
+
+def shade(phase: Phase) -> str:
+    """The class that colours a phase, in the bar and beside its name."""
+    return f"shade{_SHADES[phase.name]}"
 
 
 def _own_rate(data: ReportData) -> float:

@@ -19,6 +19,7 @@ _DETAILS = (
     "outcome",
     "samples_per_second",
     "samples_per_second_ci95",
+    "machine_speed",
     "peak_memory_bytes",
     "quality",
     "compile_seconds",

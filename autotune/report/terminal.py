@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -14,11 +15,14 @@ from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.text import clean, size, span
+from autotune.tuning.drift import conditions
 from autotune.tuning.storing.study import FinishedTrial
 
 _MOST_ROWS = 20
 _HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
 _NUMBERS = 6
+# Columns by their place, and the width of a terminal from which there is room for them.
+_ROOM_FOR = {1: 56, 4: 72, 5: 100, 2: 110}
 _MARKS = {
     "baseline": "",
     "answer": "the answer",
@@ -98,6 +102,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     rate, bounds = details.get("samples_per_second"), details.get("samples_per_second_ci95")
     memory, seconds = details.get("peak_memory_bytes"), details.get("seconds")
     mark = _MARKS[data.standing(trial)]
+    said = ": ".join(filter(None, (mark, trial.verdict.reason or data.fate(trial).get("refused"))))
     return (
         str(trial.number),
         "-" if rate is None else f"{rate:.1f}",
@@ -106,7 +111,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         "-" if memory is None else size(memory),
         "-" if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
-        ": ".join(filter(None, (mark, trial.verdict.reason or data.fate(trial).get("refused")))),
+        "; ".join(filter(None, (said, *conditions(details)))),
     )
 
 
@@ -121,12 +126,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    shown = [at for at in range(len(_HEADERS)) if console.width >= _ROOM_FOR.get(at, 0)]
     table = Table(box=None, pad_edge=False)
-    for place, header in enumerate(_HEADERS):
-        table.add_column(header, justify="right" if place < _NUMBERS else "left", overflow="fold")
+    for at in shown:
+        is_number = at < _NUMBERS
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(_HEADERS[at], justify=justify, no_wrap=is_number, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(table)
+        table.add_row(*(Text(clean(row[at])) for at in shown))
+    console.print(table)
 
 
 def _say(line: str) -> None:

@@ -8,8 +8,9 @@ would have been when the search began. The answer does not rest on it: confirmat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Measured
@@ -50,6 +51,13 @@ def drift(first: Sequence[float], now: float) -> float:
     ratio = now / median(first)
     spread = math.log(max(first) / min(first))
     return ratio if abs(math.log(ratio)) > max(_LEAST, spread) else 1.0
+
+
+def conditions(details: Mapping[str, Any]) -> list[str]:
+    """What a reader of a trial's rate has to know of when it was timed; mostly nothing."""
+    disturbed, speed = details.get("disturbed_blocks"), details.get("machine_speed") or 1.0
+    notes = [f"machine at {100 * speed:.0f} % of its first speed"] if speed != 1.0 else []
+    return [*notes, f"{disturbed} blocks disturbed by other programs"] if disturbed else notes
 
 
 def _measure(session: Session, told: int) -> float:

@@ -22,8 +22,9 @@ _DIAGNOSIS_SECONDS = 5.0
 
 def before_runs(session: Session, taken: Sequence[float]) -> float:
     """Seconds until the answer where these processes of the baseline are over."""
-    left = (RUNS - len(taken)) * _a_run(session, taken)
-    return left + before_probes(session, taken)
+    host = 0.0 if taken else session.scene.start_seconds
+    left = (RUNS - len(taken)) * _a_run(taken)
+    return host + left + before_probes(session, taken)
 
 
 def before_probes(session: Session, taken: Sequence[float]) -> float:
@@ -34,18 +35,19 @@ def before_probes(session: Session, taken: Sequence[float]) -> float:
 
 def before_diagnosis(session: Session, taken: Sequence[float]) -> float:
     """Seconds until the answer where the stages are to be timed next."""
-    scene, each = session.scene, _a_run(session, taken)
+    scene, each = session.scene, _a_run(taken)
     diagnosis = scene.start_seconds + _DIAGNOSIS_SECONDS
-    conclusion = 2 * LOOKS[0] * each + _probe_seconds(session) + LIMITS_SECONDS
-    trials = (min(scene.trials, scene.space.size) - 1) * each
+    a_round = scene.start_seconds + 2 * each
+    conclusion = LOOKS[0] * a_round + _probe_seconds(session) + LIMITS_SECONDS
+    trials = (min(scene.trials, scene.space.size) - 1) * (scene.start_seconds + each)
     if scene.time_budget_seconds is not None:
         rest = scene.time_budget_seconds - session.elapsed_seconds - diagnosis - conclusion
         trials = min(trials, max(0.0, rest))
     return diagnosis + trials + conclusion
 
 
-def _a_run(session: Session, taken: Sequence[float]) -> float:
-    return median(taken) if taken else session.scene.start_seconds + MeasurePlan().max_seconds
+def _a_run(taken: Sequence[float]) -> float:
+    return median(taken) if taken else MeasurePlan().max_seconds
 
 
 def _probe_seconds(session: Session) -> float:

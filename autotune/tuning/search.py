@@ -128,7 +128,8 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     prober, taken = baseline_prober(session, runs), [session.study.noted(RUN_SECONDS)]
     if not study.finished():
         yield StepStarted(f"accuracy over {len(SEEDS)} seeds", before_probes(session, taken))
-    rule = prober.rule()
+    with session.noting_seconds("accuracy"):
+        rule = prober.rule()
     if isinstance(rule, str):
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
@@ -136,7 +137,8 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     if noted is None and not study.finished():
         eta = before_diagnosis(session, taken)
         yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
-        found = diagnose(session.scene, session.runner, study)
+        with session.noting_seconds("diagnosis"):
+            found = diagnose(session.scene, session.runner, study)
         if isinstance(found, str):
             yield StagesUnknown(found)
         else:

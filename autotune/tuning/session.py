@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -23,6 +25,8 @@ from autotune.tuning.sampling.stopping import ENOUGH, PATIENCE, has_settled, is_
 from autotune.tuning.scene import Scene
 from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
 
+PHASE_SECONDS = "phase_seconds"
+"""Of the study's notes: what was done before its first trial to the seconds that took."""
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
 LIMITS_SECONDS = 10.0
@@ -65,6 +69,15 @@ class Session:
     def folder(self, *names: str) -> Path:
         """Where the files of one child go."""
         return self.scene.options.folder.joinpath("trials", *names)
+
+    @contextmanager
+    def noting_seconds(self, phase: str) -> Iterator[None]:
+        """Note what the block took, where the study has no trial yet."""
+        start = time.monotonic()
+        yield
+        if not self.study.finished():
+            seconds = round(time.monotonic() - start, 1)
+            self.study.note_entry(PHASE_SECONDS, phase, seconds)
 
     def end_reason(self) -> str | None:
         """Why there is no further trial; None while there is, with time left to confirm it."""

@@ -3,24 +3,88 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from children import autotune
+from autotune.config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.report.data import read_report
+from autotune.report.html import page as page_of
+from autotune.report.source import find_source
+from autotune.text import clean
+from factories import best_config
 from finished_study import NAME
+from reporting import OWN, report_of, searched, trial
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
+
+# Of each drawing: its name, its box, those of what stands in it, and the kinds of its marks.
+DRAWINGS = """() => [...document.querySelectorAll("main .drawing svg")].map(svg => {
+  const box = node => {
+    const {left, top, right, bottom} = node.getBoundingClientRect();
+    return {left, top, right, bottom, text: node.tagName === "text" ? node.textContent : ""};
+  };
+  const shown = [...svg.querySelectorAll(".mark, .bar:not(.faint), .cell")];
+  return {
+    name: svg.getAttribute("aria-label"),
+    box: box(svg),
+    shown: shown.filter(one => !one.closest(".swatch")).map(box),
+    kinds: [...svg.querySelectorAll(".mark")].map(one => one.classList[1]),
+    texts: [...svg.querySelectorAll("text")].filter(one => one.textContent).map(box),
+  };
+})"""
+COLOUR = "node => getComputedStyle(node)[node.classList.contains('failed') ? 'stroke' : 'fill']"
 
 
 @pytest.fixture(scope="session")
 def report(folder: Path) -> Path:
     """The report of a finished study."""
     html = folder / "report.html"
-    done = autotune(folder, "report", f"studies/{NAME}", "--html", html)
-    assert done.returncode == 0, done.stderr
+    html.write_text(clean(page_of(read_report(find_source(str(folder / "studies" / NAME))))))
     return html
+
+
+@pytest.fixture(scope="session")
+def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a search in which trials failed in every way, with every drawing."""
+    study = searched(tmp_path_factory.mktemp("every-kind"))
+    html = study / "report.html"
+    html.write_text(page_of(read_report(find_source(str(study)))))
+    return html
+
+
+@pytest.fixture(scope="session")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with the longest names and numbers that there are, and no measured stages."""
+    changes: dict[str, Value] = {
+        "batch_size": 4096,
+        "float32_matmul_precision": "medium",
+        "compile_mode": "max-autotune-no-cudagraphs",
+        "persistent_workers": True,
+        "num_workers": 16,
+    }
+    each = [{name: value} for name, value in changes.items()]
+    trials = [trial(n, 3000.0 * n, **one) for n, one in enumerate((*each, *each, changes), start=1)]
+    own = TrainingConfig.of(OWN)
+    best = best_config(own.replace(**changes), own)
+    html = tmp_path_factory.mktemp("long-names") / "report.html"
+    html.write_text(page_of(report_of([trial(0), *trials], best)))
+    return html
+
+
+def drawings(page: Page, html: Path) -> dict[str, dict[str, Any]]:
+    """What the browser has drawn, by name."""
+    page.goto(html.as_uri())
+    return {drawing["name"]: drawing for drawing in page.evaluate(DRAWINGS)}
+
+
+def crosses(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two boxes share more than their edges."""
+    wide = min(one["right"], other["right"]) - max(one["left"], other["left"])
+    high = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+    return bool(wide > 1 and high > 3)
 
 
 def test_it_opens_from_disk_with_the_answer_and_every_trial(page: Page, report: Path) -> None:
@@ -32,12 +96,102 @@ def test_it_opens_from_disk_with_the_answer_and_every_trial(page: Page, report: 
     assert "no room for [bold]128" in text, "the reason why a trial is infeasible"
 
 
-def test_it_is_not_wider_than_a_narrow_window(page: Page, report: Path) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(report.as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+def test_every_plot_is_there_with_its_marks_inside(page: Page, every_kind: Path) -> None:
+    found = drawings(page, every_kind)
+    assert len(found) == 8, sorted(found)
+    for name, drawing in found.items():
+        box = drawing["box"]
+        assert box["right"] - box["left"] > 300, name
+        assert box["bottom"] - box["top"] > 25, name
+        assert drawing["shown"], name
+        for mark in drawing["shown"]:
+            assert mark["right"] > mark["left"], name
+            assert mark["bottom"] > mark["top"], name
+            assert mark["left"] >= box["left"] - 1, name
+            assert mark["right"] <= box["right"] + 1, name
+            assert mark["top"] >= box["top"] - 1, name
+            assert mark["bottom"] <= box["bottom"] + 1, name
 
 
-def test_it_runs_no_script(page: Page, report: Path) -> None:
-    page.goto(report.as_uri())
-    assert page.locator("script[src]").count() == 0
+@pytest.mark.parametrize("study", ["report", "every_kind", "long_names"])
+def test_no_words_of_a_plot_are_cut_off_or_written_over_others(
+    page: Page, study: str, request: pytest.FixtureRequest
+) -> None:
+    for name, drawing in drawings(page, request.getfixturevalue(study)).items():
+        box, texts = drawing["box"], drawing["texts"]
+        for place, words in enumerate(texts):
+            assert words["left"] >= box["left"] - 1, (name, words["text"])
+            assert words["right"] <= box["right"] + 1, (name, words["text"])
+            others = [other["text"] for other in texts[place + 1 :] if crosses(words, other)]
+            assert not others, (name, words["text"])
+
+
+def test_infeasible_trials_are_marked_by_shape_and_colour(page: Page, every_kind: Path) -> None:
+    found = drawings(page, every_kind)
+    (history,) = [drawing for name, drawing in found.items() if "in the order they ran" in name]
+    assert len(history["kinds"]) == 16
+    assert {"baseline", "feasible", "accuracy", "failed"} <= set(history["kinds"])
+    colours = {
+        kind: page.locator(f"#history ~ .drawing .mark.{kind}").first.evaluate(COLOUR)
+        for kind in ("feasible", "accuracy", "failed")
+    }
+    assert colours["accuracy"] == colours["failed"] != colours["feasible"]
+    legend = page.locator("#history ~ .legend").inner_text()
+    assert "infeasible: accuracy" in legend
+    assert "infeasible: did not run" in legend
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_the_page_in_light_and_dark(
+    page: Page, every_kind: Path, scheme: Any
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(every_kind.as_uri())
+    colours = (
+        "node => [getComputedStyle(node).fill, getComputedStyle(document.body).backgroundColor]"
+    )
+    words, paper = page.locator("#history ~ .drawing text").first.evaluate(colours)
+    assert abs(_light(words) - _light(paper)) > 100
+
+
+def _light(colour: str) -> float:
+    """Of "rgb(r, g, b)", from 0 to 255."""
+    parts = [float(part) for part in colour.partition("(")[2].rstrip(")").split(",")[:3]]
+    return sum(parts) / 3
+
+
+@pytest.mark.parametrize(("width", "media"), [(400, "screen"), (650, "print"), (1200, "screen")])
+def test_it_is_not_wider_than_its_window_or_paper(
+    page: Page, long_names: Path, width: int, media: Any
+) -> None:
+    page.emulate_media(media=media)
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(long_names.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(every_kind.as_uri())
+    page.wait_for_load_state("networkidle")
+    assert [one for one in asked if not one.startswith(("file:", "data:"))] == []
+    assert page.locator("script").count() == 0
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["as it is", "without its policy"])
+def test_what_somebody_smuggles_into_it_does_nothing(
+    browser: Browser, every_kind: Path, tmp_path: Path, kept: bool
+) -> None:
+    (tmp_path / "spy.css").write_text("h1 { color: rgb(1, 2, 3) }")
+    page_text = every_kind.read_text()
+    page_text = page_text if kept else page_text.replace("Content-Security-Policy", "nothing")
+    smuggled = "<script>document.title = 'mine'</script><link rel=stylesheet href=spy.css>"
+    changed = tmp_path / "changed.html"
+    changed.write_text(page_text.replace("</main>", f"{smuggled}</main>"))
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(changed.as_uri())
+        colour = page.locator("h1").evaluate("node => getComputedStyle(node).color")
+        assert (page.title() == "mine", colour == "rgb(1, 2, 3)") == (not kept, not kept)

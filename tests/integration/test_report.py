@@ -16,13 +16,17 @@ from autotune.best import read_best, write_best
 from autotune.cli import main
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
+from autotune.report.data import read_report
 from autotune.report.html import page
+from autotune.report.source import find_source
+from autotune.report.terminal import show_report
 from autotune.space import SearchSpace
 from autotune.tuning.storing.archive import OpenTrial
 from autotune.tuning.storing.opening import open_study
 from children import autotune
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
+from terminals import Terminal, written_to
 from tuning import CRASHED, THROUGHPUT
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
@@ -200,6 +204,26 @@ def test_a_page_of_a_hundred_trials_is_small(folder: Path) -> None:
     trials += [trial(n, 90.0 + n, batch_size=16 + n, amp_dtype="bfloat16") for n in range(1, 100)]
     data = report_of(trials)
     assert len(page(data).encode()) < 400_000
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 124])
+def test_on_a_terminal_numbers_stay_whole_however_narrow_it_is(
+    folder: Path, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    data, terminal = read_report(find_source(str(folder))), Terminal(columns=columns)
+    with written_to(terminal) as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        show_report(data)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen()).splitlines()]
+    (header,) = [place for place, line in enumerate(lines) if line.startswith("trial ")]
+    table = lines[header : lines.index("", header)]
+    assert max(map(len, table)) <= columns
+    for one in data.trials:
+        ratio = data.ratio(one)
+        number = f"{ratio:.2f}x" if ratio else "-"
+        assert [line for line in table if re.match(rf" *{one.number} .*{number}( |$)", line)]
 
 
 def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path, run: Run) -> None:

@@ -97,6 +97,7 @@ def test_an_infeasible_trial_shows_its_reason_and_no_rate(
     [
         ({"flags": ["raced"]}, "given up, clearly slower"),
         ({"disturbed_blocks": 3}, "ok, 3 blocks disturbed by other programs"),
+        ({"machine_speed": 0.75}, "ok, machine at 75 % of its first speed"),
     ],
 )
 def test_a_number_that_is_not_what_it_seems_says_so(

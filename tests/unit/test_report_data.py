@@ -17,6 +17,7 @@ from autotune.errors import StorageError, UsageError
 from autotune.knobs import KNOBS
 from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData, read_report
+from autotune.report.effects import knob_effects
 from autotune.report.explain import explanation, headline
 from autotune.report.frame import COLUMNS, trials_frame
 from autotune.report.html import changes, page
@@ -158,6 +159,26 @@ def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost() ->
         assert why[name] == f"More can hurt: {KNOBS[name].hurts}"
 
 
+def test_a_change_that_slowed_its_trials_down_is_not_praised() -> None:
+    slower = {"float32_matmul_precision": "medium"}
+    trials = [
+        trial(0),
+        trial(1, 150.0, **FASTER),
+        trial(2, 120.0, **FASTER, **slower),
+        trial(3, 80.0, **slower),
+        trial(4, 155.0, **FASTER, batch_size=32),
+    ]
+    data = report_of(trials, best_config(BASELINE.replace(**FASTER, **slower), BASELINE))
+    why = {one.knob: one.why for one in changes(data, knob_effects(data.trials, BASELINE))}
+    assert why["float32_matmul_precision"].startswith("Gains nothing by itself here")
+    assert why["amp_dtype"] == KNOBS["amp_dtype"].pays
+
+
+def test_a_rate_of_a_slower_machine_says_so_beside_its_ratio() -> None:
+    slow = replace(trial(1, 100.0, **FASTER), details={"machine_speed": 0.8})
+    assert row_of(report_of([trial(0), slow]), slow)[-1] == "machine at 80 % of its first speed"
+
+
 def test_failures_are_counted_by_kind_with_the_first_line_of_the_first() -> None:
     data = report_of(
         [
@@ -175,10 +196,13 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first() -> None
 
 
 def test_time_is_told_by_what_it_was_spent_on() -> None:
-    data = answered(trial(2, None, CRASHED, batch_size=8), confirmation={"seconds": 30.0})
+    noted = {"confirmation": {"seconds": 30.0}, "phase_seconds": {"accuracy": 9.0}}
+    data = answered(trial(2, None, CRASHED, batch_size=8), **noted)
     spent = {phase.name: phase.seconds for phase in phases(data)}
     run = data.trials[1].details["measurement"]
-    assert spent["your settings, timed first"] == 2.0
+    assert spent["your settings: timing"] == 2.0
+    assert spent["your settings: accuracy"] == 9.0
+    assert "diagnosis" not in spent, "nothing is known of it"
     assert spent["trials: timing"] == pytest.approx(sum(b["seconds"] for b in run["blocks"]))
     assert spent["trials that gave no number"] == 2.0
     assert spent["confirmation"] == 30.0
