@@ -26,7 +26,7 @@ BEGIN, END = "<!-- docs/opening.py writes this -->\n", "<!-- up to here -->\n"
 
 _TRIAL = re.compile(r" *(\d+)  +(?:[\d.]+/s|-)  ")
 _LEADER = re.compile(r" *best so far: trial (\d+),")
-_WIDEST = 112
+_WIDEST, _VERDICT = 112, 40
 _SHOWN: dict[str, Any] = {
     "autotune": None,
     "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype", "compile_mode")),
@@ -79,11 +79,25 @@ def _lines(log: Sequence[str]) -> Iterator[str]:
     for previous, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
         if number != previous + 1:
             yield "..."
-        line = trials[number]
-        yield line if len(line) <= _WIDEST else f"{line[:_WIDEST].rpartition(' ')[0]} ..."
+        yield _cut(trials[number])
     yield from ("...", "")
     blank = max(place for place, line in enumerate(log) if not line)
     yield from log[blank + 1 :]
+
+
+def _cut(line: str) -> str:
+    """A trial in one line of README: of what is too long, settings and verdict keep their start."""
+    if len(line) <= _WIDEST:
+        return line
+    settings, verdict = (part.strip(" ") for part in line.rsplit("  ", 1))
+    if len(verdict) > _VERDICT:
+        verdict = f"{verdict[:_VERDICT].rpartition(' ')[0]} ..."
+    indent = line[: len(line) - len(line.lstrip())]
+    settings = f"{indent}{settings}"
+    room = _WIDEST - len(verdict) - len(" ...  ")
+    if len(settings) > room:
+        settings = f"{settings[:room].rpartition(' ')[0]} ..."
+    return f"{settings}  {verdict}"
 
 
 def _telling(log: Sequence[str], trials: Mapping[int, str]) -> list[int]:

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from autotune.live import LiveProgress
 from autotune.progress import PlainProgress, to_stderr
-from autotune.tuning.events import TrialStarted
+from autotune.tuning.events import Event, PhaseStarted, TrialStarted
 from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
@@ -80,9 +80,16 @@ def searched(folder: Path) -> None:
         for event in search(_options(), runner):
             plain.show(event)
             drawn.show(event)
-            if isinstance(event, TrialStarted) and event.number <= SHOWN:
+            if _is_shown(event):
                 (folder / _TERMINAL).write_bytes(_terminal(drawn))
     (folder / _LOG).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _is_shown(event: Event) -> bool:
+    """Whether this is what the picture shows, or the nearest to it so far."""
+    if isinstance(event, PhaseStarted):
+        return event.phase == "search"
+    return isinstance(event, TrialStarted) and event.number <= SHOWN
 
 
 def _options() -> SearchOptions:
