@@ -16,6 +16,7 @@ from autotune.constraints import CONSTRAINTS
 from autotune.knobs.base import spelled
 from autotune.text import clean, size
 from autotune.tuning.confirming.conclusion import ANSWER
+from autotune.tuning.drift import conditions
 
 OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
 
@@ -50,9 +51,11 @@ def trial_summary(trial: FrozenTrial, own: FrozenTrial, host: str | None = None)
     config = TrainingConfig.of(trial.user_attrs["config"])
     changed = config.differences(TrainingConfig.of(own.user_attrs["config"]))
     lines = [verdict, "", *(f"- {name}={spelled(value)}" for name, value in changed.items())]
-    rate, before = (one.user_attrs.get("samples_per_second") for one in (trial, own))
-    if rate and before:
-        lines += ["", f"{rate:.1f} samples/s, {rate / before:.2f}x the baseline"]
+    rate = trial.user_attrs.get("samples_per_second")
+    value, before = (one.user_attrs.get("value") for one in (trial, own))
+    if rate and value and before:
+        notes = [f"{rate:.1f} samples/s", f"{value / before:.2f}x the baseline"]
+        lines += ["", ", ".join([*notes, *conditions(trial.user_attrs)])]
     if host is not None:
         lines += ["", f"Its logs lie on `{_code(host)}`."]
     return "\n".join([*lines, "", OWN_LINE])

@@ -14,8 +14,10 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from autotune.config import TrainingConfig, render
+from autotune.text import size
 
 _GIB = 1 << 30
+_FAR = 1.5
 _FEASIBLE, _INFEASIBLE, _MARK = "#0072b2", "#cccccc", "#d55e00"
 
 
@@ -45,7 +47,13 @@ def figures(
     if not measured:
         return {}
     rates = {"baseline": measured[0].user_attrs["samples_per_second"], "computing alone": light}
-    limit = None if memory_limit_bytes is None else memory_limit_bytes / _GIB
+    peaks = [trial.user_attrs["peak_memory_bytes"] for trial in measured]
+    across, limit = "GiB at the peak", None
+    if memory_limit_bytes is not None:
+        across += f", of {size(memory_limit_bytes)} allowed"
+        # A limit that is far away would press the trials together.
+        near = memory_limit_bytes <= _FAR * max(peaks)
+        limit = memory_limit_bytes / _GIB if near else None
     return {
         "throughput": Figure(
             _points(measured, lambda trial: float(trial.number)),
@@ -53,7 +61,7 @@ def figures(
         ),
         "memory-and-throughput": Figure(
             _points(measured, lambda trial: trial.user_attrs["peak_memory_bytes"] / _GIB),
-            _layout("Memory and throughput", "GiB at the peak", _marks("x", {"limit": limit})),
+            _layout("Memory and throughput", across, _marks("x", {"limit": limit})),
         ),
     }
 

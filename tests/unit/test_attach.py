@@ -19,8 +19,10 @@ from sqlalchemy import Engine, event, text
 from autotune.dashboard.attach import attach
 from autotune.dashboard.note import OWN_LINE
 from autotune.dashboard.place import find_study
+from autotune.dashboard.plots import figures
 from autotune.tuning.storing.lock import study_lock
 from autotune.tuning.storing.storage import existing
+from factories import GIB
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in
 
@@ -167,8 +169,6 @@ def test_an_unfinished_study_has_a_note_that_says_so(folder: Path) -> None:
 
 
 def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder: Path) -> None:
-    study = study_of(folder)
-    limit = study.user_attrs["identity"]["memory_limit_bytes"] / (1 << 30)
     attached_to(folder)
     plots = {
         name: json.loads(text)
@@ -182,8 +182,20 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
         shape["label"]["text"]: shape["y0"] for shape in plots["throughput"]["layout"]["shapes"]
     }
     assert marks == {"baseline": pytest.approx(108), "computing alone": pytest.approx(200)}
-    (mark,) = plots["memory-and-throughput"]["layout"]["shapes"]
-    assert mark["x0"] == pytest.approx(limit)
+
+
+def test_a_limit_that_is_far_away_is_named_and_does_not_press_the_trials_together(
+    folder: Path,
+) -> None:
+    trials = [trial for trial in study_of(folder).trials if trial.state.is_finished()]
+    near, far = (
+        figures(trials, None, limit)["memory-and-throughput"].layout
+        for limit in (int(1.25 * GIB), 100 * GIB)
+    )
+    (mark,) = near["shapes"]
+    assert mark["x0"] == pytest.approx(1.25)
+    assert far["shapes"] == []
+    assert far["xaxis"]["title"]["text"] == "GiB at the peak, of 100 GiB allowed"
 
 
 def test_a_study_of_somebody_elses_is_left_alone(tmp_path: Path, url: str) -> None:

@@ -80,6 +80,12 @@ def test_a_feasible_trial_is_stored_with_its_own_value(study: TuningStudy) -> No
     assert told(study, 80.0, HOLDS).value == 80
 
 
+def test_optuna_is_told_as_many_digits_as_a_person_reads(study: TuningStudy) -> None:
+    trial = told(study, 750.2922536543072, HOLDS)
+    assert trial.value == 750.292
+    assert trial.user_attrs["value"] == 750.2922536543072
+
+
 def test_an_infeasible_trial_that_is_slow_keeps_its_value(study: TuningStudy) -> None:
     told(study, 80.0, HOLDS)
     assert told(study, 10.0, OVER_MEMORY).value == 10

@@ -5,7 +5,9 @@ What is not autotune's is refused. What is unfinished is no fault: a search may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,7 +56,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         UsageError: there is no study of that name, several to choose from, or none of autotune's.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with storage_errors(url):
+    with storage_errors(url), _collecting_nothing():
         storage = existing(url)
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
@@ -71,6 +73,21 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
     return Archive(chosen, masked(url), finished, opened, notes)
+
+
+@contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """Without the garbage collector, which would go through all that was read again and again.
+
+    Of 1000 trials that took two thirds of the time, and more than ten times as much as of 100.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:

@@ -14,6 +14,7 @@ from autotune.tuning.storing.finished import TRAINED_AS, FinishedTrial, overrule
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
 BELOW_BEST = 0.97
+_DIGITS = 6
 # A configuration that was lost is tried again when the others are done, but not for ever.
 _MOST_LOST = 1
 # Whose process died is tried once more: it may have been its doing.
@@ -98,7 +99,13 @@ class Knowledge:
         return list(self._broken_modes)
 
     def stored_value(self, verdict: Verdict) -> float:
-        """The value that Optuna is told: its own where it is feasible."""
+        """The value that Optuna is told, as its dashboard shows it: its own where it is feasible.
+
+        With as many digits as a person reads; the study keeps the whole value as an attribute.
+        """
+        return float(f"{self._told_value(verdict):.{_DIGITS}g}")
+
+    def _told_value(self, verdict: Verdict) -> float:
         if verdict.feasible and verdict.value is not None:
             return verdict.value
         told = [trial.verdict for trial in self.finished]
