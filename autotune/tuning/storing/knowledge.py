@@ -66,7 +66,7 @@ class Knowledge:
     def overrule(self, rulings: Mapping[str, Any]) -> None:
         """What is known of the accuracy of kinds of training by now, whatever was told before."""
         self._rulings = rulings
-        self.finished = [overruled(trial, rulings) for trial in self.finished]
+        self.finished = tuple(overruled(trial, rulings) for trial in self.finished)
 
     def is_overruled(self, attributes: Mapping[str, Any]) -> bool:
         """Whether a trial with these attributes counts no longer as accurate enough."""
