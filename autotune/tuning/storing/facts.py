@@ -47,6 +47,14 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class Ruling:
+    """Why a kind of training is not accurate enough, and by how much."""
+
+    margin: Annotated[FiniteFloat, Field(gt=0)]
+    reason: Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True)
 class Confirmation:
     """Seconds, and what became of each candidate, by its trial's number."""
 
@@ -81,6 +89,7 @@ _TYPES: dict[str, Any] = {
     "qualities": dict[str, list[FiniteFloat]],
     "gates": dict[str, str],
     "anchors": list[Anchor],
+    "rulings": dict[str, Ruling],
     "diagnosis": Diagnosed,
     "confirmation": Confirmation,
     "answer": Answer,

@@ -286,8 +286,9 @@ class TuningStudy:
 
     def overrule(self, trained_as: str, margin: float, reason: str) -> None:
         """Take trials of this kind of training for infeasible, though they were told otherwise."""
-        self.note_entry(RULINGS, trained_as, {"margin": margin, "reason": reason})
-        obey_rulings(self._study, self._knowledge)
+        with self._mutex.turn():
+            self.note_entry(RULINGS, trained_as, {"margin": margin, "reason": reason})
+            obey_rulings(self._study, self._knowledge)
 
     def broken_modes(self) -> list[Value]:
         """Ways to compile that are left out, because they failed whatever else was set."""
