@@ -40,6 +40,7 @@ WRONG_FACTS = {
     "gates": [{"a": 1}, ["a"], None],
     "anchors": [5, [5], [{"trials": 1}], [{**ANCHOR, "samples_per_second": -1}]],
     "anchors@cuda:1": ["fast"],
+    "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
