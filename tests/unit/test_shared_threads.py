@@ -98,7 +98,7 @@ def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
 
 
 def test_a_breaker_counts_each_trial_once() -> None:
-    breaker, failed = Breaker(TRIALS), []
+    breaker, failed = Breaker(4 * (TRIALS // 4)), []
     trial = FinishedTrial(1, TrainingConfig.of({}), Verdict(None, CRASHED, "x"), {"outcome": "x"})
 
     def fail() -> None:
