@@ -18,6 +18,7 @@ from autotune.tuning.search import search
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.leases import own_lease
 from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.retell import give_up
 from autotune.tuning.storing.storage import with_driver
 from autotune.tuning.workers import WorkerOptions, join
 from factories import cuda_machine
@@ -119,7 +120,7 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         number, config = first.claim(9)
         first._mutex.lease, kept = own_lease(), first._mutex.lease  # its connection was cut
         trials = second._study.get_trials()
-        second._give_up(trials[0].number, "interrupted: its process is gone")
+        give_up(second._study, trials[0].number, "interrupted: its process is gone")
         first._mutex.lease = kept
         first._running[number] = config
         from autotune.constraints import Verdict
