@@ -105,7 +105,8 @@ def connected(storage: str | None) -> RDBStorage | None:
     opened = RDBStorage(with_driver(storage), _engine(storage))
     if is_server(storage):
         end_dead_connections(opened.engine)
-        opened.engine.dispose()  # the first ones were made before
+        opened.remove_session()
+        opened.engine.dispose()  # the first connections were made before
     return opened
 
 
