@@ -28,6 +28,7 @@ from autotune.dashboard.place import StudyPlace
 from autotune.dashboard.plots import figures
 from autotune.strict_yaml import dump
 from autotune.trial_folder import make_private
+from autotune.tuning.storing.finished import RULINGS
 
 # Where Optuna and the dashboard look for what is attached to a study, and to a finished trial,
 # whose own attributes cannot be written any more.
@@ -80,8 +81,10 @@ def _set_notes(
     """Of the study and of each trial, but for those that a person has written."""
     told = _told(trials)
     notes: dict[int | None, str] = {None: summary(study, told)}
+    rulings = study.user_attrs.get(RULINGS, {})
     for trial in told:
-        notes[trial._trial_id] = trial_summary(trial, told[0], host_of(trial) if shared else None)
+        host = host_of(trial) if shared else None
+        notes[trial._trial_id] = trial_summary(trial, told[0], rulings, host)
     for trial_id, text in notes.items():
         before = attributes.note(trial_id)
         if not before or OWN_LINE in before:

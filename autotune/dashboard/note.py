@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from optuna import Study
 from optuna.trial import FrozenTrial
@@ -17,13 +18,15 @@ from autotune.knobs.base import spelled
 from autotune.text import clean, size
 from autotune.tuning.confirming.conclusion import ANSWER
 from autotune.tuning.drift import conditions
+from autotune.tuning.storing.finished import RULINGS, TRAINED_AS
 
 OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
 
 
 def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
     """Answer, trials, and what the numbers mean."""
-    lines = [*_answer(study), *_trials(trials), *_meaning(), "", OWN_LINE]
+    rulings = study.user_attrs.get(RULINGS, {})
+    lines = [*_answer(study), *_trials(trials, rulings), *_meaning(), "", OWN_LINE]
     return "\n".join(lines)
 
 
@@ -35,15 +38,16 @@ def noted_answer(study: Study) -> BestConfig | None:
         return None
 
 
-def trial_summary(trial: FrozenTrial, own: FrozenTrial, host: str | None = None) -> str:
+def trial_summary(
+    trial: FrozenTrial, own: FrozenTrial, rulings: Mapping[str, Any], host: str | None = None
+) -> str:
     """What became of a trial, which a list of trials that are all "complete" does not say.
 
-    `host` is where its logs lie, if that has to be said.
+    `rulings` is the study's note of that name; `host` is where its logs lie, if that has to be
+    said.
     """
     if not _holds(trial):
-        verdict = (
-            f"**Infeasible**: `{_code(trial.user_attrs.get('reason') or 'a limit is passed')}`"
-        )
+        verdict = f"**Infeasible**: `{_code(_reason(trial, rulings))}`"
     elif trial.number == own.number:
         verdict = "**The baseline**: your own settings."
     else:
@@ -88,10 +92,8 @@ def _answer(study: Study) -> Iterator[str]:
     yield from ("", "best.yaml is attached to this study.")
 
 
-def _trials(trials: Sequence[FrozenTrial]) -> Iterator[str]:
-    lost = Counter(
-        trial.user_attrs.get("reason") or "infeasible" for trial in trials if not _holds(trial)
-    )
+def _trials(trials: Sequence[FrozenTrial], rulings: Mapping[str, Any]) -> Iterator[str]:
+    lost = Counter(_reason(trial, rulings) for trial in trials if not _holds(trial))
     yield from ("", f"## {len(trials)} trials, {len(trials) - lost.total()} of them feasible", "")
     # A reason is text from elsewhere: as code, nothing in it means anything.
     yield from (f"- {count} x `{_code(reason)}`" for reason, count in lost.most_common())
@@ -109,6 +111,12 @@ def _meaning() -> Iterator[str]:
         "is in `samples_per_second`.",
         "- No value of a trial is the answer's: that was measured again, in turns with yours.",
     )
+
+
+def _reason(trial: FrozenTrial, rulings: Mapping[str, Any]) -> str:
+    """Why a trial cannot be used; that may have been found out after it was told."""
+    ruling = rulings.get(str(trial.user_attrs.get(TRAINED_AS)), {})
+    return str(trial.user_attrs.get("reason") or ruling.get("reason") or "a limit is passed")
 
 
 def _holds(trial: FrozenTrial) -> bool:

@@ -22,7 +22,9 @@ _MOST_ROWS = 20
 _HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
 _NUMBERS = 6
 # Columns by their place, and the width of a terminal from which there is room for them.
-_ROOM_FOR = {1: 56, 4: 72, 5: 100, 2: 110}
+_ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
+_REMARK = 7
+"""Below the settings where there is no room beside them."""
 _MARKS = {
     "baseline": "",
     "answer": "the answer",
@@ -128,6 +130,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
     console = Console(file=sys.stdout, highlight=False)
     shown = [at for at in range(len(_HEADERS)) if console.width >= _ROOM_FOR.get(at, 0)]
+    if _REMARK not in shown:
+        rows = [(*row[:-2], "\n".join(filter(None, row[-2:]))) for row in rows]
     table = Table(box=None, pad_edge=False)
     for at in shown:
         is_number = at < _NUMBERS

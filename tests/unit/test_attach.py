@@ -17,7 +17,7 @@ from optuna_dashboard._note import get_note_from_system_attrs
 from sqlalchemy import Engine, event, text
 
 from autotune.dashboard.attach import attach
-from autotune.dashboard.note import OWN_LINE
+from autotune.dashboard.note import OWN_LINE, trial_summary
 from autotune.dashboard.place import find_study
 from autotune.dashboard.plots import figures
 from autotune.tuning.storing.lock import study_lock
@@ -150,6 +150,18 @@ def test_a_trial_says_what_became_of_it_which_the_list_of_trials_does_not(folder
     assert notes[8].startswith("**The baseline**")
     assert notes[64].startswith("**Feasible.**\n\n- batch_size=64\n\n164.0 samples/s, 1.52x")
     assert notes[128].startswith("**Infeasible**: `out of host memory: no room for [bold]128`")
+
+
+def test_what_was_found_out_after_a_trial_was_told_is_its_reason(folder: Path) -> None:
+    own, *_ = study_of(folder).trials
+    attributes = {"config": own.user_attrs["config"], "reason": "", "trained_as": "larger"}
+    trial = optuna.trial.create_trial(
+        value=1.0, user_attrs=attributes, system_attrs={"constraints": [-0.5, 0.2, -1.0]}
+    )
+    rulings = {"larger": {"margin": 0.2, "reason": "accuracy: 20 % worse than allowed"}}
+    assert trial_summary(trial, own, rulings).startswith(
+        "**Infeasible**: `accuracy: 20 % worse than allowed`"
+    )
 
 
 @dataclass(frozen=True)

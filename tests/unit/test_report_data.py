@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from dataclasses import replace
@@ -255,6 +256,21 @@ def test_reading_changes_nothing(nine: SearchSpace, url: str, tmp_path: Path) ->
     before = (tmp_path / "study.db").read_bytes()
     read_archive(url)
     assert (tmp_path / "study.db").read_bytes() == before
+
+
+def test_reading_does_not_go_through_everything_for_garbage(nine: SearchSpace, url: str) -> None:
+    study = open_study("mine", url, nine, THROUGHPUT)
+    for _ in range(9):
+        tell(study, 80.0, HOLDS)
+    read_archive(url)  # what is imported on the way
+    seen: list[str] = []
+    gc.callbacks.append(lambda phase, _: seen.append(phase))
+    try:
+        read_archive(url)
+    finally:
+        gc.callbacks.pop()
+    assert gc.isenabled()
+    assert seen.count("start") <= 2, "only before and after"
 
 
 def test_a_storage_of_several_studies_asks_which(nine: SearchSpace, url: str) -> None:
