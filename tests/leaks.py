@@ -103,12 +103,13 @@ def clear(left: set[str]) -> None:
 
 
 def _lasting(left: Callable[[], set[str]]) -> set[str]:
+    """What is there at every look; neighbours' semaphores come and go all the time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while found := left():
-        if time.monotonic() > deadline:
-            return {name for name in found if not _is_someone_elses(name)}
+    found = left()
+    while found and time.monotonic() < deadline:
         time.sleep(0.02)
-    return set()
+        found &= left()
+    return {name for name in found if not _is_someone_elses(name)}
 
 
 def _processes() -> frozenset[str]:
