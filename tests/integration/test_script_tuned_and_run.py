@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # Seconds for which each sample waits for its disk, so that workers help whatever else goes on.
-READ = "0.002"
+READ = "0.006"
 SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
 LONG, SHORT = "100000", "50"
 NEEDS = {"plain_loop": "torch", "hf_trainer": "transformers", "lightning_fit": "lightning"}
