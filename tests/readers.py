@@ -49,6 +49,7 @@ FACTS: dict[str, Any] = {
     "baseline_run_seconds": 3,
     "baseline_runs": [RUN, RUN],
     "probe_samples": 512,
+    "probe_seconds": 6.2,
     "qualities": {"batch_size=16": [0.5, 0.75]},
     "gates": {"amp_dtype=null": "{}"},
     "anchors@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],

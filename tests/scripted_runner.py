@@ -122,6 +122,8 @@ class ScriptedRunner:
     """Without a diagnosis, nothing is left out of the search."""
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    seed_seconds: float = 1.0
+    """What an accuracy probe takes for each seed."""
     jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
@@ -139,7 +141,8 @@ class ScriptedRunner:
             case Measure():
                 return self.measure(config, phase)
             case Probe():
-                return Probed(tuple(self.quality(config, seed) for seed in seeds), 1.0)
+                qualities = tuple(self.quality(config, seed) for seed in seeds)
+                return Probed(qualities, self.seed_seconds * len(seeds))
             case Gate():
                 return self.gate(config)
             case FindLimits():

@@ -18,7 +18,7 @@ from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.proving import prove_lead, proves_late
-from autotune.tuning.session import Accuracy, Session, details_of, trial_seconds
+from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.storage import check_still_there
 from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
@@ -69,7 +69,7 @@ def work(session: Session, accuracy: Accuracy, breaker: Breaker) -> Iterator[Tol
         for told in study.news():
             yield session.trial_ended(told)
         if isinstance(trial, FinishedTrial):
-            yield from prove_lead(session, accuracy, trial_seconds(trial))
+            yield from prove_lead(session, accuracy, trial)
         for mode in breaker.leave_out(study.broken_modes()):
             yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
         if isinstance(trial, FinishedTrial):

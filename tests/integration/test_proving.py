@@ -1,35 +1,46 @@
 """What leads a search is proven to be accurate the longer the search relies on it."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 
+from autotune.config import TrainingConfig
+from autotune.job import Job, Measure, Probe
+from autotune.outcome import Measured, NonFinite, TrialOutcome
 from autotune.tuning.events import LeadLost, PhaseStarted, TrialEnded
+from autotune.tuning.sampling.warm_start import seeds_from
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
 from autotune.tuning.storing.archive import read_archive
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from autotune.tuning.storing.repair import repair
+from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
 """Losses of quality by seed that six seeds do not decide, so that it is held back."""
-A_SEED_FOR_NOTHING, A_SEED_FOR_HOURS = 1, 1_000_000
+FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
+"""Seconds that a seed takes."""
 
 
-def runner_with(losses: tuple[float, ...]) -> ScriptedRunner:
-    """Larger batches are faster; those of 64 lose so much of the quality, seed by seed."""
+def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Larger batches are faster, a worker helps a little."""
+    return at(10 * batch_of(config) + float(config["num_workers"] or 0))
+
+
+def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) -> ScriptedRunner:
+    """Batches of 64 lose so much of the quality, seed by seed."""
 
     def quality(config, seed):
         return 0.9 - (losses[seed] if batch_of(config) == 64 else 0.0)
 
-    return ScriptedRunner(
-        lambda config, phase: at(10 * batch_of(config) + float(config["num_workers"] or 0)), quality
-    )
+    return ScriptedRunner(speed, quality, seed_seconds=seed_seconds)
 
 
-def options_for(folder: Path, samples: int, **changes) -> SearchOptions:
-    """All six configurations, with probes of so many samples."""
-    return options_in(folder, space=SPACE, trials=6, accuracy_samples=samples, **changes)
+def options_for(folder: Path, **changes) -> SearchOptions:
+    """All six configurations."""
+    return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
 
 
 def seeds_by_phase(options: SearchOptions, runner: ScriptedRunner) -> dict[str, list[int]]:
@@ -49,21 +60,21 @@ def seeds_by_phase(options: SearchOptions, runner: ScriptedRunner) -> dict[str, 
 
 
 def test_a_lead_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
-    seeds = seeds_by_phase(options_for(tmp_path, A_SEED_FOR_HOURS), runner_with((0.001,) * 6))
+    seeds = seeds_by_phase(options_for(tmp_path), runner_with((0.001,) * 6, FOR_HOURS))
     assert seeds["search"] == [0]
     assert seeds["confirmation"] == [1, 2]
 
 
 def test_a_lead_that_lasts_is_proven_in_the_search(tmp_path):
     losses = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
-    seeds = seeds_by_phase(options_for(tmp_path, A_SEED_FOR_NOTHING), runner_with(losses))
+    seeds = seeds_by_phase(options_for(tmp_path), runner_with(losses))
     assert seeds["search"] == [0, 1, 2, 3], "until they decide"
     assert seeds["confirmation"] == []
 
 
 def test_what_is_not_proven_leads_no_longer_nor_does_what_was_trained_alike(tmp_path):
     runner = runner_with(SCATTERED)
-    options = options_for(tmp_path, A_SEED_FOR_NOTHING)
+    options = options_for(tmp_path)
     events = events_of(options, runner)
     (lost,) = [event for event in events if isinstance(event, LeadLost)]
     assert batch_of(lost.trial.config) == 64
@@ -81,13 +92,13 @@ def test_what_is_not_proven_leads_no_longer_nor_does_what_was_trained_alike(tmp_
 
 def test_two_seeds_that_speak_against_it_are_not_enough(tmp_path):
     losses = (0.006, 0.0125, *4 * (0.004,))  # two are beyond what is allowed on average
-    events = events_of(options_for(tmp_path, A_SEED_FOR_NOTHING), runner_with(losses))
+    events = events_of(options_for(tmp_path), runner_with(losses))
     assert not any(isinstance(event, LeadLost) for event in events)
     assert events[-1].best.config["batch_size"] == 64
 
 
 def test_the_file_of_the_best_so_far_follows(tmp_path):
-    options = options_for(tmp_path, A_SEED_FOR_NOTHING)
+    options = options_for(tmp_path)
     so_far = tmp_path / "best-so-far.yaml"
     for event in search(options, runner_with(SCATTERED)):
         if isinstance(event, LeadLost):
@@ -99,8 +110,8 @@ def test_the_file_of_the_best_so_far_follows(tmp_path):
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_other_samplers_are_told_what_is_proven(sampler, tmp_path):
-    options = options_for(tmp_path, A_SEED_FOR_HOURS, sampler=sampler)
-    events = events_of(options, runner_with(SCATTERED))
+    options = options_for(tmp_path, sampler=sampler)
+    events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
     assert not any(isinstance(event, LeadLost) for event in events)
     ended = [event for event in events if isinstance(event, TrialEnded)]
     refused = [e.trial for e in ended if batch_of(e.trial.config) == 64]
@@ -109,7 +120,7 @@ def test_other_samplers_are_told_what_is_proven(sampler, tmp_path):
 
 
 def test_who_continues_a_search_knows_what_leads_no_longer(tmp_path):
-    options = options_for(tmp_path, A_SEED_FOR_NOTHING)
+    options = options_for(tmp_path)
     for event in search(options, runner_with(SCATTERED)):
         if isinstance(event, LeadLost):
             break
@@ -117,3 +128,88 @@ def test_who_continues_a_search_knows_what_leads_no_longer(tmp_path):
     ended = [event for event in again if isinstance(event, TrialEnded)]
     assert all(batch_of(event.best.config) != 64 for event in ended)
     assert again[-1].best.config["batch_size"] == 32
+
+
+class RacingRunner(ScriptedRunner):
+    """Gives up what is slower than the best so far, as trials do."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        outcome = super().run(job, folder)
+        if not isinstance(job.task, Measure) or not isinstance(outcome, Measured):
+            return outcome
+        run, best = outcome.measurement, job.task.plan.incumbent_seconds_per_sample
+        slower = best is not None and run.samples_per_second < 0.9 / best
+        return Measured(replace(run, flags=(*run.flags, "raced"))) if slower else outcome
+
+
+def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
+    return tuple(TrainingConfig.of({"batch_size": size}) for size in batch_sizes)
+
+
+@pytest.mark.parametrize("seed_seconds", [FOR_NOTHING, 2.0, FOR_HOURS])
+def test_what_was_given_up_beside_a_lead_that_falls_may_be_the_answer(seed_seconds, tmp_path):
+    plain = runner_with(SCATTERED, seed_seconds)
+    runner = RacingRunner(plain.measure, plain.quality, seed_seconds=seed_seconds)
+    options = options_for(tmp_path, warm_start=in_order(64, 32))
+    assert events_of(options, runner)[-1].best.config["batch_size"] == 32
+
+
+def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
+    def measure(config, phase):
+        fused = 100 if config["fused_optimizer"] and batch_of(config) == 8 else 0
+        rate = 640 if batch_of(config) == 64 else 100 + 50 * float(config["num_workers"] or 0)
+        return at(rate + fused)
+
+    def gate(config):
+        return agreeing(update_error=1.0) if config["fused_optimizer"] else agreeing()
+
+    space = "batch_size: [8, 64]\nnum_workers: [0, 1]\nfused_optimizer: [false, true]\n"
+    wanted = ({"batch_size": 64}, {"batch_size": 8, "fused_optimizer": True}, {"num_workers": 1})
+    options = options_for(
+        tmp_path,
+        space=space,
+        trials=8,
+        warm_start=tuple(TrainingConfig.of({"batch_size": 8, **one}) for one in wanted),
+    )
+    runner = runner_with(SCATTERED, seed_seconds=0.7)
+    runner.measure, runner.gate = measure, gate
+    events = events_of(options, runner)
+    answer = events[-1].best.config
+    assert (answer["batch_size"], answer["num_workers"]) == (8, 1)
+    assert not answer["fused_optimizer"]
+
+
+def test_a_lead_whose_further_seed_fails_leads_no_longer(tmp_path):
+    class Failing(ScriptedRunner):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            outcome = super().run(job, folder)
+            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
+            large = later and TrainingConfig.of(job.config or {})["batch_size"] == 64
+            return NonFinite("the loss is nan") if large else outcome
+
+    plain = runner_with((0.006,) * 6)
+    runner = Failing(plain.measure, plain.quality, seed_seconds=FOR_NOTHING)
+    events = events_of(options_for(tmp_path), runner)
+    lost = [event for event in events if isinstance(event, LeadLost)]
+    assert {batch_of(event.trial.config) for event in lost} == {64}
+    assert all("the loss is nan" in event.reason for event in lost)
+    assert events[-1].best.config["batch_size"] == 32
+    assert len([s for batch, s in runner.probes() if batch == 64]) <= 1 + 2, "once for each trial"
+
+
+def test_a_lead_pays_for_its_seeds_with_later_trials(tmp_path):
+    options = options_for(tmp_path, trials=2, warm_start=in_order(64))
+    seeds = seeds_by_phase(options, runner_with((0.001,) * 6, seed_seconds=0.1))
+    assert seeds["search"] == [0], "it led no trial but itself"
+
+
+def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
+    options = options_for(tmp_path)
+    events_of(options, runner_with(SCATTERED))
+    database = tmp_path / "study.db"
+    before = seeds_from(str(database))
+    assert 64 not in map(batch_of, before)
+    repair(tmp_path, database)
+    assert seeds_from(str(database)) == before
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    assert study.best_trial.params["batch_size"] == 32

@@ -35,6 +35,7 @@ WRONG_FACTS = {
     "identity": [{"space": {"batch_size": 8}}, {"memory_limit_bytes": "much"}, "mine"],
     "start_seconds": ["soon", -1.0, None, [2.0]],
     "baseline_runs": [[], [{}], [{**RUN, "blocks": []}], {"0": RUN}],
+    "probe_seconds": [-1.0, "long"],
     "probe_samples": [-1, 1.5, "512x", None],
     "qualities": [[0.5], {"a": 0.5}, {"a": ["good"]}],
     "gates": [{"a": 1}, ["a"], None],

@@ -49,6 +49,21 @@ def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
     assert [t.verdict.reason for t in read_archive(url).finished] == reasons(again)
 
 
+def test_what_is_told_after_the_ruling_is_infeasible_too(told):
+    number, _ = told.ask()
+    told.overrule("large", 0.02, "accuracy: worse")
+    trial = told.tell(number, Verdict(9.0, HOLDS, ""), {"seconds": 1.0, TRAINED_AS: "large"})
+    assert trial.verdict.reason == "accuracy: worse"
+    assert best_feasible(told.finished()).number == 2
+    told.disconnect()
+
+
+def test_a_single_trial_may_be_overruled(told):
+    told.overrule("trial 2", 1.0, "accuracy: gradients differ")
+    assert reasons(told) == ["", "memory", "accuracy: gradients differ"]
+    told.disconnect()
+
+
 def test_who_reads_it_with_optuna_alone_knows(told, url):
     told.overrule("large", 0.02, "accuracy: worse")
     told.disconnect()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.measurement import CANNOT_WIN
 from autotune.tuning.confirming.belief import Belief
 from autotune.tuning.judging.costs import ColdCosts
 from autotune.tuning.sampling.encoding import Encoding
@@ -27,7 +26,8 @@ class Candidate:
 def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[Candidate]:
     """Feasible trials that are believed to be faster than the baseline, the fastest first.
 
-    What was too slow to be probed is among them, and what probes spoke against is not.
+    What was too slow to be probed or timed to the end is among them: what was faster may not hold.
+    What probes spoke against is not.
     """
     measured = [t for t in session.study.finished() if "samples_per_second" in t.details]
     worth = {trial.number: _worth(session, costs, trial) for trial in measured}
@@ -35,7 +35,7 @@ def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[C
         trial
         for trial in measured[1:]
         if trial.verdict.feasible
-        and not CANNOT_WIN & set(trial.details.get("flags", ()))
+        and "unsteady" not in trial.details.get("flags", ())
         and not accuracy.prober.speaks_against(accuracy.rule, trial.config)
     ]
     if not feasible:

@@ -41,6 +41,8 @@ PROBE_SECONDS = 6.0
 always look worse."""
 _FEWEST_BASELINE_STEPS = 30
 _MOST_SECONDS = 60.0
+SEED_SECONDS = "probe_seconds"
+"""Of the study's notes: what a seed of the baseline takes."""
 _NOTE = "qualities"
 
 
@@ -206,6 +208,9 @@ class AccuracyProber:
             have += outcome.qualities
             if len(have) > len(self._known(config)):  # another device may have probed more
                 self.study.note_entry(_NOTE, key, list(have))
+            if key == self.scene.baseline.quality_key():
+                seconds = outcome.seconds / len(outcome.qualities)
+                self.study.note(SEED_SECONDS, round(seconds, 3))
             return have
         return as_failure(outcome)
 

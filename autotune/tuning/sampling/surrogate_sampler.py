@@ -40,12 +40,13 @@ class SurrogateSampler(BaseSampler):
         space: SearchSpace,
         is_known: Callable[[TrainingConfig], bool],
         is_preferred: Callable[[TrainingConfig], bool],
-        is_overruled: Callable[[Mapping[str, Any]], bool],
+        is_overruled: Callable[[int, Mapping[str, Any]], bool],
         seed: int,
     ) -> None:
         """`is_known` tells what need not be proposed any more, `is_preferred` what comes first.
 
-        `is_overruled` tells by the attributes of a trial whether it is feasible no longer.
+        `is_overruled` tells by the number and attributes of a trial whether it is feasible no
+        longer.
         """
         self._encoding = Encoding(space)
         self._is_known = is_known
@@ -107,7 +108,7 @@ class SurrogateSampler(BaseSampler):
         )
 
     def _is_feasible(self, trial: FrozenTrial) -> bool:
-        return _holds(trial) and not self._is_overruled(trial.user_attrs)
+        return _holds(trial) and not self._is_overruled(trial.number, trial.user_attrs)
 
     def _best_unknown(self, worth: Callable[[Indices], Array], seen: Seen) -> TrainingConfig | None:
         """Of the rows that are looked at, the one that promises most and is not known."""

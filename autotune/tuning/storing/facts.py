@@ -86,6 +86,7 @@ _TYPES: dict[str, Any] = {
     "baseline_run_seconds": Seconds,
     "baseline_runs": Runs,
     "probe_samples": NonNegativeInt,
+    "probe_seconds": Seconds,
     "qualities": dict[str, list[FiniteFloat]],
     "gates": dict[str, str],
     "anchors": list[Anchor],

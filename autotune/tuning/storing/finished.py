@@ -17,8 +17,8 @@ from autotune.errors import StudyMismatchError, UsageError
 TRAINED_AS = "trained_as"
 """Of a trial's attributes: what of its settings can change the trained model, as text."""
 RULINGS = "rulings"
-"""Of the study's notes: what was found out about a kind of training after trials of it were told,
-as margin and reason by `TRAINED_AS`."""
+"""Of the study's notes: what was found out after trials were told, as margin and reason; by
+`TRAINED_AS`, for all that were trained so, or by `alone`, for a single one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,25 @@ def _margins(trial: FrozenTrial) -> list[float]:
     return list(trial.constraints.values())
 
 
+def alone(number: int) -> str:
+    """The name of a ruling on one trial."""
+    return f"trial {number}"
+
+
+def ruling_on(
+    number: int, attributes: Mapping[str, Any], rulings: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """What was found out about a trial after it was told; None where nothing was."""
+    found = rulings.get(str(attributes.get(TRAINED_AS))) or rulings.get(alone(number))
+    return found or None
+
+
 def overruled(trial: FinishedTrial, rulings: Mapping[str, Any]) -> FinishedTrial:
     """The trial by what is known of its accuracy by now, with the reason.
 
     `rulings` is the study's note of that name.
     """
-    ruling = rulings.get(str(trial.details.get(TRAINED_AS)))
+    ruling = ruling_on(trial.number, trial.details, rulings)
     if ruling is None or trial.verdict.reason:
         return trial
     margins = {**trial.verdict.margins, "accuracy": float(ruling["margin"])}

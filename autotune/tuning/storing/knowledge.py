@@ -9,7 +9,7 @@ from typing import Any
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.knobs.base import Value
-from autotune.tuning.storing.finished import TRAINED_AS, FinishedTrial, overruled
+from autotune.tuning.storing.finished import FinishedTrial, overruled, ruling_on
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
@@ -39,6 +39,8 @@ class Knowledge:
         self.interrupted: dict[TrainingConfig, None] = {}
         """By a person, or by a process's death: to be tried before others."""
         self._rulings: Mapping[str, Any] = {}
+        self.amended = (0, 0)
+        """How many rulings there were, and trials, when the database was last amended."""
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
         self._smallest_oom: dict[tuple[Value, ...], int] = {}
@@ -48,6 +50,7 @@ class Knowledge:
 
     def learn(self, trial: FinishedTrial) -> FinishedTrial:
         """A trial more."""
+        trial = overruled(trial, self._rulings)
         self.finished = tuple(sorted((*self.finished, trial), key=lambda one: one.number))
         self._news.append(trial)
         self._known.add(trial.config)
@@ -68,9 +71,9 @@ class Knowledge:
         self._rulings = rulings
         self.finished = tuple(overruled(trial, rulings) for trial in self.finished)
 
-    def is_overruled(self, attributes: Mapping[str, Any]) -> bool:
-        """Whether a trial with these attributes counts no longer as accurate enough."""
-        return attributes.get(TRAINED_AS) in self._rulings
+    def is_overruled(self, number: int, attributes: Mapping[str, Any]) -> bool:
+        """Whether the trial of that number counts no longer as accurate enough."""
+        return ruling_on(number, attributes, self._rulings) is not None
 
     def _is_modest(self, config: TrainingConfig) -> bool:
         """Whether little but the mode is to blame: the same numbers, at most twice the batch."""

@@ -12,7 +12,12 @@ from autotune.constraints import CONSTRAINTS
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
-from autotune.tuning.storing.finished import FinishedTrial, finished_trials
+from autotune.tuning.storing.finished import (
+    RULINGS,
+    FinishedTrial,
+    finished_trials,
+    overruled,
+)
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.mutex import mutex_for
 from autotune.tuning.storing.retell import reconcile
@@ -90,7 +95,8 @@ def read_study(storage: str) -> list[FinishedTrial]:
     if largest is None or not _complete(largest):
         raise StorageError(f"{masked(storage)} holds no study with finished trials.")
     try:
-        return finished_trials(largest)
+        rulings = largest.user_attrs.get(RULINGS, {})
+        return [overruled(trial, rulings) for trial in finished_trials(largest)]
     except StudyMismatchError as error:
         raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
 

@@ -18,7 +18,7 @@ from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.constraints import CONSTRAINTS
-from autotune.tuning.storing.finished import RULINGS, TRAINED_AS
+from autotune.tuning.storing.finished import RULINGS, ruling_on
 from autotune.tuning.storing.knowledge import BELOW_BEST, Knowledge
 from autotune.tuning.storing.lines import CONSTRAINTS_ATTRIBUTE
 
@@ -27,6 +27,16 @@ def obey_rulings(study: optuna.Study, knowledge: Knowledge) -> None:
     """Take the trials for infeasible that the study's note of rulings is about."""
     rulings: Mapping[str, Any] = study.user_attrs.get(RULINGS, {})
     knowledge.overrule(rulings)
+    # Optuna keeps finished trials as they were read, so they look as if they were to be amended.
+    now = (len(rulings), len(knowledge.finished))
+    if knowledge.amended != now:
+        amend(study)
+        knowledge.amended = now
+
+
+def amend(study: optuna.Study) -> None:
+    """Write into the database what the study's note of rulings says."""
+    rulings: Mapping[str, Any] = study.user_attrs.get(RULINGS, {})
     backend = getattr(study._storage, "_backend", None)
     if rulings and isinstance(backend, RDBStorage):
         _amend(backend, study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), rulings)
@@ -39,15 +49,15 @@ def _amend(backend: RDBStorage, trials: Sequence[FrozenTrial], rulings: Mapping[
     the best of its time, which may be one of these.
     """
     feasible = {one.number for one in trials if all(m <= 0 for m in one.constraints.values())}
-    known = [one for one in trials if one.user_attrs.get(TRAINED_AS) in rulings]
-    changed = [one for one in known if one.number in feasible]
+    found = {one.number: ruling_on(one.number, one.user_attrs, rulings) for one in trials}
+    changed = [one for one in trials if one.number in feasible and found[one.number]]
     if not changed:
         return
     feasible -= {one.number for one in changed}
     best = max((one.value or 0.0 for one in trials if one.number in feasible), default=0.0)
     with _create_scoped_session(backend.scoped_session) as session:
         for one in changed:
-            margin = float(rulings[one.user_attrs[TRAINED_AS]]["margin"])
+            margin = float((found[one.number] or {})["margin"])
             trial = TrialModel.find_or_raise_by_id(one._trial_id, session)
             told = TrialSystemAttributeModel.find_by_trial_and_key(
                 trial, CONSTRAINTS_ATTRIBUTE, session

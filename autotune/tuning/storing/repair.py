@@ -9,6 +9,7 @@ from autotune.errors import StorageError
 from autotune.objectives import OBJECTIVES
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.opening import created
+from autotune.tuning.storing.overrule import amend
 from autotune.tuning.storing.retell import retell
 from autotune.tuning.storing.storage import storage_errors
 
@@ -52,6 +53,7 @@ def repair(folder: Path, database: Path) -> Repaired:
             for name in dict.fromkeys(line.study for line in lines):
                 study = created(name, url, OBJECTIVES["throughput"])
                 trials += retell(study, journal, lines)
+                amend(study)
         backup = _put_aside(database)
         beside.replace(database)
     return Repaired(database, trials, set_aside, backup)
