@@ -49,6 +49,17 @@ def silence(storage: str, study: TuningStudy, seconds: float) -> None:
         assert changed.rowcount == 1
 
 
+def cut(storage: str, study: TuningStudy) -> None:
+    """The connection that holds the lock of its lease, as a restarted server or a firewall does."""
+    with psycopg.connect(storage, autocommit=True) as connection:
+        ended = connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND (classid::bigint << 32 | objid::bigint) = %s",
+            (study._mutex.lease.key,),
+        ).fetchall()
+    assert ended == [(True,)]
+
+
 def rows(storage: str) -> int:
     with psycopg.connect(storage) as connection:
         (count,) = connection.execute("SELECT count(*) FROM autotune_heartbeats").fetchone()
@@ -79,6 +90,29 @@ def test_a_leader_that_is_silent_is_followed_by_another(
         second.lead()
     silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
     second.lead()
+
+
+def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> None:
+    first, second = join(), join()
+    first.lead()
+    number, config = first.claim(9)
+    cut(server_storage, first)
+    assert second.others_run()
+    assert second.claim(9)[1] != config
+    with pytest.raises(StorageError, match="is led by"):
+        second.lead()
+    assert first.claim(9) is not None, "it connects anew"
+    assert first.tell(number, Verdict(50.0, HOLDS, ""), {}).number == number
+
+
+def test_who_is_cut_and_not_heard_of_is_given_up_sooner(
+    join: OpenStudy, server_storage: str
+) -> None:
+    first, second = join(), join()
+    _, left = first.claim(9)
+    cut(server_storage, first)
+    silence(server_storage, first, heartbeat.LATE_SECONDS + 1)
+    assert second.claim(9)[1] == left
 
 
 def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(

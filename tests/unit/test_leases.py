@@ -56,6 +56,16 @@ def reopened(url: str, space: SearchSpace) -> TuningStudy:
     return study
 
 
+def test_only_a_process_of_this_machine_is_surely_dead(neighbour: Lease) -> None:
+    assert not own_lease().died_here()
+    assert not neighbour.died_here()
+    assert replace(neighbour, started=neighbour.started - 1).died_here(), "its number lives on"
+    gone = replace(neighbour, pid=2**30)
+    assert gone.died_here()
+    assert not replace(gone, host="another").died_here()
+    assert not replace(gone, boot_id="another").died_here()
+
+
 def test_a_lease_is_read_back_and_anything_else_is_none() -> None:
     lease = own_lease()
     assert lease_of(lease.as_dict()) == lease

@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 BEAT_SECONDS = 20.0
+LATE_SECONDS = 50.0
+"""After which a process is given up that is not connected any more: two beats are missing."""
 SILENCE_SECONDS = 120.0
 """After which a process is given up that still seems to be connected."""
 # The server gives up a connection at which nobody answers for about as long, and with it what that
@@ -73,10 +75,14 @@ class Heartbeat:
                 continue  # the next one finds the server again, or whoever needs it says so
 
 
-def is_silent(connection: Connection, lease: int) -> bool:
-    """Whether a process was not heard of for too long; False where it never said anything."""
+def silence(connection: Connection, lease: int) -> float | None:
+    """For how many seconds a process was not heard of; None where it left, or never said anything.
+
+    Raises:
+        SQLAlchemyError: the server cannot be reached.
+    """
     seconds = connection.execute(text(_SILENCE), {"lease": lease}).scalar()
-    return seconds is not None and float(seconds) > SILENCE_SECONDS
+    return None if seconds is None else float(seconds)
 
 
 def end_dead_connections(engine: Engine) -> None:

@@ -44,8 +44,16 @@ class Lease:
 
     def lives_here(self) -> bool:
         """Whether that process is another one of this machine and still runs."""
-        if (self.host, self.boot_id) != (_host(), _boot_id()) or self.pid == os.getpid():
-            return False
+        return self._is_of_here() and self.pid != os.getpid() and self._runs()
+
+    def died_here(self) -> bool:
+        """Whether that process was one of this machine, which is sure that it is gone."""
+        return self._is_of_here() and not self._runs()
+
+    def _is_of_here(self) -> bool:
+        return (self.host, self.boot_id) == (_host(), _boot_id())
+
+    def _runs(self) -> bool:
         return _started(self.pid) == self.started
 
 

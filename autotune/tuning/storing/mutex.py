@@ -2,9 +2,9 @@
 
 A study in memory or in an SQLite file has one writing process; its threads take turns. Several
 processes share a study in PostgreSQL: they take turns by an advisory lock of the server, and each
-holds one of its own, by the key of its lease, for as long as its connection lives. So the server
-knows at once who died; who is silent for long is given up as well, because the death of a whole
-host ends no connection. No server of ours is needed.
+holds one of its own, by the key of its lease, for as long as its connection lives. A connection may
+be cut while its process lives, and the death of a whole host ends none: so what counts is also when
+a process was last heard of. No server of ours is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from autotune.tuning.storing.heartbeat import Heartbeat, end_dead_connections, is_silent
+from autotune.tuning.storing.heartbeat import (
+    LATE_SECONDS,
+    SILENCE_SECONDS,
+    Heartbeat,
+    end_dead_connections,
+    silence,
+)
 from autotune.tuning.storing.leases import Lease, own_lease
 from autotune.tuning.storing.storage import is_server, with_driver
 
@@ -109,14 +115,19 @@ class ServerMutex:
                     _call(self._connection, "pg_advisory_unlock", _TURN)
 
     def lives(self, lease: Lease) -> bool:
-        """Whether who holds a lease is still connected to the server, and was heard of lately."""
+        """Whether who holds a lease was heard of lately: a cut connection alone is no death."""
         if lease.key == self.lease.key:
             return True
+        if lease.died_here():
+            return False
         with self.threads:
-            gone = _call(self._connection, "pg_try_advisory_lock", lease.key)
-            if gone:
+            silent = silence(self._connection, lease.key)
+            is_connected = not _call(self._connection, "pg_try_advisory_lock", lease.key)
+            if not is_connected:
                 _call(self._connection, "pg_advisory_unlock", lease.key)
-            return not gone and not is_silent(self._connection, lease.key)
+        if silent is None:  # it left, or is about to be heard of for the first time
+            return is_connected
+        return silent <= (SILENCE_SECONDS if is_connected else LATE_SECONDS)
 
     def close(self) -> None:
         """Let go of everything."""
