@@ -2,12 +2,13 @@
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import optuna
 import pytest
 
+from autotune.constraints import Verdict
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.outcome import Inspected
 from autotune.tuning.confirming.unconfirmed import path_so_far
@@ -123,12 +124,31 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         give_up(second._study, trials[0].number, "interrupted: its process is gone")
         first._mutex.lease = kept
         first._running[number] = config
-        from autotune.constraints import Verdict
-
         told = first.tell(number, Verdict(50.0, HOLDS, ""), {})
         assert told.number == 1
     states = [trial.state.name for trial in trials_in(server_storage, "s")]
     assert states == ["FAIL", "COMPLETE"]
+
+
+def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_their_own(
+    server_storage, nine
+):
+    with ExitStack() as stack:
+        studies = [stack.enter_context(opened(server_storage, nine)) for _ in range(6)]
+        claimed = [study.claim(9) for study in studies]
+        for number, _ in claimed:
+            give_up(studies[0]._study, number, "interrupted: its process is gone")
+        everybody = threading.Barrier(6)
+
+        def tells(place):
+            everybody.wait()
+            verdict = Verdict(50.0, HOLDS, "")
+            return studies[place].tell(claimed[place][0], verdict, {}).number
+
+        numbers = in_threads(*[lambda place=place: tells(place) for place in range(6)])
+    there = {trial.number: trial.user_attrs["config"] for trial in trials_in(server_storage, "s")}
+    configs = [config.as_dict() for _, config in claimed]
+    assert [there[number] for number in numbers] == configs, numbers
 
 
 def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_path):

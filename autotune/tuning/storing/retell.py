@@ -34,12 +34,17 @@ def write_trial(study: optuna.Study, record: TrialRecord) -> int:
     It finishes the trial that was asked for. Where there is none, or somebody gave it up, it
     becomes one of its own in one step: it is there or not. It keeps its number where that is free.
     """
-    running = _running(study, record)
-    if running is None:
-        _fill_up(study, record.number)
-        number = len(study.get_trials(deepcopy=False))
-        study.add_trial(record.as_trial())
-        return number
+    if (running := _running(study, record)) is not None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # given up only just now
+            return _finish(study, running, record)
+    _fill_up(study, record.number)
+    # Not `study.add_trial`: where several write, only the storage knows which number it gave.
+    trial_id = study._storage.create_new_trial(study._study_id, record.as_trial())
+    return study._storage.get_trial_number_from_id(trial_id)
+
+
+def _finish(study: optuna.Study, running: FrozenTrial, record: TrialRecord) -> int:
+    """Tell a trial that was asked for; its number."""
     storage, trial_id = study._storage, running._trial_id
     there = running.user_attrs
     new = {name: value for name, value in record.attributes.items() if name not in there}
