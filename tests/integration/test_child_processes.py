@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 from autotune.job import job_from_json, job_to_json
 from autotune.outcome import Lost, Measured, OutOfMemory, TimedOut, UserError, outcome_from_json
+from autotune.tuning.running.runner import _PATIENT, SubprocessRunner
 from children import WORKLOADS, children_of, job_for, nobody_is_left, run_child, wait_until
 from factories import written
 
@@ -113,6 +115,24 @@ def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     outcome = run(job)
     assert outcome == TimedOut("warm-up", DEADLINE_SECONDS)
     assert "a worker hangs" in (tmp_path / "trial" / "stdout.log").read_text()
+    assert nobody_is_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
+    log, since = tmp_path / "trial" / "stdout.log", []
+
+    def is_cancelled():
+        if not since and log.exists() and "hangs" in log.read_text():
+            since.append(time.monotonic())
+        return bool(since)
+
+    job = job_for(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
+    with SubprocessRunner(tmp_path / "inductor", False, is_cancelled=is_cancelled) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(job, tmp_path / "trial")
+        took = time.monotonic() - since[0]
+    assert took < _PATIENT.grace + _PATIENT.tidy, "what neither heeds SIGTERM takes otherwise"
     assert nobody_is_left(tmp_path)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import psutil
 
@@ -43,8 +43,19 @@ from autotune.tuning.running.launch import Forked, FreshInterpreter, Launched, W
 _SAMPLE_SECONDS = 1.0
 # What shared pages really take is dear to read (it grows with the memory): only at new heights.
 _NEW_HEIGHT = 1.05
-_GRACE_SECONDS = 3.0
-_TIDY_SECONDS = 1.0
+
+
+class _Patience(NamedTuple):
+    """Seconds for a child that is to end, for helpers of its session, and for who left that."""
+
+    grace: float
+    tidy: float
+    strays: float
+
+
+_PATIENT = _Patience(3.0, 1.0, 3.0)
+# A person waits, five seconds at most. PyTorch's helper needs two to give shared memory back.
+_HURRIED = _Patience(1.0, 0.3, 2.2)
 # Processes, memory or descriptors.
 _NOTHING_LEFT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -124,7 +135,8 @@ class SubprocessRunner:
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            child.end(self._family, self._host.pid if self._host else None)
+            patience = _HURRIED if self._is_cancelled() else _PATIENT
+            child.end(self._family, self._host.pid if self._host else None, patience)
             for log in (files.stdout, files.stderr):
                 logs.shorten(log)
         if outcome is None:
@@ -201,20 +213,20 @@ class _Child:
             return None
         return outcome_from_json(read_some(self._files.outcome))
 
-    def end(self, family: Family, host_pid: int | None) -> None:
+    def end(self, family: Family, host_pid: int | None, patience: _Patience) -> None:
         """End the child, then what is left of its session, then what left the session."""
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
-            if not self.process.ended_within(_GRACE_SECONDS):
+            if not self.process.ended_within(patience.grace):
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 self.process.ended_within(None)
         # Helpers that give shared memory back do so when those who used it are gone: Python's at
         # once, PyTorch's, in a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
-        is_gone = family.is_gone_within(_TIDY_SECONDS, host_pid)
+        is_gone = family.is_gone_within(patience.tidy, host_pid)
         self._signal(signal.SIGKILL)
-        if not is_gone and not family.is_gone_within(_GRACE_SECONDS, host_pid):
+        if not is_gone and not family.is_gone_within(patience.strays, host_pid):
             family.kill(host_pid)
         for process in self._seen:
             with suppress(psutil.Error):
