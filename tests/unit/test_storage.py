@@ -49,13 +49,16 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
 ) -> None:
     monkeypatch.setattr(storages, "PATIENCE_SECONDS", 0.2)
     study = reopened()
+    number, config = study.ask()
     holder = sqlite3.connect(tmp_path / "study.db")
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StorageError, match="Another program holds it"), storage_errors(url):
-        tell(study, 90.0, HOLDS)
+        study.tell(number, Verdict(90.0, HOLDS, ""), {})
     holder.rollback()
     holder.close()
-    assert len(reopened().finished()) >= 1
+    study.disconnect()
+    told = reopened().finished()
+    assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
 
 
 def test_a_truncated_database_is_refused_and_left_as_it_is(
