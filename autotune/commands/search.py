@@ -32,7 +32,8 @@ _NOTHING_FEASIBLE = 3
 )
 @click.option("--study", help="Name of the study; default: from the model's path.")
 @click.option(
-    "--storage", help="Any storage URL that Optuna takes; default: SQLite in the study's folder."
+    "--storage",
+    help="postgresql://user@host/database or sqlite:///FILE; default: one in the study's folder.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Default: best.yaml in the study's folder."

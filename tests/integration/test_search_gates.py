@@ -75,7 +75,7 @@ def test_what_is_no_storage_url_is_refused_before_anything_runs(tmp_path, storag
 
 def test_a_database_whose_driver_is_missing_is_a_storage_error(tmp_path):
     options: SearchOptions = replace(
-        options_in(tmp_path), storage="mysql+nosuchdriver://user:secret@localhost/studies"
+        options_in(tmp_path), storage="postgresql+nosuchdriver://user:secret@localhost/studies"
     )
     with pytest.raises(StorageError) as raised:
         events_of(options, ScriptedRunner(in_proportion))

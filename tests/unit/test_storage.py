@@ -12,12 +12,13 @@ import pytest
 from sqlalchemy import event
 
 from autotune.constraints import Verdict
-from autotune.errors import StorageError
+from autotune.errors import StorageError, UsageError
 from autotune.space import SearchSpace
 from autotune.tuning.storing import storage as storages
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.storage import (
+    check_storage,
     database_of,
     is_server,
     network_file_system,
@@ -111,6 +112,20 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
     assert network_file_system(tmp_path / "home" / "me" / "study.db") == "nfs4"
     assert network_file_system(tmp_path / "home" / "disk" / "study.db") is None
     assert network_file_system(tmp_path / "study.db") is None
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:x@host/db", "mysql+pymysql://me:x@host/db", "mssql://"]
+)
+def test_a_database_in_which_nothing_keeps_writers_apart_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match=r"names m.*sql, in which.*postgresql://") as refused:
+        check_storage(url)
+    assert ":x@" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
+def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
+    check_storage(url)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from autotune.errors import StorageError, UsageError
 from autotune.text import size, without_passwords
 from autotune.tuning.storing.heartbeat import end_dead_connections
 
+_BACKENDS = ("sqlite", "postgresql")
 PATIENCE_SECONDS = 20.0
 """For another program that holds an SQLite file: a dashboard does for less than a second."""
 # SQLite's locks do not hold on these, and a write may be lost.
@@ -54,15 +55,15 @@ def storage_errors(storage: str | None) -> Iterator[None]:
 
 
 def check_storage(storage: str | None) -> None:
-    """Refuse what is no storage URL, before anything is measured.
+    """Refuse what is no storage URL, or one in which nothing keeps writers apart.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is.
     """
     if storage is None:
         return
     try:
-        make_url(storage)
+        backend = make_url(storage).get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
         # What cannot be read may hold a password wherever it likes.
         shown = re.sub(r":.*@", ":***@", storage, flags=re.DOTALL)
@@ -70,6 +71,12 @@ def check_storage(storage: str | None) -> None:
             f"--storage {shown!r} is not a storage URL; write sqlite:///study.db or "
             "postgresql://user@host/database."
         ) from None
+    if backend not in _BACKENDS:
+        raise UsageError(
+            f"--storage {masked(storage)} names {backend}, in which two searches of one study "
+            "would not see each other. Give an SQLite file, sqlite:///study.db, or a PostgreSQL "
+            "server, postgresql://user@host/database."
+        )
 
 
 def is_server(storage: str | None) -> bool:
