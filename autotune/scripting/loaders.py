@@ -22,8 +22,10 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob
 from autotune.scripting.seen import Seen, samples_in
 from autotune.scripting.sites import Sites
+from autotune.scripting.snapshot import snapshot
 
 STREAM = "the dataset is a stream, of which each worker gives all"
+CHANGES = "the script changes its dataset between epochs, which workers that stay would not see"
 LOADER_KNOBS = tuple(
     knob.name
     for knob in ALL_KNOBS
@@ -53,6 +55,10 @@ class TrainingLoaders:
         self._before: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]]
         self._before = weakref.WeakKeyDictionary()
         self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
+        self._staying = weakref.WeakKeyDictionary()
+        """What workers that stay by our doing were started with."""
+        self._changes = False
         self._gave_up = False
 
     def watch(self) -> None:
@@ -120,6 +126,7 @@ class TrainingLoaders:
     def _give(self, loader: DataLoader[Any]) -> dict[str, Any]:
         """Give a loader the settings if it may be one of training; what changed."""
         try:
+            self._let_go_of_outdated(loader)
             # Workers that persist are there already.
             persists = getattr(loader, "_iterator", None) is not None
             if persists or self._gave_up or not self._may_train(loader):
@@ -132,6 +139,8 @@ class TrainingLoaders:
             self._before.setdefault(loader, {n: vars(loader)[n] for n in given})
             # Past __setattr__, which refuses persistent_workers once a loader is made.
             vars(loader).update(changed)
+            if changed.get("persistent_workers"):
+                self._staying[loader] = snapshot(loader.dataset, loader.collate_fn)
             self.note()
             return changed
         except Exception as error:
@@ -141,6 +150,18 @@ class TrainingLoaders:
             self._take_back(loader)
             return {}
 
+    def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
+        """End workers that stayed by our doing and have another dataset than the script by now."""
+        started_with = self._staying.get(loader)
+        if started_with is None:
+            return
+        if started_with == snapshot(loader.dataset, loader.collate_fn):
+            return
+        self._changes = True
+        del self._staying[loader]
+        vars(loader).update(persistent_workers=False, _iterator=None)
+        _, self.refused = self._settings_for(loader)
+
     def _may_train(self, loader: DataLoader[Any]) -> bool:
         if not torch.is_grad_enabled():  # an evaluation
             return False
@@ -149,6 +170,7 @@ class TrainingLoaders:
     def _take_back(self, loader: DataLoader[Any]) -> None:
         """Have a loader as the script built it, from its next epoch on."""
         before = self._before.pop(loader, {})
+        self._staying.pop(loader, None)
         vars(loader).update(before)
         if before and not loader.persistent_workers:
             vars(loader)["_iterator"] = None  # workers that would have stayed
@@ -168,6 +190,8 @@ class TrainingLoaders:
                 if KNOBS[name].needs == "num_workers" and differs:
                     refused[name] = why
             names = [name for name in names if KNOBS[name].needs != "num_workers"]
+        if self._changes and self._config["persistent_workers"]:
+            refused.setdefault("persistent_workers", CHANGES)
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         return {name: value for kwargs in hooks for name, value in kwargs.items()}, refused
 

@@ -28,7 +28,7 @@ child    training.quality training.failures training.inspection training.tasks
 child    training.diagnose training.operators
 child    training.trajectory training.gate
 child    scripting scripting.program scripting.seen scripting.outer scripting.optimizers
-child    scripting.sites scripting.loaders
+child    scripting.sites scripting.snapshot scripting.loaders
 child    scripting.interpose scripting.report scripting.run
 child    scripting.feed scripting.observe scripting.printed scripting.timed
 child    scripting.trial scripting.perform

@@ -111,6 +111,16 @@ def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(tmp_path: Pa
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
 
+def test_what_changes_between_epochs_reaches_the_training_as_without_us(tmp_path: Path) -> None:
+    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
+    assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
+    applied, refused, *_ = report_of(done)
+    assert applied.startswith("applied: num_workers=1")
+    assert "persistent_workers" not in applied
+    assert refused.startswith("not applied: persistent_workers=true (the script changes its data")
+
+
 def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     text = (SCRIPTS / "stream_loop.py").read_text()
