@@ -134,7 +134,7 @@ class Feed(Batches):
             return
         seconds, size = time.perf_counter() - start, _size(batch, loader)
         if not self.sample_bytes:
-            self.sample_bytes = tensor_bytes(batch) // max(1, size)
+            self.sample_bytes = _bytes(batch) // max(1, size)
         last, batches, samples = self._since_step
         if last is not loader:
             batches = samples = 0
@@ -166,3 +166,10 @@ class Feed(Batches):
 
 def _size(batch: Any, loader: DataLoader[Any]) -> int:
     return samples_in(batch) or batch_size_of(loader) or 1
+
+
+def _bytes(batch: Any) -> int:
+    try:
+        return tensor_bytes(batch)
+    except Exception:  # a batch that does not say: the script is none the worse for it
+        return 0

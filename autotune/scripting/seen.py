@@ -163,16 +163,23 @@ class Seen:
 
 
 def samples_in(batch: Any) -> int:
-    """The length of a batch's first tensor; 0 where it has none."""
+    """The length of a batch's first tensor; 0 where it has none, or does not say."""
+    try:
+        return _first_length(batch)
+    except Exception:  # whatever a batch of the script's own kind does: it is not ours to harm
+        return 0
+
+
+def _first_length(batch: Any) -> int:
     match batch:
         case Tensor() if batch.dim():
             return batch.shape[0]
         case dict() if batch:
-            return samples_in(next(iter(batch.values())))
+            return _first_length(next(iter(batch.values())))
         case tuple() | list() if batch:
-            return samples_in(batch[0])
+            return _first_length(batch[0])
         case _ if hasattr(batch, "data") and isinstance(batch.data, dict):  # a tokenizer's batch
-            return samples_in(batch.data)
+            return _first_length(batch.data)
         case _:
             return 0
 

@@ -12,6 +12,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from autotune.config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.loader import PinMemory
+from autotune.scripting.feed import Feed
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
 from autotune.scripting.outer import under_autocast
@@ -45,6 +46,23 @@ def test_a_hook_that_fails_leaves_the_loader_as_it_was(
     loader = DataLoader(list(range(8)), batch_size=4)
     assert [len(batch) for batch in loader] == [4, 4]
     assert FAILED["pin_memory"] == "a fault of ours"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
+    loaders: TrainingLoaders,
+) -> None:
+    def nest(samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.nested.nested_tensor(samples)
+
+    feed = Feed(lambda: None)
+    feed.watch()
+    data = [torch.ones(n + 1, 2) for n in range(8)]
+    loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]
+    for _ in loader:
+        loaders.stepped()
+        feed.stepped()
+    assert (feed.steps, feed.samples) == (2, 8)
 
 
 def test_what_is_read_without_gradients_feeds_nothing(loaders: TrainingLoaders) -> None:
