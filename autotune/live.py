@@ -2,7 +2,8 @@
 
 It is drawn when an event arrives and at no other time: the search waits meanwhile, so no child is
 being timed, and there is no thread that could wake up while one is. Where trials run beside each
-other one may be timed all the same, so that it is drawn at most once a second.
+other one may be timed all the same, so that it is drawn at most once a second: what happens within
+that second is seen with the next drawing, because the search waits for nothing here.
 """
 
 from __future__ import annotations
@@ -84,20 +85,23 @@ def _can_draw(console: Console) -> bool:
     return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
 
 
+def _others_may_time(board: Board) -> bool:
+    """Whether trials of other devices, or of workers in whatever phase, may run now."""
+    options = board.scene.options
+    if options.storage is not None and is_server(options.storage):
+        return True
+    return board.phase == "search" and options.at_once > 1
+
+
 class LiveProgress:
     """A table at the end of the terminal; what stays is printed above and below it."""
 
-    def __init__(
-        self,
-        console: Console,
-        now: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, console: Console, now: Callable[[], float] = time.time) -> None:
         self._console = console
-        self._now, self._sleep = now, sleep
+        self._now = now
         self._drawn = 0.0
         self.board: Board | None = None
-        """What was drawn last; None before the search is planned."""
+        """What is known so far; None before the search is planned."""
         self._last: list[str] = []
         # Nothing but the result goes to stdout, and what others write to stderr stands above.
         self._live = Live(
@@ -117,22 +121,20 @@ class LiveProgress:
         self._leave()
 
     def show(self, event: Event) -> None:
-        """Draw what happened."""
+        """Note what happened, and draw it unless that has to wait for the next event."""
         if isinstance(event, Planned):
             self._plan(event)
         assert self.board is not None
-        if self._may_be_timed(self.board):
-            gone = max(0.0, self._now() - self._drawn)  # a clock may be set back
-            self._sleep(max(0.0, _LEAST_SECONDS - gone))
-        self.board.now = self._drawn = self._now()
+        self.board.now = self._now()
         self._update(self.board, event)
-        self._live.update(self.board, refresh=True)
+        is_due = isinstance(event, PhaseStarted) or not self._is_soon(self.board)
+        if is_due:
+            self._drawn = self.board.now
+        self._live.update(self.board, refresh=is_due)
 
-    def _may_be_timed(self, board: Board) -> bool:
-        """Whether trials of other devices or workers may run now."""
-        options = board.scene.options
-        shared = options.storage is not None and is_server(options.storage)
-        return board.phase == "search" and (options.at_once > 1 or shared)
+    def _is_soon(self, board: Board) -> bool:
+        """Whether this is too soon after the last drawing; a clock may be set back."""
+        return _others_may_time(board) and 0 <= board.now - self._drawn < _LEAST_SECONDS
 
     def _plan(self, event: Planned) -> None:
         self.board = Board(event.scene, began=self._now())

@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from autotune.live import LiveProgress, Mode, display
 from autotune.tuning.events import (
     Event,
     NothingFeasible,
+    Phase,
     PhaseStarted,
     Planned,
     RoundEnded,
@@ -206,35 +208,67 @@ def test_more_trials_than_fit_show_the_last_ones(events: list[Event]) -> None:
     assert len(text.splitlines()) <= 14
 
 
-def times_drawn(events: list[Event], at_once: int) -> list[float]:
-    """When a search of so many devices is drawn, whose events come every tenth of a second."""
-    clock = [NOON]
-
-    def sleep(seconds: float) -> None:
-        clock[0] += seconds
-
-    drawn_at = []
-    progress = LiveProgress(recording(), now=lambda: clock[0], sleep=sleep)
-    for event in events:
-        if isinstance(event, Planned):
-            options = replace(event.scene.options, at_once=at_once)
-            event = replace(event, scene=replace(event.scene, options=options))  # noqa: PLW2901
-        progress.show(event)
-        assert progress.board is not None
-        if progress.board.phase == "search":
-            drawn_at.append(progress.board.now)
-        clock[0] += 0.1
-    return drawn_at
+def run_by(events: list[Event], **options: object) -> list[Event]:
+    """The events as a search with these options would tell them."""
+    (planned,) = [event for event in events if isinstance(event, Planned)]
+    changed = replace(planned.scene.options, **options)  # type: ignore[arg-type]
+    plan = replace(planned, scene=replace(planned.scene, options=changed))
+    return [plan if event is planned else event for event in events]
 
 
-def test_while_other_devices_time_trials_it_is_drawn_once_a_second_at_most(
-    events: list[Event],
+def drawings(events: list[Event]) -> list[tuple[Event, float]]:
+    """What is drawn of events that come every tenth of a second, and when."""
+    clock, found = NOON, []
+    console = recording()
+    assert isinstance(console.file, io.StringIO)
+    progress = LiveProgress(console, now=lambda: clock)
+    with progress.drawn():
+        for event in events:
+            before = console.file.tell()
+            progress.show(event)
+            if console.file.tell() > before:
+                found.append((event, clock))
+            clock += 0.1
+    return found
+
+
+SERVER = "postgresql://tuner@studies.example/all"
+OF_MANY = [{"at_once": 8, "storage": None}, {"at_once": 1, "storage": SERVER}]
+
+
+@pytest.mark.parametrize("options", OF_MANY, ids=["devices", "server"])
+def test_where_others_may_time_it_is_drawn_once_a_second_at_most_and_nothing_waits(
+    events: list[Event], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn_at = times_drawn(events, at_once=2)
-    # The trial may be timed from the phase's first event on.
-    assert min(after - before for before, after in pairwise(drawn_at)) >= 1 - 1e-6
-    alone = times_drawn(events, at_once=1)
-    assert max(after - before for before, after in pairwise(alone)) < 0.2, "a search is not held up"
+    def sleep(seconds: float) -> None:
+        pytest.fail(f"the search was held up for {seconds} s")
+
+    monkeypatch.setattr("time.sleep", sleep)
+    trials = until(events, TrialEnded, 5)
+    many = run_by([*trials, *trials[-1:] * 50, *events[len(trials) :]], **options)
+    found = drawings(many)
+    phases = [(event, at) for event, at in found if isinstance(event, PhaseStarted)]
+    assert [event.phase for event, _ in phases] == list(get_args(Phase))
+    (_, search), (_, confirmation) = phases[2:]
+    times = [at for _, at in found if search <= at < confirmation]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert min(gaps) >= 1 - 1e-6
+    assert max(gaps) < 1.2
+    # In the confirmation there is nobody else, except for workers on a server.
+    rounds = [event for event, _ in found if isinstance(event, RoundEnded)]
+    assert bool(rounds) == (options["storage"] is None)
+
+
+def test_a_search_alone_is_drawn_at_each_event(events: list[Event]) -> None:
+    assert [event for event, _ in drawings(events)] == events
+
+
+def test_what_was_not_drawn_in_time_stands_there_in_the_end(events: list[Event]) -> None:
+    seen = run_by(until(events, TrialEnded, 5), at_once=8)
+    found = [event for event, _ in drawings(seen)]
+    assert seen[-1] not in found
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn(seen, recording()))
+    assert "164.0" in row(plain[plain.rindex("samples/s") :], "batch_size=64")
 
 
 def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(
