@@ -64,7 +64,8 @@ def display(mode: Mode) -> Iterator[Show]:
     """Shows events on stderr while the block runs.
 
     auto draws on a terminal and writes lines elsewhere and in CI; rich draws in CI too. Where
-    nothing can be drawn, because stderr is no terminal, a dumb one or too narrow, both write lines.
+    nothing can be drawn, because stderr is no terminal, a dumb one or too narrow, or NO_COLOR is
+    set, both write lines.
     """
     if mode == "none":
         yield lambda _: None
@@ -81,6 +82,8 @@ def display(mode: Mode) -> Iterator[Show]:
 def _can_draw(console: Console) -> bool:
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
         return False
+    if os.environ.get("NO_COLOR"):
+        return False  # who asks for no colours is given no other control characters either
     columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0 where it does not say
     return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
 

@@ -332,18 +332,15 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(
     assert capsys.readouterr().out == ""
 
 
-def test_without_colour_it_is_drawn_all_the_same(
-    plain_environment: pytest.MonkeyPatch, events: list[Event]
-) -> None:
-    plain_environment.setenv("NO_COLOR", "1")
-    text = shown_on(Terminal(), events, "auto")
-    assert HIDE_CURSOR in text
-    assert not COLOUR.search(text)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "mode"),
-    [("TERM", "dumb", "auto"), ("TERM", "dumb", "rich"), ("CI", "1", "auto")],
+    [
+        ("TERM", "dumb", "auto"),
+        ("TERM", "dumb", "rich"),
+        ("NO_COLOR", "1", "auto"),
+        ("NO_COLOR", "1", "rich"),
+        ("CI", "1", "auto"),
+    ],
 )
 def test_where_nothing_can_be_drawn_there_are_lines_without_control_characters(
     plain_environment: pytest.MonkeyPatch, events: list[Event], name: str, value: str, mode: Mode
