@@ -17,6 +17,10 @@ from autotune.suggest import did_you_mean
 from autotune.trial_folder import write_atomically
 
 FORMAT = 1
+UNCHANGED = "unchanged"
+"""The metric of a search that tries nothing that could change the model."""
+NOT_MEASURED = "not measured: nothing was tried that could change it"
+"""What stands for the quality there."""
 
 # Checked by `_config_faults`, which names one fault where a union would name three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
@@ -141,6 +145,11 @@ class AccuracyEvidence(_Part):
     samples: int
     seeds: int
     needs_full_run: bool
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the numbers say anything: there may have been nothing to measure."""
+        return self.metric != UNCHANGED
 
 
 class LearningRate(_Part):

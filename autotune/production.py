@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autotune.best import BestConfig
+from autotune.best import NOT_MEASURED, AccuracyEvidence, BestConfig
 from autotune.config import TrainingConfig, render
 from autotune.mismatch import difference, report
 
@@ -126,8 +126,7 @@ class Best:
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"samples/s on {self.answer.machine.device}",
-            f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
-            f"{accuracy.samples} samples, over {accuracy.seeds} seeds",
+            _quality(accuracy),
         ]
         if run := evidence.predicted_run:
             was, now = run.baseline_seconds, run.best_seconds
@@ -147,3 +146,12 @@ def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
         yield from ("batch_size", "drop_last")
     if "batch_size" in kwargs and kwargs["batch_size"] is None:
         yield "drop_last"
+
+
+def _quality(accuracy: AccuracyEvidence) -> str:
+    if not accuracy.is_measured:
+        return f"quality {NOT_MEASURED}"
+    return (
+        f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
+        f"{accuracy.samples} samples, over {accuracy.seeds} seeds"
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from autotune.best import AccuracyEvidence
+from autotune.best import NOT_MEASURED, AccuracyEvidence
 from autotune.config import TrainingConfig, render
 from autotune.intervals import Interval
 from autotune.knobs.base import spelled
@@ -40,7 +40,6 @@ from autotune.tuning.events import (
     TrialStarted,
     Warned,
 )
-from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.running.record import Recorded
 from autotune.tuning.scene import Scene
 from autotune.tuning.storing.repair import Repaired
@@ -232,7 +231,7 @@ def answer_lines(event: Answered) -> list[str]:
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} samples/s",
         f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
-        _accuracy_line(accuracy),
+        accuracy_line(accuracy),
     ]
     if run := evidence.predicted_run:
         lines.append(
@@ -250,9 +249,10 @@ def nothing_lines(event: NothingFeasible) -> list[str]:
     return ["\nNothing feasible, no file is written:", *reasons]
 
 
-def _accuracy_line(accuracy: AccuracyEvidence) -> str:
-    if accuracy.metric == UNCHANGED:
-        return "  quality     not measured: nothing was tried that could change it"
+def accuracy_line(accuracy: AccuracyEvidence) -> str:
+    """What became of the quality."""
+    if not accuracy.is_measured:
+        return f"  quality     {NOT_MEASURED}"
     return (
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
         f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)"

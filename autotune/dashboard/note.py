@@ -11,7 +11,7 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 from pydantic import ValidationError
 
-from autotune.best import BestConfig
+from autotune.best import NOT_MEASURED, BestConfig
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS
 from autotune.knobs.base import spelled
@@ -84,7 +84,10 @@ def _answer(study: Study) -> Iterator[str]:
     yield f"| samples/s | {evidence.baseline.samples_per_second:g} | " + (
         f"{evidence.best.samples_per_second:g} |"
     )
-    yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
+    if accuracy.is_measured:
+        yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
+    else:
+        yield f"| quality | | {NOT_MEASURED} |"
     yield f"| memory | | {size(memory.peak_bytes)} of {size(memory.limit_bytes)} |"
     yield from (
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()

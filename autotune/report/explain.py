@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.best import BestConfig
+from autotune.best import NOT_MEASURED, BestConfig
 from autotune.config import render
 from autotune.knobs.base import spelled
 from autotune.report.account import failure_kinds
@@ -100,10 +100,13 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
     yield f"It takes {size(memory.peak_bytes)} of {size(memory.limit_bytes)}."
-    yield (
-        f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}, with a "
-        f"difference of {accuracy.tolerance:g} allowed: {_PROBES[accuracy.evidence]}."
-    )
+    if accuracy.is_measured:
+        yield (
+            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}, "
+            f"with a difference of {accuracy.tolerance:g} allowed: {_PROBES[accuracy.evidence]}."
+        )
+    else:
+        yield f"Its quality was {NOT_MEASURED}."
     limits = best.evidence.limits
     if limits is None:
         return

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from autotune.best import NOT_MEASURED
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
@@ -80,6 +81,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "total_seconds": sum(phase.seconds for phase in spent),
         "charts": _charts(data, effects, spent),
         "rows": [(data.standing(trial), *row_of(data, trial)) for trial in data.trials],
+        "unmeasured": NOT_MEASURED,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,
         "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.config import render
+from autotune.progress import accuracy_line
 from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
@@ -57,13 +58,11 @@ def before_table(data: ReportData) -> list[str]:
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     if data.best is not None:
         evidence, memory = data.best.evidence, data.best.constraints.memory
-        accuracy = data.best.constraints.accuracy
         lines += [
             f"  throughput  {evidence.baseline.samples_per_second:g} -> "
             f"{evidence.best.samples_per_second:g} samples/s, in fresh processes",
             f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
-            f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
-            f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)",
+            accuracy_line(data.best.constraints.accuracy),
         ]
     return [*lines, ""]
 

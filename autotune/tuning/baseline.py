@@ -10,6 +10,7 @@ from statistics import fmean, median
 
 from pydantic import TypeAdapter
 
+from autotune.best import UNCHANGED
 from autotune.constraints import AccuracyRule, judge
 from autotune.errors import AutotuneError, WorkloadError
 from autotune.job import Measure, MeasurePlan
@@ -94,7 +95,8 @@ def tell_baseline(session: Session, runs: Runs, rule: AccuracyRule) -> FinishedT
     margin = rule.margin(rule.baseline)
     verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
     details = details_of(Measured(run), sum(map(process_seconds, runs)))
-    details["quality"] = fmean(rule.baseline)
+    if rule.metric != UNCHANGED:
+        details["quality"] = fmean(rule.baseline)
     return session.study.add(scene.baseline, verdict, details)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
+from autotune.best import UNCHANGED
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
 from autotune.job import Measure, MeasurePlan
@@ -161,7 +162,8 @@ def _judge(
     judged = judge(outcome, objective, limit, found.margin)
     if found.margin > 0:
         judged = replace(judged, reason=found.reason)
-    return judged, fmean(found.qualities) if found.qualities else None
+    measured = found.qualities and accuracy.rule.metric != UNCHANGED
+    return judged, fmean(found.qualities) if measured else None
 
 
 def _accuracy_of(

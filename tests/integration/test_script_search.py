@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import read_best
+from autotune.best import UNCHANGED, read_best
 from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
 from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
+from autotune.report.data import read_report
+from autotune.report.source import find_source
 from autotune.script import Flag, ScriptOptions
 from autotune.tuning.events import Answered, Event, Planned
-from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.scene import SearchOptions
 from autotune.workload_facts import WorkloadFacts
 from children import autotune
@@ -72,6 +73,9 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     assert answered.best.config["num_workers"] == 2
     accuracy = answered.best.constraints.accuracy
     assert (accuracy.metric, accuracy.evidence, accuracy.samples) == (UNCHANGED, "exact", 0)
+    assert not accuracy.is_measured
+    trials = read_report(find_source(str(tmp_path))).trials
+    assert [trial.details.get("quality") for trial in trials] == [None] * len(trials)
     assert answered.best.evidence.speedup.rounds >= 6
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import BestConfig, read_best
+from autotune.best import UNCHANGED, BestConfig, read_best
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.script import ScriptOptions, is_harmless
 from autotune.tuning.events import Answered, Event
-from autotune.tuning.judging.script_accuracy import UNCHANGED
 from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.search import search
 from children import autotune, nobody_is_left

@@ -12,10 +12,13 @@ import optuna
 import pandas as pd
 import pytest
 
-from autotune.best import BestConfig, write_best
+from autotune.best import NOT_MEASURED, UNCHANGED, BestConfig, write_best
 from autotune.config import TrainingConfig
+from autotune.dashboard.note import summary as note_of
 from autotune.errors import StorageError, UsageError
 from autotune.knobs import KNOBS
+from autotune.production import Best
+from autotune.progress import answer_lines
 from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData, read_report
 from autotune.report.effects import knob_effects
@@ -26,11 +29,13 @@ from autotune.report.source import Source, find_source
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.space import SearchSpace
+from autotune.tuning.confirming.conclusion import ANSWER
+from autotune.tuning.events import Answered
 from autotune.tuning.storing.archive import OpenTrial, read_archive
 from autotune.tuning.storing.importance import importances
 from autotune.tuning.storing.opening import open_study
 from factories import best_config
-from reporting import OWN, report_of, trial
+from reporting import OWN, Page, report_of, trial
 from tuning import CRASHED, HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell
 
 BASELINE = TrainingConfig.of(OWN)
@@ -48,12 +53,48 @@ def replace_trial(best: BestConfig, number: int):
     return best.provenance.model_copy(update={"trial": number})
 
 
+def unmeasured() -> BestConfig:
+    """The answer of a search in which nothing could change the quality."""
+    best = best_config(BASELINE.replace(num_workers=2), BASELINE)
+    nothing = {"baseline": 0.0, "best": 0.0, "tolerance": 0.0, "margin": 0.0, "samples": 0}
+    told = {"metric": UNCHANGED, "evidence": "exact", "needs_full_run": False, **nothing}
+    accuracy = best.constraints.accuracy.model_copy(update=told)
+    constraints = best.constraints.model_copy(update={"accuracy": accuracy})
+    return best.model_copy(update={"constraints": constraints})
+
+
+def said_of(best: BestConfig) -> dict[str, str]:
+    """What people read of an answer, wherever they do; best.yaml itself is for programs."""
+    data = report_of([trial(0), trial(1, 150.0, num_workers=2)], best)
+    study = optuna.create_study()
+    study.set_user_attr(ANSWER, {"best": best.model_dump(mode="json")})
+    return {
+        "terminal": "\n".join(before_table(data)),
+        "sentences": "\n".join(explanation(data)),
+        "page": Page(page(data).partition('aria-labelledby="yaml"')[0]).text,
+        "note": note_of(study, []),
+        "end of a search": "\n".join(answer_lines(Answered(best, Path("best.yaml")))),
+        "production": Best(best).explain(),
+    }
+
+
 def all_outputs(data: ReportData) -> list[str]:
     """Every output, so that none of them fails on what a study lacks."""
     shown = [row_of(data, one) for one in chosen_trials(data)]
     lines = [*before_table(data), *(aligned(shown) if shown else []), *after_table(data, 0)]
     table = trials_frame(data).to_csv(index=False)
     return [page(data), summary(data), table, "\n".join(explanation(data)), "\n".join(lines)]
+
+
+@pytest.mark.parametrize("place", said_of(unmeasured()))
+def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(place: str) -> None:
+    text = said_of(unmeasured())[place]
+    assert NOT_MEASURED in text
+    assert UNCHANGED not in text
+    assert "seeds" not in text
+    measured = said_of(best_config(BASELINE.replace(num_workers=2), BASELINE))[place]
+    assert NOT_MEASURED not in measured
+    assert "evaluate" in measured
 
 
 def test_each_trial_stands_for_one_thing() -> None:

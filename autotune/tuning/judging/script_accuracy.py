@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.best import UNCHANGED
 from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.knobs import ALL_KNOBS
 from autotune.outcome import Failure
 from autotune.script import is_harmless
 from autotune.tuning.judging.accuracy import AccuracyProber
-
-# The metric of a search that tries nothing that could change the model.
-UNCHANGED = "unchanged"
 
 
 class NoGates:
