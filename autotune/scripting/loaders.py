@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -35,6 +36,22 @@ LOADER_KNOBS = tuple(
 Fail = Callable[[str, BaseException], None]
 
 
+class _Untried:
+    """A loader that was changed, before its first batch."""
+
+    def __init__(self, loader: DataLoader[Any], changed: dict[str, Any]) -> None:
+        self.loader, self.changed = loader, changed
+        self._generators = [torch.default_generator]
+        if isinstance(loader.generator, torch.Generator):
+            self._generators.append(loader.generator)
+        self._states = [generator.get_state() for generator in self._generators]
+
+    def rewind(self) -> None:
+        """Have the order be drawn again that it would have been."""
+        for generator, state in zip(self._generators, self._states, strict=True):
+            generator.set_state(state)
+
+
 class TrainingLoaders:
     """Gives settings to the loaders of training, as their epochs begin."""
 
@@ -45,7 +62,7 @@ class TrainingLoaders:
         self.refused: dict[str, str] = {}
         """Knobs that the loader of training cannot be given, and why."""
         self.may_fall_back = True
-        """Whether a loader that cannot be begun with the settings is begun without them."""
+        """Whether a loader that gives no batch with the settings goes on without them."""
         self._config, self._asked, self._seen, self._fail = config, asked, seen, fail
         self._feeding: weakref.ref[DataLoader[Any]] | None = None
         self._last: weakref.ref[DataLoader[Any]] | None = None
@@ -54,6 +71,9 @@ class TrainingLoaders:
         self._of = weakref.WeakKeyDictionary()
         self._before: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]]
         self._before = weakref.WeakKeyDictionary()
+        self._untried: weakref.WeakKeyDictionary[Any, _Untried] = weakref.WeakKeyDictionary()
+        self._instead: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """What gives the batches of an iterator that failed."""
         self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
         self._staying = weakref.WeakKeyDictionary()
@@ -68,21 +88,22 @@ class TrainingLoaders:
 
         def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
             changed = self._give(loader)
+            untried = _Untried(loader, changed) if self.may_fall_back and changed else None
             try:
                 iterator = begin(loader)
             except Exception as error:
-                if not (self.may_fall_back and changed):
+                if untried is None:
                     raise
-                self._take_back(loader)
-                self._gave_up = True
-                for name in changed:
-                    self._fail(name, error)
+                self._fall_back(untried, error)
                 iterator = begin(loader)
+            else:
+                if untried is not None:
+                    self._untried[iterator] = untried
             self._of[iterator] = weakref.ref(loader)
             return iterator
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            batch = give(iterator)
+            batch = self._next(iterator, begin, give)
             if torch.is_grad_enabled():
                 self._last = self._of.get(iterator)
                 if self._feeding is None:
@@ -91,6 +112,31 @@ class TrainingLoaders:
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
         _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
+
+    def _next(self, iterator: Any, begin: Callable[..., Any], give: Callable[..., Any]) -> Any:
+        """The next batch: where the first one fails under the settings, as the script has it."""
+        untried = self._untried.pop(iterator, None)
+        if untried is None:
+            return give(self._instead.get(iterator, iterator))
+        try:
+            return give(iterator)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._fall_back(untried, error)
+        with suppress(Exception):  # one without workers has none to end
+            iterator._shutdown_workers()
+        self._instead[iterator] = begin(untried.loader)
+        return give(self._instead[iterator])
+
+    def _fall_back(self, untried: _Untried, error: Exception) -> None:
+        """Have the script go on as if its loader had never had the settings."""
+        self._gave_up = True
+        self._take_back(untried.loader)
+        vars(untried.loader)["_iterator"] = None
+        untried.rewind()
+        for name in untried.changed:
+            self._fail(name, error)
 
     @property
     def is_news(self) -> bool:

@@ -292,6 +292,18 @@ def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
     assert any("not applied: num_workers=1" in line for line in report_of(done))
 
 
+def test_a_dataset_that_refuses_to_work_in_a_worker_is_read_as_without_us(tmp_path: Path) -> None:
+    """In the order, too, that the script would have drawn."""
+    script = SCRIPTS / "refuses_workers.py"
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    done = run(tmp_path, script, num_workers=1, persistent_workers=True)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
+    (applied,) = (line for line in report_of(done) if line.startswith("applied: "))
+    assert "num_workers" not in applied
+    refused = "not applied: num_workers=1, prefetch_factor=2, persistent_workers=true"
+    assert any(line.startswith(f"{refused} (RuntimeError: ") for line in report_of(done))
+
+
 def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"omp_wait_policy": "passive"}
     script = SCRIPTS / "leaves.py"
