@@ -168,8 +168,9 @@ class Interposition:
                         or_eager(model, partial(self._fail, "compile_mode"))
         if "amp_dtype" in self.asked and self.config["amp_dtype"] and not self.seen.autocast_dtype:
             with self._guarded("amp_dtype"):
+                failed = partial(self._fail, "amp_dtype")
                 for model in models:
-                    under_autocast(model, self._autocast, self._saw_autocast)
+                    under_autocast(model, self._autocast, self._saw_autocast, failed)
 
     def _autocast(self, device: torch.device) -> Any:
         return self._settings.autocast(device)

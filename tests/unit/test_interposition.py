@@ -8,8 +8,9 @@ import pickle
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from autotune.scripting.optimizers import fuse_optimizers
 from autotune.scripting.outer import in_float32, under_autocast
 from autotune.scripting.program import AfterImport
 
+Model = TypeVar("Model", bound=nn.Module)
 FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 
 
@@ -81,10 +83,16 @@ class Halves(nn.Module):
 
 @pytest.fixture
 def halves() -> Halves:
-    model = Halves()
-    under_autocast(
-        model, lambda device: torch.autocast(device.type, torch.bfloat16), lambda _: None
-    )
+    return in_halves(Halves())
+
+
+def in_halves(model: Model, failed: Callable[[BaseException], None] = print) -> Model:
+    """The model, under autocast from now on."""
+
+    def autocast(device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16)
+
+    under_autocast(model, autocast, lambda _: None, failed)
     return model
 
 
@@ -106,6 +114,28 @@ def test_copies_and_checkpoints_know_nothing_of_it(
     assert list(halves.state_dict()) == ["layer.weight", "layer.bias"]
 
 
+class Sealed(dict[str, torch.Tensor]):
+    """Whose numbers cannot be replaced."""
+
+    def __copy__(self) -> Sealed:
+        raise TypeError("there is one of me")
+
+
+class Seals(Halves):
+    def forward(self, x: torch.Tensor) -> Sealed:  # type: ignore[override]
+        return Sealed(y=self.layer(x))
+
+
+def test_a_result_that_cannot_be_lengthened_is_given_as_it_is_and_the_model_runs_as_it_was() -> (
+    None
+):
+    failures: list[BaseException] = []
+    model = in_halves(Seals(), failures.append)
+    formats = [model(torch.ones(1, 2))["y"].dtype for _ in range(2)]
+    assert formats == [torch.bfloat16, torch.float32]
+    assert list(map(str, failures)) == ["there is one of me"]
+
+
 class Pair(NamedTuple):
     loss: torch.Tensor
     name: str
@@ -119,6 +149,33 @@ def test_every_short_number_in_a_result_is_lengthened() -> None:
     assert found["a"][0].dtype == torch.float32
     assert found["a"][1] == (whole, None)
     assert (type(found["b"]), found["b"].loss.dtype) == (Pair, torch.float32)
+
+
+class Both(tuple[torch.Tensor, ...]):
+    """Takes its parts one by one."""
+
+    def __new__(cls, *parts: torch.Tensor) -> Both:
+        return super().__new__(cls, parts)
+
+
+@dataclass(frozen=True)
+class Output:
+    loss: torch.Tensor
+    parts: Both
+    name: str = "x"
+
+
+def test_a_result_of_the_scripts_own_kind_keeps_its_kind() -> None:
+    short = torch.ones(1, dtype=torch.bfloat16)
+    both = Both(short, short)
+    both.epoch = 3  # type: ignore[attr-defined]
+    given = Output(short, both)
+    found = in_float32(given)
+    assert (type(found), type(found.parts), found.name) == (Output, Both, "x")
+    assert [n.dtype for n in (found.loss, *found.parts)] == [torch.float32] * 3
+    assert (len(found.parts), found.parts.epoch) == (2, 3)
+    assert given.loss is short, "what the model holds on to stays"
+    assert in_float32(torch.max(short[None], 0)).values.dtype == torch.float32
 
 
 def test_a_call_comes_right_after_an_import(
