@@ -13,6 +13,7 @@ from subprocess import Popen
 import psutil
 import pytest
 
+from autotune.tuning.confirming.unconfirmed import NAME
 from children import nobody_is_left, start_hurried, stop, wait_until
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
 
@@ -104,6 +105,31 @@ def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) ->
         assert end(search, signal.SIGHUP)[0] == TERMINATED
     check_ended(folder, before)
     assert "the same command continues" in said(folder)
+
+
+def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
+    core = CORES[0]
+    place(tmp_path)
+    hold(tmp_path, core)
+    search = start_hurried(tmp_path, "search", "waits.py", "--devices", f"cpu:{core}", *FLAGS)
+    try:
+        held_on(tmp_path, core, search)
+        before = told(trials_of(tmp_path))
+        search.send_signal(signal.SIGINT)
+        assert wait_until(lambda: "again to end it" in said(tmp_path), LONG), said(tmp_path)
+        release(tmp_path, core)
+        assert search.wait(LONG) == INTERRUPTED
+    finally:
+        search.kill()
+        search.wait()
+    check_ended(tmp_path, before)
+    assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE"] * (len(before) + 1)
+    text = said(tmp_path)
+    assert f"the same command continues:\n  autotune search waits.py --devices cpu:{core}" in text
+    (so_far,) = tmp_path.rglob(NAME)
+    assert f"The fastest trial so far, not confirmed: {so_far.relative_to(tmp_path)}" in text
+    assert "trial: 1\n" in so_far.read_text()
+    assert not list(tmp_path.rglob("best.yaml"))
 
 
 @pytest.mark.parametrize(
