@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 
@@ -62,8 +63,10 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
     """Write beside and rename, so that a reader finds the old file or the new one, never a half.
+
+    The new one's `mode` is less what the process masks.
 
     Raises:
         OSError: no space or no permission; the old file is untouched and nothing is left beside it.
@@ -71,7 +74,7 @@ def write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with beside.open("x", encoding="utf-8") as file:
+        with open(beside, "x", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

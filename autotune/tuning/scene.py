@@ -23,6 +23,7 @@ from autotune.outcome import Inspected, Observed, Rejected, as_failure, describe
 from autotune.script import Script, ScriptOptions
 from autotune.space import SearchSpace, narrow
 from autotune.space_file import SpaceFile, find_space, read_space
+from autotune.trial_folder import make_private
 from autotune.tuning.observation import asked, observe, reachable
 from autotune.tuning.running.runner import Runner
 from autotune.workload_facts import WorkloadFacts
@@ -169,9 +170,12 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     Raises:
         UsageError: flags or search space that cannot be used here.
         WorkloadError: the workload cannot even be built.
+        OSError: the study's folder cannot be made.
     """
     file = read_space(find_space(options.space))
-    folder = folder or options.folder / "trials" / "inspect"
+    if folder is None:
+        make_private(options.folder)
+        folder = options.folder / "trials" / "inspect"
     started = time.monotonic()
     observed = _observed(options, runner, folder)
     notes: tuple[str, ...] = ()

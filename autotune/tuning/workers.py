@@ -23,6 +23,7 @@ from autotune.constraints import Tolerance
 from autotune.errors import StudyMismatchError, UsageError, WorkloadError
 from autotune.outcome import Inspected
 from autotune.space import SearchSpace
+from autotune.trial_folder import make_private
 from autotune.tuning.baseline import baseline_prober, noted_runs
 from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
@@ -107,6 +108,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         )
     runner = StoppableRunner(runner, stop)
     with storage_errors(options.storage):
+        make_private(options.folder)
         started = time.monotonic()
         job = inspection(options.device.torch_name, options.model_path)
         found = inspect(runner, job, options.folder / "inspect")

@@ -11,6 +11,7 @@ import pytest
 from autotune.constraints import Verdict
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.outcome import Inspected
+from autotune.trial_folder import make_private
 from autotune.tuning.confirming.unconfirmed import path_so_far
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.running.devices import Device, devices_of
@@ -187,6 +188,21 @@ def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_pa
     shown = [event.trial.number for event in events[0] if isinstance(event, TrialEnded)]
     assert sorted(shown) == list(range(16)), "the search shows what others told"
     assert events[0][-1].best.config["batch_size"] == 128
+
+
+def test_nobody_else_can_look_into_the_folder_of_a_study_on_any_host(server_storage, tmp_path):
+    class Keeping(OnDevice):
+        def run(self, job, folder):
+            make_private(folder)  # as one that starts processes does
+            return super().run(job, folder)
+
+    options = options_in(tmp_path, storage=server_storage, trials=3)
+    options = replace(options, folder=tmp_path / "studies" / "scripted")
+    list(search(options, Keeping(0)))
+    joined = worker_of(options, 1)
+    list(join(joined, Keeping(1), Stop()))
+    modes = [folder.stat().st_mode & 0o777 for folder in (options.folder, joined.folder)]
+    assert modes == [0o700, 0o700]
 
 
 def test_one_process_leads(server_storage, tmp_path):

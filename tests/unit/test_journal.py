@@ -162,6 +162,8 @@ def test_a_broken_line_in_the_middle_is_refused_until_it_is_repaired(journal: Jo
     with pytest.raises(StorageError, match=r"line 2 is not readable.*autotune repair"):
         numbers_in(journal)
     assert journal.mend() == 1
+    files = [journal.path, journal.path.with_name("results.jsonl.torn")]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
     assert numbers_in(journal) == [0, 1]
 
 

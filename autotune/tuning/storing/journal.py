@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from autotune.tuning.storing.lines import (
 )
 
 __all__ = ["Journal", "Line", "NoteRecord", "Record", "TrialRecord"]
+
+_MODE = 0o600  # of the files, also where somebody opened the folder to others
 
 
 class Journal:
@@ -97,13 +100,13 @@ class Journal:
             if torn:
                 self._set_aside(line for number, line in _numbered(descriptor) if number in torn)
                 whole = (line for number, line in _numbered(descriptor) if number not in torn)
-                write_atomically(self.path, b"".join(whole).decode())
+                write_atomically(self.path, b"".join(whole).decode(), _MODE)
             return len(torn)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
         make_private(self.path.parent)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield descriptor
@@ -129,7 +132,8 @@ class Journal:
             _append(descriptor, b"\n")
 
     def _set_aside(self, torn: Iterable[bytes]) -> None:
-        with self.path.with_name(f"{self.path.name}.torn").open("ab") as file:
+        aside = self.path.with_name(f"{self.path.name}.torn")
+        with open(aside, "ab", opener=partial(os.open, mode=_MODE)) as file:
             file.writelines(torn)
             file.flush()
             os.fsync(file.fileno())
