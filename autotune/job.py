@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal
 
@@ -137,6 +137,13 @@ class Job:
 @cache
 def _adapter() -> TypeAdapter[Job]:
     return TypeAdapter(Job)
+
+
+def without_arguments(job: Job) -> Job:
+    """The same, but for the words that a script is called with: they may hold secrets."""
+    if job.script is None:
+        return job
+    return replace(job, script=replace(job.script, arguments=("***",) * len(job.script.arguments)))
 
 
 def job_to_json(job: Job) -> str:

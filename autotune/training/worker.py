@@ -31,6 +31,8 @@ from autotune.job import (
     Profile,
     Task,
     job_from_json,
+    job_to_json,
+    without_arguments,
 )
 from autotune.lifeline import hold_lifeline
 from autotune.outcome import Lost, TrialOutcome, outcome_to_json
@@ -59,6 +61,8 @@ def work(folder: TrialFolder, process_start: float) -> NoReturn:
         job = job_from_json(read_some(folder.job))
     except AutotuneError as error:
         leave(folder, Lost(str(error)))
+    if job.script is not None:
+        write_atomically(folder.job, job_to_json(without_arguments(job)))
     faulthandler.dump_traceback_later(_STACKS_AT * job.deadline_seconds)
     leave(folder, run(job, folder, process_start))
 

@@ -81,6 +81,20 @@ def reason(outcome: TrialOutcome) -> str:
     return outcome.detail
 
 
+def test_what_a_script_is_called_with_is_in_no_file_once_it_runs(ask: Ask, tmp_path: Path) -> None:
+    script = tmp_path / "reads.py"
+    script.write_text(
+        "import sys\n"
+        "assert sys.argv[1:3] == ['--token', 'planted-hunter2']\n"
+        "print(open(sys.argv[3]).read())\n"
+    )
+    ask(str(script), "--token", "planted-hunter2", str(ask.folder / "job.json"))
+    assert '["***","***","***"]' in "".join((ask.folder / "stdout.log").read_text().split())
+    files = [path for path in ask.folder.rglob("*") if path.is_file()]
+    assert "job.json" in {path.name for path in files}
+    assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
 def test_of_two_loaders_the_one_before_the_steps_is_that_of_training(ask: Ask) -> None:
     seen = observed(ask("plain_loop.py", *LONG, "--batch-size", "8"))
     assert [name.rpartition("#")[2] for name in seen.loaders] == ["0", "0"]

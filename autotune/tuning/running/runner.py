@@ -21,7 +21,7 @@ import psutil
 
 from autotune.config import TrainingConfig, environ_of
 from autotune.cores import environ_for
-from autotune.job import Job, job_to_json
+from autotune.job import Job, job_to_json, without_arguments
 from autotune.machine import oom_kills
 from autotune.outcome import (
     Crashed,
@@ -125,6 +125,9 @@ class SubprocessRunner:
             if error.errno not in _NOTHING_LEFT:
                 raise
             outcome = Lost(f"no process could be started: {error.strerror}")
+        finally:
+            if job.script is not None:  # the child does so as well, unless it did not come to it
+                write_atomically(files.job, job_to_json(without_arguments(job)))
         write_atomically(files.outcome, outcome_to_json(outcome))
         return outcome
 
@@ -173,6 +176,7 @@ class SubprocessRunner:
             self.close()
             if forked is not None:
                 return forked
+            write_atomically(files.job, job_to_json(job))  # a fork of the dead may have read it
         return "warm hosts do not answer"
 
 
