@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.commands import common
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.live import Mode
@@ -35,7 +36,9 @@ def worker(
     from autotune.tuning.workers import WorkerOptions
 
     common.check_model(model)
-    chosen = Device(device) if device == "auto" else devices_of(device)[0]
+    chosen = [Device(device)] if device == "auto" else devices_of(device)
+    if len(chosen) > 1:
+        raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
     folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, chosen, allow_mixed)
+    options = WorkerOptions(study, storage, model, folder, chosen[0], allow_mixed)
     drive_worker(options, progress)

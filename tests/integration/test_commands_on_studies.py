@@ -87,6 +87,13 @@ def test_a_worker_needs_a_server(tmp_path):
     assert not (tmp_path / "study.db").exists()
 
 
+def test_a_worker_takes_one_device(tmp_path):
+    flags = ("--storage", "postgresql://127.0.0.1:1/none", "--model", WORKLOADS / "plain.py")
+    done = autotune(tmp_path, "worker", "mine", *flags, "--device", "cuda:0,cuda:1")
+    assert done.returncode == USAGE
+    assert "a worker has one device" in done.stderr
+
+
 @pytest.mark.parametrize("out", [None, "own.yaml"])
 def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path, monkeypatch):
     tried = []
