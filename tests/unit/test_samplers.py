@@ -14,7 +14,13 @@ from autotune.commands.search import search
 from autotune.config import TrainingConfig
 from autotune.space import SearchSpace
 from autotune.tuning.events import Answered
-from autotune.tuning.sampling.samplers import AUTO, SAMPLERS, NoRepeatSampler, config_of
+from autotune.tuning.sampling.samplers import (
+    AUTO,
+    SAMPLERS,
+    NoRepeatSampler,
+    config_of,
+    sampler_named,
+)
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -89,6 +95,18 @@ def test_a_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> No
         for study in (optuna.create_study(sampler=SAMPLERS["tpe"](5)) for _ in range(2))
     )
     assert first == second
+
+
+def test_tpe_takes_account_of_what_others_run(space: SearchSpace) -> None:
+    distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
+    study = optuna.create_study(sampler=RandomSampler(seed=0))
+    for value in range(12):
+        study.tell(study.ask(distributions), value)
+    proposed = []
+    for _ in range(6):  # as many processes of one seed, each of which has just begun
+        study.sampler = sampler_named("tpe", 5)
+        proposed.append(str(study.ask(distributions).params))
+    assert len(set(proposed)) > 1
 
 
 def test_the_command_line_takes_every_sampler() -> None:
