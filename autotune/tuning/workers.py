@@ -166,7 +166,9 @@ class _Waiting:
                 continue
             if "script" in noted["identity"]:
                 raise UsageError(f"study {name!r} is of a script, which workers cannot run yet.")
-            changed = differences(noted["identity"], self._own)
+            known = noted["identity"]  # of more than a worker finds itself
+            shared = {name: known.get(name) for name in (*self._own, "modules")}
+            changed = differences(shared, self._own)
             if not changed:
                 self.name, self.noted = name, noted
                 return True

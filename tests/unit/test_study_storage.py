@@ -89,6 +89,16 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
     ]
 
 
+@pytest.mark.parametrize(("before", "now"), [({"b": [2]}, {}), ({}, {"b": [2]})])
+def test_what_only_one_of_both_has_is_a_difference(
+    before: dict[str, object], now: dict[str, object], nine: SearchSpace, url: str
+) -> None:
+    open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, **before})
+    with pytest.raises(StudyMismatchError, match=r"  b: .*null") as caught:
+        open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, **now})
+    assert "  a: " not in str(caught.value)
+
+
 def test_a_study_with_another_direction_is_refused(nine: SearchSpace, url: str) -> None:
     optuna.create_study(study_name="s", storage=url, direction="minimize")
     with pytest.raises(StudyMismatchError, match="another direction than throughput"):

@@ -11,11 +11,12 @@ _LONGEST = 60
 
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
-    """A line for each fact that is another now than in the study."""
+    """A line for each fact that is another now than in the study, or only in one of them."""
+    now = json.loads(json.dumps(identity))
     return [
-        f"  {name}: {_short(known.get(name))} in the study, {_short(value)} now"
-        for name, value in identity.items()
-        if known.get(name) != json.loads(json.dumps(value))
+        f"  {name}: {_short(known.get(name))} in the study, {_short(now.get(name))} now"
+        for name in {**now, **known}
+        if known.get(name) != now.get(name)
     ]
 
 
