@@ -197,7 +197,11 @@ def plan_run(
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
         value, own = config[knob.name], baseline.get(knob.name, knob.default)
-        if knob.name in mapped or knob.name == "batch_size":
+        if knob.name in mapped:
+            continue
+        if knob.name == "batch_size":
+            if value != baseline.get(knob.name, value):
+                withheld[f"{knob.name}={value}"] = f"needs --map {knob.name}=--FLAG"
             continue
         # PyTorch's default is a setting, too, where the script was found with another one.
         means_something = not value == own == knob.default

@@ -42,6 +42,8 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     without = {_setting(plan, name): failed[name] for name in plan.asked if name in failed}
     without |= {_by_flag(plan, name): failed[name] for name in plan.by_flag if name in failed}
     without |= plan.withheld
+    if interposition.seen.batch_size is not None:  # which says it better
+        without.pop(_setting(plan, "batch_size"), None)
     for reason in dict.fromkeys(without.values()):
         settings = ", ".join(name for name, why in without.items() if why == reason)
         yield f"not applied: {settings} ({reason})"

@@ -50,6 +50,7 @@ NUMERICS: dict[str, Value] = {
 
 def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"num_workers": 1, "num_threads": 1, **NUMERICS}
+    settings["batch_size"] = 32
     done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("epoch 0 accuracy 0.")
@@ -60,7 +61,7 @@ def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: 
     assert report[1:] == [
         "not applied: amp_dtype=bfloat16, channels_last=true, fused_optimizer=true "
         "(needs --allow numerics)",
-        "not applied: batch_size=16 (the script has 8, and only its own flag can change it: "
+        "not applied: batch_size=32 (the script has 8, and only its own flag can change it: "
         "--map batch_size=--FLAG)",
     ]
 
@@ -371,6 +372,17 @@ def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path:
     assert (changed.returncode, changed.stdout) == (6, "")
     assert "train.py: changed since the search" in changed.stderr
     assert strict(other).stdout == "ran\n", "nobody measured this one"
+
+
+def test_strict_refuses_what_has_no_way_to_the_script(tmp_path: Path) -> None:
+    script = written(tmp_path, "print('ran')\n", "train.py")
+    larger = best_config(BASELINE.replace(batch_size=512), BASELINE)
+    write_best(found_here(larger, script), tmp_path / "best.yaml")
+    refused = autotune(tmp_path, "run", "best.yaml", "--strict", script)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "batch_size=512 needs --map batch_size=--FLAG." in refused.stderr
+    mapped = ("--strict", "--map", "batch_size=--batch-size")
+    assert autotune(tmp_path, "run", "best.yaml", *mapped, script).stdout == "ran\n"
 
 
 def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
     assert again == Plan(plan.settings, list(plan.asked), {}, plan.withheld)  # type: ignore[arg-type]
 
 
+def test_a_batch_size_goes_through_a_flag_or_not_at_all() -> None:
+    withheld = {"batch_size=64": "needs --map batch_size=--FLAG"}
+    assert plan_run(LARGE, {"batch_size": 8}, [], allow_numerics=True).withheld == withheld
+    assert plan_run(LARGE, {"batch_size": 64}, [], allow_numerics=True).withheld == {}
+    assert plan_run(LARGE, {"batch_size": 8}, [BATCH], allow_numerics=True).withheld == {}
+
+
 def test_float16_goes_through_a_flag_or_not_at_all() -> None:
     config = LARGE.replace(amp_dtype="float16")
     plan = plan_run(config, {}, [], allow_numerics=True)
