@@ -130,6 +130,19 @@ def nvidia_driver(root: Path = ROOT) -> str:
     return version[1] if version else ""
 
 
+def nvidia_gpus(root: Path = ROOT) -> tuple[str, ...] | None:
+    """Names of NVIDIA's GPUs, as torch spells them; None where the kernel does not tell.
+
+    Other ways to a GPU, that of Linux on Windows (/dev/dxg) or of some containers, leave no list.
+    """
+    folder = root / "proc/driver/nvidia/gpus"
+    texts = [_read(path) for path in sorted(folder.glob("*/information"))]
+    found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
+    names = tuple(name[1] for name in found if name)
+    unlisted = any((root / "dev" / name).exists() for name in ("nvidiactl", "dxg"))
+    return None if unlisted and not names else names
+
+
 def oom_kills(root: Path = ROOT) -> int:
     """How often the kernel has killed for lack of memory: in this cgroup, else on the machine.
 

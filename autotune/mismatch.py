@@ -1,8 +1,8 @@
 """What a best.yaml says of machine, versions and model, against what is here.
 
 Everything is read from the operating system and from what is installed, so that asking takes
-milliseconds: torch is never imported for it. What only torch knows, which accelerator there is, is
-asked where torch is in use anyway, see `Best.apply_to_process`.
+milliseconds: torch is never imported for it. Of accelerators, the kernel tells NVIDIA's; which one
+torch takes is asked where torch is in use anyway, see `Best.apply_to_process`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autotune.best import BestConfig
 from autotune.errors import MismatchError, MismatchWarning, UsageError
-from autotune.machine import nvidia_driver, probe_host
+from autotune.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.text import size
 
 
@@ -41,10 +41,30 @@ def mismatches(best: BestConfig, model: Path | None = None) -> list[str]:
     if recorded.driver is not None:
         facts.append(("driver", recorded.driver, nvidia_driver() or "none"))
     differing = [difference(*fact) for fact in facts if fact[1] != fact[2]]
+    differing += gpu_mismatches(recorded.device, recorded.driver, nvidia_gpus())
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
         differing.append(f"memory: the settings took {size(peak)}, {size(memory)} are here")
     return differing + _model_mismatches(best, model)
+
+
+def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:
+    """How the GPUs that are here differ from the one of the file.
+
+    Args:
+        device: the one of the file, as torch calls it; "cpu" without one.
+        driver: NVIDIA's, of the file; None where it had none, or it could not be read.
+        here: names of the GPUs that are here; None where nobody knows.
+    """
+    is_nvidia = driver is not None or device.startswith(("NVIDIA ", "Tesla ", "Quadro "))
+    if device == "cpu" or not is_nvidia or here is None:
+        return []
+    if not here:
+        return [f"GPU: {device} in the file, no NVIDIA GPU here"]
+    # A part of a GPU has the whole one's name before its own: "NVIDIA H100 PCIe MIG 1g.10gb".
+    if device.partition(" MIG ")[0] in here:
+        return []
+    return [difference("GPU", device, ", ".join(dict.fromkeys(here)))]
 
 
 def difference(name: str, in_file: str | int, here: str | int) -> str:

@@ -14,7 +14,8 @@ import autotune
 from autotune.best import BestConfig, write_best
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
-from autotune.mismatch import mismatches
+from autotune.machine import nvidia_gpus
+from autotune.mismatch import gpu_mismatches, mismatches
 from factories import GIB, best_config, found_here, written
 
 SLOWER = TrainingConfig.of({"batch_size": 8})
@@ -68,6 +69,47 @@ def test_what_differs_is_named_with_both_values(
     (found,) = mismatches(elsewhere(best, **machine))
     assert found.startswith(line)
     assert found.endswith(" here")
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("device", "models", "found"),
+    [
+        (H100, [H100], []),
+        (f"{H100} MIG 1g.10gb", ["NVIDIA L4", H100], []),
+        (H100, ["NVIDIA H100"], [f"GPU: {H100} in the file, NVIDIA H100 here"]),
+        (H100, [], [f"GPU: {H100} in the file, no NVIDIA GPU here"]),
+        ("cpu", [H100], []),
+        ("AMD Instinct MI300X", [], []),
+    ],
+)
+def test_a_gpu_is_compared_with_those_that_the_kernel_lists(
+    tmp_path: Path, device: str, models: list[str], found: list[str]
+) -> None:
+    for number, name in enumerate(models):
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{number:02}:00.0"
+        folder.mkdir(parents=True)
+        written(folder, f"Model: \t\t {name}\nIRQ:   \t\t 42\n", "information")
+    assert gpu_mismatches(device, None, nvidia_gpus(tmp_path)) == found
+
+
+def test_where_the_kernel_lists_no_gpus_nothing_is_said_of_them(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    written(tmp_path / "dev", "", "dxg")
+    assert gpu_mismatches(H100, None, nvidia_gpus(tmp_path)) == []
+
+
+def test_a_file_of_a_gpu_is_known_by_its_driver_too() -> None:
+    assert gpu_mismatches("GeForce 8800", "535.1", ())[0].endswith("no NVIDIA GPU here")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for a machine without a GPU")
+def test_a_file_of_a_gpu_is_not_for_a_machine_without_one(best: BestConfig) -> None:
+    assert mismatches(elsewhere(best, device=H100)) == [
+        f"GPU: {H100} in the file, no NVIDIA GPU here"
+    ]
 
 
 def test_too_little_memory_is_named(best: BestConfig) -> None:
