@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+FIRST_STEPS = "the script's first optimizer steps"
+"""The phase of a script that has stepped."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrialFolder:

@@ -27,7 +27,7 @@ from autotune.scripting.printed import Printed
 from autotune.scripting.timed import Course, Stopwatch, synchronize
 from autotune.training.apply import seed_everything
 from autotune.training.tasks import CompileClock
-from autotune.trial_folder import TrialFolder
+from autotune.trial_folder import FIRST_STEPS, TrialFolder
 
 Leave = Callable[[TrialOutcome], NoReturn]
 
@@ -112,6 +112,7 @@ class Trial:
 
     def _meet(self) -> None:
         """Look at the first step: whether this is a training that can be timed."""
+        self._folder.enter_phase(FIRST_STEPS)
         if self._feed.loader is None:
             self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
         distributed = torch.distributed

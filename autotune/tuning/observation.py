@@ -15,6 +15,7 @@ from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failu
 from autotune.script import ScriptOptions
 from autotune.space_file import SpaceFile
 from autotune.text import span
+from autotune.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.tuning.running.runner import Runner
 
 _SCALED = "float16"
@@ -38,15 +39,20 @@ def observe(
     outcome = runner.run(job, folder)
     if isinstance(outcome, Observed):
         return outcome
+    stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{path}, run as a training script: {_reason(outcome, deadline_seconds)}\n"
+        f"{path}, run as a training script: {_reason(outcome, deadline_seconds, stepped)}\n"
         "What cannot be tuned from outside can be described instead: `autotune init` writes a "
         f"model.py.\nWhole log: {folder / 'stderr.log'}"
     )
 
 
-def _reason(outcome: TrialOutcome, deadline_seconds: float) -> str:
+def _reason(outcome: TrialOutcome, deadline_seconds: float, stepped: bool) -> str:
     match outcome:
+        case TimedOut() if stepped:
+            return f"too few steps to be timed within {span(deadline_seconds)}"
+        case Crashed(detail) if stepped:
+            return f"it ended in its first steps: {detail}"
         case TimedOut():
             return f"no step of a torch optimizer within {span(deadline_seconds)}"
         case Crashed(detail):

@@ -13,12 +13,16 @@ import pytest
 from autotune.best import UNCHANGED, read_best
 from autotune.config import TrainingConfig
 from autotune.errors import WorkloadError
+from autotune.job import Job
 from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.report.data import read_report
 from autotune.report.source import find_source
 from autotune.script import Flag, ScriptOptions
+from autotune.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.tuning.events import Answered, Event, Planned
+from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.scene import SearchOptions
+from autotune.tuning.search import search as real_search
 from autotune.workload_facts import WorkloadFacts
 from children import autotune
 from factories import written
@@ -160,6 +164,30 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
         events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
     assert f"run as a training script: {said}" in str(error.value)
     assert "`autotune init` writes a model.py" in str(error.value)
+
+
+def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
+    script = Path(shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py"))
+    job = options_in(tmp_path, model_path=script, script=ScriptOptions(("dies",)))
+    with (
+        SubprocessRunner(tmp_path / "inductor") as runner,
+        pytest.raises(WorkloadError, match=r"it ended in its first steps: killed by SIGKILL"),
+    ):
+        list(real_search(job, runner))
+
+
+def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None:
+    runner = ScriptedRunner(observed=TimedOut(FIRST_STEPS, 600.0))
+    asked = runner.run
+
+    def run(job: Job, folder: Path) -> TrialOutcome:
+        folder.mkdir(parents=True, exist_ok=True)
+        TrialFolder(folder).enter_phase(FIRST_STEPS)
+        return asked(job, folder)
+
+    runner.run = run  # type: ignore[method-assign]
+    with pytest.raises(WorkloadError, match="too few steps to be timed within 10 min 0 s"):
+        events_of(_options(tmp_path, ScriptOptions(())), runner)
 
 
 def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path) -> None:

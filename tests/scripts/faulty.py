@@ -1,6 +1,7 @@
 """What can be wrong with a training script, by the name of it."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -35,11 +36,14 @@ if fault == "rubbish":
     sys.stdout.buffer.write(b'{"kind": "measured"}\n\xff\x00\x1b[2J' * 1000)
 if fault == "spawns":
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+steps = 0
 try:
     for (x,) in batches:
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
+        if fault == "dies" and (steps := steps + 1) > 6:
+            os.kill(os.getpid(), signal.SIGKILL)
 finally:
     if fault == "saves":
         torch.save(model.state_dict(), sys.argv[2])
