@@ -21,11 +21,13 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from autotune.config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob
+from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.seen import Seen, samples_in
 from autotune.scripting.sites import Sites
 from autotune.scripting.snapshot import snapshot
 
 STREAM = "the dataset is a stream, of which each worker gives all"
+UNGUARDED = "workers would run the whole script again, which has no `if __name__ == ...`"
 CHANGES = "the script changes its dataset between epochs, which workers that stay would not see"
 LOADER_KNOBS = tuple(
     knob.name
@@ -226,8 +228,8 @@ class TrainingLoaders:
         names = [name for name in LOADER_KNOBS if name in self._asked]
         own, refused = self._workers_before(loader), {}
         workers = self._config["num_workers"] if "num_workers" in names else own
-        if isinstance(loader.dataset, IterableDataset) and workers != own:
-            refused["num_workers"] = STREAM
+        if workers != own and (obstacle := _obstacle(loader, own)):
+            refused["num_workers"] = obstacle
             workers = own
         if workers != self._config["num_workers"]:
             why = refused.get("num_workers", f"the loader has num_workers={workers}")
@@ -244,3 +246,12 @@ class TrainingLoaders:
     def _workers_before(self, loader: DataLoader[Any]) -> int:
         """The number of workers that the script gave it."""
         return int(self._before.get(loader, {}).get("num_workers", loader.num_workers))
+
+
+def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
+    """Why it keeps the workers that the script gave it; None where it may have others."""
+    if isinstance(loader.dataset, IterableDataset):
+        return STREAM
+    context = loader.multiprocessing_context
+    method = None if context is None else context.get_start_method()
+    return UNGUARDED if own == 0 and is_run_by_workers(method) else None

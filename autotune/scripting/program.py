@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import multiprocessing
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -61,6 +63,26 @@ def _spec_of(name: str) -> ModuleSpec:
     if spec is None or not hasattr(spec.loader, "get_code"):
         raise SystemExit(f"{sys.executable}: No module named {name}")
     return spec
+
+
+def is_run_by_workers(start_method: str | None = None) -> bool:
+    """Whether a worker process would run the whole script again before it does its work.
+
+    Args:
+        start_method: of the workers; None stands for what `multiprocessing` would take.
+    """
+    own = multiprocessing.get_start_method(allow_none=True)  # asked so, it decides on none
+    if (start_method or own or multiprocessing.get_all_start_methods()[0]) == "fork":
+        return False
+    main = sys.modules["__main__"]
+    # Nobody imports a package's __main__ again.
+    if getattr(getattr(main, "__spec__", None), "name", "").endswith("__main__"):
+        return False
+    try:
+        source = Path(getattr(main, "__file__", None) or "").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return re.search(r"^if\b.*\b__name__\b", source, re.MULTILINE) is None
 
 
 def _execute(code: CodeType, module: ModuleType) -> None:

@@ -305,6 +305,19 @@ def test_a_dataset_that_refuses_to_work_in_a_worker_is_read_as_without_us(tmp_pa
     assert any(line.startswith(f"{refused} (RuntimeError: ") for line in report_of(done))
 
 
+def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None:
+    lines = (
+        "import multiprocessing; multiprocessing.set_start_method('spawn')",
+        "from torch.utils.data import DataLoader",
+        "print(len(list(DataLoader(list(range(4))))), __name__)",
+    )
+    script = written(tmp_path, "\n".join(lines), "train.py")
+    done = run(tmp_path, script, num_workers=1)
+    assert (done.returncode, done.stdout) == (0, "4 __main__\n"), done.stderr
+    refused = "not applied: num_workers=1, prefetch_factor=2 (workers would run the whole"
+    assert any(line.startswith(refused) for line in report_of(done))
+
+
 def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"omp_wait_policy": "passive"}
     script = SCRIPTS / "leaves.py"
