@@ -28,7 +28,7 @@ from autotune.tuning.events import StepStarted
 from autotune.tuning.forecast import RUNS, before_runs
 from autotune.tuning.judging.accuracy import AccuracyProber, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
-from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
+from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds, readable
 from autotune.tuning.storing.study import FinishedTrial
 
 Runs = tuple[Measurement, ...]
@@ -96,7 +96,7 @@ def tell_baseline(session: Session, runs: Runs, rule: AccuracyRule) -> FinishedT
     verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
     details = details_of(Measured(run), sum(map(process_seconds, runs)))
     if rule.metric != UNCHANGED:
-        details["quality"] = fmean(rule.baseline)
+        details["quality"] = readable(fmean(rule.baseline))
     return session.study.add(scene.baseline, verdict, details)
 
 

@@ -158,27 +158,36 @@ class Accuracy:
 
 
 def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
-    """What a trial's attributes say besides its verdict; JSON values only."""
+    """What a trial's attributes say besides its verdict; JSON values only.
+
+    Numbers are rounded for people who read them in a dashboard's table, except for `measurement`:
+    what is computed again from a run is computed from that.
+    """
     details: dict[str, Any] = {"outcome": outcome.kind, "seconds": round(seconds, 3)}
     if isinstance(outcome, OutOfMemory) and outcome.foreseen:
         details["foreseen"] = True
     if isinstance(outcome, Measured):
         run = outcome.measurement
         details |= {
-            "samples_per_second": run.samples_per_second,
-            "samples_per_second_ci95": list(run.samples_per_second_interval),
+            "samples_per_second": readable(run.samples_per_second),
+            "samples_per_second_ci95": [*map(readable, run.samples_per_second_interval)],
             "peak_memory_bytes": run.peak_memory_bytes,
-            "compile_seconds": run.compile_seconds,
-            "one_time_seconds": run.one_time_seconds,
-            "fixed_seconds": fixed_seconds(run),
-            "process_seconds": process_seconds(run),
-            "wait_share": run.wait_share,
+            "compile_seconds": readable(run.compile_seconds),
+            "one_time_seconds": readable(run.one_time_seconds),
+            "fixed_seconds": readable(fixed_seconds(run)),
+            "process_seconds": readable(process_seconds(run)),
+            "wait_share": readable(run.wait_share),
             "machine_speed": run.machine_speed,
             "disturbed_blocks": run.disturbed_blocks,
             "flags": list(run.flags),
             "measurement": asdict(run),
         }
     return details
+
+
+def readable(value: float) -> float:
+    """The number with six significant digits, more than any timing has."""
+    return float(f"{value:.6g}")
 
 
 def trial_seconds(trial: FinishedTrial) -> float:

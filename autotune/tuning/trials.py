@@ -19,7 +19,7 @@ from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.proving import prove_lead, proves_late
-from autotune.tuning.session import Accuracy, Session, details_of
+from autotune.tuning.session import Accuracy, Session, details_of, readable
 from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.storage import check_still_there
 from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
@@ -163,7 +163,7 @@ def _judge(
     if found.margin > 0:
         judged = replace(judged, reason=found.reason)
     measured = found.qualities and accuracy.rule.metric != UNCHANGED
-    return judged, fmean(found.qualities) if measured else None
+    return judged, readable(fmean(found.qualities)) if measured else None
 
 
 def _accuracy_of(

@@ -102,3 +102,16 @@ def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
     assert late
     assert {t.verdict.value for t in late} == {100}
     assert {t.details["samples_per_second"] for t in late} == {50}, "the raw rate is kept"
+
+
+def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
+    def uneven(config, phase):
+        return at(100 * batch_of(config) / 7)
+
+    trials = ended_in(events_of(options_in(tmp_path), ScriptedRunner(uneven)))
+    for told in (trial.details for trial in trials):
+        names = {name for name in told if name.endswith("seconds")} | {"samples_per_second"}
+        numbers = [*(told[name] for name in names), *told["samples_per_second_ci95"]]
+        assert all(len(f"{number!r}".replace(".", "").strip("0")) <= 6 for number in numbers)
+    seconds = trials[0].details["measurement"]["blocks"][0]["seconds"]
+    assert seconds == 32 / (100 * batch_of(trials[0].config) / 7)
