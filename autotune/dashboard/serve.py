@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.dashboard.attach import attach
 from autotune.dashboard.guard import Guard
 from autotune.dashboard.place import StudyPlace
+from autotune.dashboard.shorten import Shortened
 from autotune.errors import StorageError, UsageError
 from autotune.progress import to_stderr
 from autotune.tuning.storing.lock import study_lock
@@ -81,7 +82,8 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
     with _held(place, options.allow_edit):  # who edits keeps searches away
         _bring_up_to_date(place, storage)
         app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
-        server = _bound(Guard(app, options.allow_edit, options.expose), options)
+        guarded = Guard(Shortened(app), options.allow_edit, options.expose)
+        server = _bound(guarded, options)
         with server:
             _announce(place, options, server.server_port, names)
             _run(server)

@@ -65,7 +65,7 @@ parent   report report.source report.data report.account report.effects report.e
 parent   report.frame report.summary report.terminal report.svg report.marks
 parent   report.trial_charts report.knob_charts report.stage_charts report.html
 parent   dashboard dashboard.guard dashboard.place dashboard.plots dashboard.note
-parent   dashboard.logs dashboard.attributes dashboard.attach dashboard.serve
+parent   dashboard.logs dashboard.attributes dashboard.attach dashboard.shorten dashboard.serve
 parent   commands commands.common commands.scripts commands.init commands.search
 parent   commands.profile commands.record commands.compare commands.dashboard commands.export
 parent   commands.report commands.run commands.show commands.repair commands.worker

@@ -62,6 +62,12 @@ def test_a_trial_says_why_it_is_infeasible_and_gives_its_log(
     assert page.inner_text("body").strip() == LOG.strip(), "text, not a page"
 
 
+def test_a_trial_is_not_wider_than_its_window(page: Page, dashboard: RunningDashboard) -> None:
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers=2")
+    page.get_by_text("peak_memory_bytes").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1200
+
+
 def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) -> None:
     page.goto(f"{dashboard.url}dashboard/studies/1/note")
     page.get_by_role("heading", name="1.52x faster than your settings").wait_for()

@@ -62,6 +62,22 @@ def refused(monkeypatch, capsys):
     return ended
 
 
+def test_its_pages_get_long_attributes_cut_and_the_study_keeps_them(dashboard, folder, detail):
+    trial = detail["trials"][2]
+    shown = {one["key"]: one["value"] for one in trial["user_attrs"]}
+    kept = optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder}/studies/{NAME}/study.db")
+    attributes = kept.trials[2].user_attrs
+    assert shown.keys() == attributes.keys()
+    whole = json.dumps(attributes["measurement"])
+    assert shown["measurement"] == whole[:60] + "…" != whole
+    assert float(shown["samples_per_second"]) == attributes["samples_per_second"]
+    told = [*detail["user_attrs"], *(one for t in detail["trials"] for one in t["user_attrs"])]
+    assert max(len(one["value"]) for one in told) == 61
+    answer = dashboard.ask("GET", STUDY)
+    assert int(answer.headers["content-length"]) == len(answer.body)
+    assert len(detail["note"]["body"]) > 500, "nothing else is cut"
+
+
 def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
     assert f"{NAME} in sqlite:///" in dashboard.said
     assert "read-only" in dashboard.said
