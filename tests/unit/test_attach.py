@@ -194,6 +194,9 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
         shape["label"]["text"]: shape["y0"] for shape in plots["throughput"]["layout"]["shapes"]
     }
     assert marks == {"baseline": pytest.approx(108), "computing alone": pytest.approx(200)}
+    shapes = [shape for plot in plots.values() for shape in plot["layout"]["shapes"]]
+    below = [shape["label"]["text"] for shape in shapes if shape["label"].get("yanchor") == "top"]
+    assert below == ["computing alone"], "what stands above the topmost line is cut off"
 
 
 def test_a_limit_that_is_far_away_is_named_and_does_not_press_the_trials_together(
