@@ -86,6 +86,11 @@ def all_outputs(data: ReportData) -> list[str]:
     return [page(data), summary(data), table, "\n".join(explanation(data)), "\n".join(lines)]
 
 
+def test_without_an_answer_the_digest_of_the_machine_is_not_called_the_machine() -> None:
+    text = Page(page(report_of([trial(0)], notes={"identity": {"machine": "0123abcd"}}))).text
+    assert "machine fingerprint0123abcd" in text
+
+
 @pytest.mark.parametrize("place", said_of(unmeasured()))
 def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(place: str) -> None:
     text = said_of(unmeasured())[place]
