@@ -171,6 +171,32 @@ def test_it_is_not_wider_than_its_window_or_paper(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_on_paper_short_names_stay_whole_and_the_sentences_are_there(
+    page: Page, every_kind: Path
+) -> None:
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 673, "height": 900})  # A4 less its margins
+    page.goto(every_kind.as_uri())
+    lines = "nodes => nodes.map(node => [node.textContent, node.getClientRects().length])"
+    names = dict(page.locator(".changes th code").evaluate_all(lines))
+    assert names
+    assert set(names.values()) == {1}, names
+    assert page.get_by_text("Alone, its loader would reach").is_visible()
+    assert not page.locator("summary").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 673
+
+
+def test_on_a_phone_why_a_setting_changes_stands_below_it(page: Page, every_kind: Path) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(every_kind.as_uri())
+    row = page.locator(".changes tbody tr").first
+    name, why = row.locator("th").bounding_box(), row.locator(".why").bounding_box()
+    assert name is not None
+    assert why is not None
+    assert why["y"] >= name["y"] + name["height"] - 1
+    assert why["width"] > 300
+
+
 def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
