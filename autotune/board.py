@@ -22,8 +22,9 @@ from autotune.tuning.events import Phase, RoundEnded, TrialEnded, TrialStarted
 from autotune.tuning.scene import Scene
 
 # Columns of a terminal from which there is room for these.
-_ROOM_FOR_RATES, _ROOM_FOR_MEMORY, _ROOM_FOR_BARS, _ROOM_FOR_LONG_BARS = 56, 72, 88, 120
-_BAR, _LONG_BAR = 16, 28
+_ROOM_FOR_RATES, _ROOM_FOR_MEMORY = 56, 72
+# The same for bars, with so many cells each; the longest that there is room for.
+_BARS_FROM = {120: 28, 88: 16, 80: 8}
 # Names of columns: what no number stands in.
 _BARS = " "
 _WORDS = {_BARS, "settings", "verdict"}
@@ -233,9 +234,7 @@ def _fit(rows: Sequence[Mapping[str, Text]], width: int, signs: _Signs) -> None:
 
 
 def _bar_length(width: int) -> int:
-    if width < _ROOM_FOR_BARS:
-        return 0
-    return _BAR if width < _ROOM_FOR_LONG_BARS else _LONG_BAR
+    return next((cells for room, cells in _BARS_FROM.items() if width >= room), 0)
 
 
 def _style(event: TrialEnded) -> str:

@@ -99,6 +99,16 @@ def test_a_bar_is_as_long_as_the_rate_with_marks_at_the_own_rate_and_at_computin
     assert bar[1].rstrip("┊ ").rindex("━") == int(164 / 200 * 28)
 
 
+@pytest.mark.parametrize(("width", "cells"), [(79, 0), (80, 8), (88, 16), (120, 28)])
+def test_a_terminal_of_eighty_columns_has_bars_too(
+    events: list[Event], width: int, cells: int
+) -> None:
+    shown = row(frame(until(events, TrialEnded, 5), width=width), "batch_size=64")
+    filled = int(164 / 200 * cells) + 1 if cells else 0
+    assert shown.count("━") == max(0, filled - 1), "less the mark at the own rate"
+    assert shown.count("┊") == (1 if cells else 0)
+
+
 def test_what_cannot_be_used_says_why_without_the_markup_and_escapes_of_its_message(
     events: list[Event],
 ) -> None:
