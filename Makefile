@@ -23,7 +23,7 @@ test: $(INSTALLED)
 # Fifty times as many generated inputs as `test`, and a search that is killed at 200 random moments instead of 20.
 test-long: $(INSTALLED)
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
 
 fuzz: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet atheris

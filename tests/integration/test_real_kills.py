@@ -1,0 +1,68 @@
+"""`kill -9` of the real command: its children, the host that they are forked from, workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from optuna.exceptions import StorageInternalError
+
+from autotune.best import read_best
+from children import WORKLOADS, nobody_is_left, start_hurried
+from factories import written
+from held import trials_in
+
+pytestmark = pytest.mark.slow
+
+KILLS = max(3, int(os.environ.get("AUTOTUNE_KILLS", "20")) // 7)
+SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1]\n"
+FLAGS = ("--space", "space.yaml", "--trials", "4", "--accuracy-samples", "256")
+# A hurried search of this space takes longer than the last moment.
+FIRST_SECONDS, LAST_SECONDS = 1.0, 9.0
+
+
+def finished(folder: Path) -> dict[str, float | None]:
+    """Configuration to value, by Optuna alone."""
+    database = folder / "studies" / "plain" / "study.db"
+    if not database.exists():
+        return {}
+    try:
+        trials = trials_in(f"sqlite:///{database}", "plain")
+    except (KeyError, StorageInternalError):
+        return {}  # killed while the tables were made
+    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    found = {str(trial.user_attrs["config"]): trial.value for trial in complete}
+    assert len(found) == len(complete), "each configuration once"
+    return found
+
+
+def search_for(folder: Path, seconds: float) -> None:
+    """Begin or continue the search, and kill it after so long."""
+    search = start_hurried(folder, "search", "plain.py", *FLAGS)
+    time.sleep(seconds)
+    search.kill()
+    search.wait()
+
+
+@pytest.mark.timeout(120 + 20 * KILLS)
+def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path: Path) -> None:
+    shutil.copy(WORKLOADS / "plain.py", tmp_path)
+    written(tmp_path, SPACE)
+    random, before = Random(0), {}
+    for _ in range(KILLS):
+        search_for(tmp_path, random.uniform(FIRST_SECONDS, LAST_SECONDS))
+        assert nobody_is_left(tmp_path)
+        now = finished(tmp_path)
+        assert {config: now.get(config) for config in before} == before
+        before = now
+    search = start_hurried(tmp_path, "search", "plain.py", *FLAGS)
+    assert search.wait(timeout=100) == 0, (tmp_path / "stderr.txt").read_text()
+    now = finished(tmp_path)
+    assert {config: now[config] for config in before} == before
+    assert len(now) == 4
+    read_best(tmp_path / "studies" / "plain" / "best.yaml")
+    assert nobody_is_left(tmp_path)
