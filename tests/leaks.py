@@ -22,6 +22,8 @@ import psutil
 MARK = "AUTOTUNE_TESTS"
 _SHARED = Path("/dev/shm")
 _PATIENCE_SECONDS = 2.0
+# Shared memory has no owner: where two tests run at a time, it may be the other's.
+_NEIGHBOURS_SECONDS = 90.0
 # Python and Inductor keep one each, until the process ends that asked for it.
 _KEPT = (b"multiprocessing.resource_tracker", b"compile_worker")
 _HOST = b"autotune.training.host"
@@ -104,12 +106,24 @@ def clear(left: set[str]) -> None:
 
 def _lasting(left: Callable[[], set[str]]) -> set[str]:
     """What is there at every look; neighbours' semaphores come and go all the time."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    start = time.monotonic()
     found = left()
-    while found and time.monotonic() < deadline:
+    while found and time.monotonic() - start < _patience(found):
         time.sleep(0.02)
-        found &= left()
+        there = set(map(_identity, found))
+        found = {name for name in left() if _identity(name) in there}
     return {name for name in found if not _is_someone_elses(name)}
+
+
+def _identity(name: str) -> str:
+    """What of a name stays; a process that was just forked has another command line soon."""
+    return " ".join(name.split(" ", 3)[:3]) if name.startswith("process ") else name
+
+
+def _patience(found: set[str]) -> float:
+    """Seconds; what a neighbour's process left that was killed stays until its own test ends."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ and found <= shared_memory()
+    return _NEIGHBOURS_SECONDS if beside else _PATIENCE_SECONDS
 
 
 def _processes() -> frozenset[str]:

@@ -48,7 +48,8 @@ def test_a_daemon_that_nobody_waits_for_is_found() -> None:
     assert leaks.left_since(before) == set()
 
 
-def test_shared_memory_is_found_by_name() -> None:
+def test_shared_memory_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaks, "_NEIGHBOURS_SECONDS", 0.5)
     before = leaks.traces()
     memory = SharedMemory(create=True, size=8)
     try:
