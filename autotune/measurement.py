@@ -11,7 +11,7 @@ from autotune.intervals import Interval, log_median, median_interval
 # machine stays below a third of it; one busy process on two cores takes half.
 DISTURBING = 0.1
 # Flags of a timing that did not run its course.
-CANNOT_WIN = frozenset({"raced", "unsteady"})
+_CUT_SHORT = frozenset({"raced", "unsteady"})
 # An interval needs as many blocks; with fewer undisturbed ones, the disturbed ones count as well.
 _ENOUGH_BLOCKS = 6
 
@@ -138,8 +138,8 @@ class Measurement:
 
     @property
     def can_win(self) -> bool:
-        """Whether the timing ran its course, so that the configuration may be emitted."""
-        return not CANNOT_WIN & set(self.flags)
+        """Whether the timing ran its course, so that it may count in a round of a contest."""
+        return not _CUT_SHORT & set(self.flags)
 
     @property
     def seconds_per_sample(self) -> float:

@@ -53,6 +53,7 @@ FACTS: dict[str, Any] = {
     "qualities": {"batch_size=16": [0.5, 0.75]},
     "gates": {"amp_dtype=null": "{}"},
     "anchors@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
+    "phase_seconds": {"accuracy": 9.5},
     "rulings": {"batch_size=64": {"margin": 0.02, "reason": "accuracy: worse"}},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
     "confirmation": {"seconds": 9.5, "candidates": {"4": {"ratios": [1.5]}}},

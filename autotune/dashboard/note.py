@@ -18,7 +18,7 @@ from autotune.knobs.base import spelled
 from autotune.text import clean, size
 from autotune.tuning.confirming.conclusion import ANSWER
 from autotune.tuning.drift import conditions
-from autotune.tuning.storing.finished import RULINGS, TRAINED_AS
+from autotune.tuning.storing.finished import RULINGS, ruling_on
 
 OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
 
@@ -118,7 +118,7 @@ def _meaning() -> Iterator[str]:
 
 def _reason(trial: FrozenTrial, rulings: Mapping[str, Any]) -> str:
     """Why a trial cannot be used; that may have been found out after it was told."""
-    ruling = rulings.get(str(trial.user_attrs.get(TRAINED_AS)), {})
+    ruling = ruling_on(trial.number, trial.user_attrs, rulings) or {}
     return str(trial.user_attrs.get("reason") or ruling.get("reason") or "a limit is passed")
 
 

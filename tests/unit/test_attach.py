@@ -152,13 +152,15 @@ def test_a_trial_says_what_became_of_it_which_the_list_of_trials_does_not(folder
     assert notes[128].startswith("**Infeasible**: `out of host memory: no room for [bold]128`")
 
 
-def test_what_was_found_out_after_a_trial_was_told_is_its_reason(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["larger", "trial 7"])
+def test_what_was_found_out_after_a_trial_was_told_is_its_reason(name: str, folder: Path) -> None:
     own, *_ = study_of(folder).trials
     attributes = {"config": own.user_attrs["config"], "reason": "", "trained_as": "larger"}
     trial = optuna.trial.create_trial(
         value=1.0, user_attrs=attributes, system_attrs={"constraints": [-0.5, 0.2, -1.0]}
     )
-    rulings = {"larger": {"margin": 0.2, "reason": "accuracy: 20 % worse than allowed"}}
+    trial.number = 7
+    rulings = {name: {"margin": 0.2, "reason": "accuracy: 20 % worse than allowed"}}
     assert trial_summary(trial, own, rulings).startswith(
         "**Infeasible**: `accuracy: 20 % worse than allowed`"
     )

@@ -41,6 +41,7 @@ WRONG_FACTS = {
     "gates": [{"a": 1}, ["a"], None],
     "anchors": [5, [5], [{"trials": 1}], [{**ANCHOR, "samples_per_second": -1}]],
     "anchors@cuda:1": ["fast"],
+    "phase_seconds": [9.0, {"accuracy": "long"}],
     "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
     "confirmation": [{"seconds": 1.0}, 5],

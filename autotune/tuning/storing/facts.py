@@ -85,6 +85,7 @@ _TYPES: dict[str, Any] = {
     "start_seconds": Seconds,
     "baseline_run_seconds": Seconds,
     "baseline_runs": Runs,
+    "phase_seconds": dict[str, Seconds],
     "probe_samples": NonNegativeInt,
     "probe_seconds": Seconds,
     "qualities": dict[str, list[FiniteFloat]],
