@@ -8,7 +8,7 @@ limit is passed, relative to the limit. Each trial carries all of them, in the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import assert_never
 
@@ -53,9 +53,12 @@ class Tolerance:
     """Whether `amount` is a share of the baseline's quality rather than an absolute difference."""
 
     def absolute(self, baseline: Sequence[float]) -> float:
-        """In the metric's own unit, never tighter than the baseline's own spread over its seeds."""
+        """In the metric's own unit, never tighter than the baseline's spread over its seeds.
+
+        Two say next to nothing of a spread, and count for none.
+        """
         asked = self.amount * abs(fmean(baseline)) if self.relative else self.amount
-        return max(asked, stdev(baseline))
+        return max(asked, stdev(baseline)) if len(baseline) > 2 else asked  # noqa: PLR2004
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,11 @@ class AccuracyRule:
     metric: str
     higher_is_better: bool
     baseline: tuple[float, ...]
-    """The baseline's quality, one value per seed, at least three."""
+    """The baseline's quality, one value per seed."""
     tolerance: float
     """In the metric's own unit."""
     minimum: float | None
     """A floor that holds whatever the baseline reaches."""
-
-    def over(self, baseline: tuple[float, ...]) -> AccuracyRule:
-        """The same rule over more seeds; what is tolerated stays what it was."""
-        return replace(self, baseline=baseline)
 
     def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
         """Loss of quality for each paired seed, in the metric's own unit; positive is worse."""

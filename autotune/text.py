@@ -23,6 +23,11 @@ def size(count: int) -> str:
     return f"{amount:.3g} {_UNITS[unit]}" if amount < 1000 else f"{amount:.0f} {_UNITS[unit]}"  # noqa: PLR2004
 
 
+def readable(value: float) -> float:
+    """The number with six significant digits, more than any timing has."""
+    return float(f"{value:.6g}")
+
+
 def span(seconds: float) -> str:
     """A span of time in the unit that suits it."""
     whole, minutes = round(seconds), round(seconds / _MINUTE)

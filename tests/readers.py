@@ -51,6 +51,7 @@ FACTS: dict[str, Any] = {
     "probe_samples": 512,
     "probe_seconds": 6.2,
     "qualities": {"batch_size=16": [0.5, 0.75]},
+    "margins": {"batch_size=16": -0.01},
     "gates": {"amp_dtype=null": "{}"},
     "anchors@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "phase_seconds": {"accuracy": 9.5},

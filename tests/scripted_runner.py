@@ -47,6 +47,7 @@ Phase = Literal[
     "gate",
     "accuracy",
     "anchor",
+    "again",
     "confirmation",
     "limits",
 ]
@@ -192,4 +193,6 @@ def _phase(job: Job, folder: Path) -> Phase:
         return "confirmation"
     if "anchors" in folder.parts:
         return "anchor"
+    if "again" in folder.parts:
+        return "again"
     return "baseline" if "0000" in folder.parts else "trial"

@@ -92,9 +92,8 @@ def against_accuracy(data: ReportData) -> Markup | None:
 
 
 def _accuracy_percent(trial: FinishedTrial) -> float | None:
-    """The margin; None where it was not told, which is stored as 0."""
-    margin = trial.verdict.margins.get("accuracy", 0.0)
-    return None if trial.details.get("quality") is None and not margin else 100 * margin
+    """The margin; None where it is not known, which is stored as 0."""
+    return 100 * trial.verdict.margins.get("accuracy", 0.0) or None
 
 
 def _numbers(data: ReportData) -> list[int]:

@@ -24,11 +24,13 @@ from autotune.outcome import (
     as_failure,
     describe,
 )
+from autotune.text import readable
 from autotune.tuning.events import StepStarted
 from autotune.tuning.forecast import RUNS, before_runs
-from autotune.tuning.judging.accuracy import AccuracyProber, probe_samples
+from autotune.tuning.judging.accuracy import SEEDS, AccuracyProber, no_reference, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
-from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds, readable
+from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
+from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.study import FinishedTrial
 
 Runs = tuple[Measurement, ...]
@@ -86,6 +88,19 @@ def baseline_prober(session: Session, runs: Runs) -> AccuracyProber:
     return kind(session.scene, session.runner, session.study, samples)
 
 
+def first_rule(prober: AccuracyProber) -> AccuracyRule | str:
+    """What the baseline reaches, or why it is no feasible reference.
+
+    One seed is enough until something speaks against another configuration, or a floor against
+    this one.
+
+    Raises:
+        WorkloadError: its probe fails for another reason than memory or time.
+    """
+    rule = prober.rule(1 if prober.scene.options.min_accuracy is None else len(SEEDS))
+    return rule if isinstance(rule, AccuracyRule) else no_reference(rule)
+
+
 def tell_baseline(session: Session, runs: Runs, rule: AccuracyRule) -> FinishedTrial:
     """Make the baseline the study's first trial, with its median run to stand for it."""
     if session.study.finished():
@@ -95,6 +110,7 @@ def tell_baseline(session: Session, runs: Runs, rule: AccuracyRule) -> FinishedT
     margin = rule.margin(rule.baseline)
     verdict = judge(Measured(run), scene.objective, scene.memory_limit_bytes, margin)
     details = details_of(Measured(run), sum(map(process_seconds, runs)))
+    details[TRAINED_AS] = scene.baseline.quality_key()
     if rule.metric != UNCHANGED:
         details["quality"] = readable(fmean(rule.baseline))
     return session.study.add(scene.baseline, verdict, details)

@@ -15,10 +15,12 @@ from typing import Any
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Measured
 from autotune.tuning.baseline import noted_runs
-from autotune.tuning.session import Session
+from autotune.tuning.session import Session, trial_seconds
 
 EVERY = 4
-"""Trials between two measurements of the baseline."""
+"""Trials, at least, between two measurements of the baseline."""
+_SHARE = 1 / 8
+"""Of the trials' seconds, at most, goes into that."""
 # Less than this is taken for noise and not corrected: correcting noise would only add to it.
 _LEAST = 0.03
 _NOTE = "anchors"
@@ -33,7 +35,7 @@ def drift_now(session: Session, resumed: bool = False) -> float:
     """
     anchors = session.study.noted(_NOTE + session.worker, [])
     told = len(session.study.finished())
-    if resumed or told - (anchors[-1]["trials"] if anchors else 1) >= EVERY:
+    if resumed or _is_due(session, anchors[-1]["trials"] if anchors else 1):
         last = anchors[-1]["samples_per_second"] if anchors else 0.0
         rate = _measure(session, told) or last
         anchors = [*anchors, {"trials": told, "samples_per_second": rate}]
@@ -42,6 +44,13 @@ def drift_now(session: Session, resumed: bool = False) -> float:
     if not anchors or not runs:
         return 1.0
     return drift([run.samples_per_second for run in runs], anchors[-1]["samples_per_second"])
+
+
+def _is_due(session: Session, told: int) -> bool:
+    """Whether trials enough, and long enough, came after so many."""
+    since = session.study.finished()[told:]
+    seconds = sum(map(trial_seconds, since))
+    return len(since) >= EVERY and _SHARE * seconds >= trial_seconds(session.baseline)
 
 
 def drift(first: Sequence[float], now: float) -> float:

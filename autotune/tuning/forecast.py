@@ -11,7 +11,7 @@ from statistics import median
 
 from autotune.job import MeasurePlan
 from autotune.tuning.confirming.confirm import LOOKS
-from autotune.tuning.judging.accuracy import PROBE_SECONDS, SEEDS
+from autotune.tuning.judging.accuracy import SEEDS, probe_seconds
 from autotune.tuning.session import LIMITS_SECONDS, Session
 
 RUNS = 3
@@ -29,8 +29,8 @@ def before_runs(session: Session, taken: Sequence[float]) -> float:
 
 def before_probes(session: Session, taken: Sequence[float]) -> float:
     """Seconds until the answer where the accuracy of the baseline is to be measured next."""
-    probes = _probe_seconds(session) + session.scene.start_seconds
-    return probes + before_diagnosis(session, taken)
+    a_seed = _proof_seconds(session) / len(SEEDS)
+    return a_seed + session.scene.start_seconds + before_diagnosis(session, taken)
 
 
 def before_diagnosis(session: Session, taken: Sequence[float]) -> float:
@@ -38,7 +38,8 @@ def before_diagnosis(session: Session, taken: Sequence[float]) -> float:
     scene, each = session.scene, _a_run(taken)
     diagnosis = scene.start_seconds + _DIAGNOSIS_SECONDS
     a_round = scene.start_seconds + 2 * each
-    conclusion = LOOKS[0] * a_round + _probe_seconds(session) + LIMITS_SECONDS
+    # The baseline's further seeds belong to the answer's.
+    conclusion = LOOKS[0] * a_round + 2 * _proof_seconds(session) + LIMITS_SECONDS
     trials = (min(scene.trials, scene.space.size) - 1) * (scene.start_seconds + each)
     if scene.time_budget_seconds is not None:
         rest = scene.time_budget_seconds - session.elapsed_seconds - diagnosis - conclusion
@@ -50,7 +51,8 @@ def _a_run(taken: Sequence[float]) -> float:
     return median(taken) if taken else MeasurePlan().max_seconds
 
 
-def _probe_seconds(session: Session) -> float:
+def _proof_seconds(session: Session) -> float:
     """Of training on the first seeds; nothing where a script tells no quality."""
     script = session.scene.options.script
-    return 0.0 if script is not None and script.metric is None else len(SEEDS) * PROBE_SECONDS
+    silent = script is not None and script.metric is None
+    return 0.0 if silent else len(SEEDS) * probe_seconds(session.scene)

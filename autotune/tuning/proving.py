@@ -36,31 +36,33 @@ def prove_lead(session: Session, accuracy: Accuracy, trial: FinishedTrial) -> It
     led_by = best_feasible(others)
     if led_by is not None:
         accuracy.reliance.follow(_trained_as(accuracy, led_by), trial_seconds(trial))
-    while (best := best_feasible(session.study.finished())) is not None:
-        found = _proven(session, accuracy, best)
-        if isinstance(found, Lost) or _holds(found):
-            return
-        yield _overruled(session, best, found)
+    with session.adding_seconds("proving"):
+        while (best := best_feasible(session.study.finished())) is not None:
+            found = _proven(session, accuracy, best)
+            if isinstance(found, Lost) or _holds(found):
+                return
+            yield _overruled(session, best, found)
 
 
 def _proven(session: Session, accuracy: Accuracy, best: FinishedTrial) -> AccuracyVerdict | Failure:
     """What is known of a trial's accuracy after as many seeds as were paid for."""
-    prober, rule = accuracy.prober, accuracy.rule
-    found = prober.verdict(rule, best.config, most_seeds=1)
+    prober = accuracy.prober
+    found = prober.verdict(best.config, most_seeds=1)
     while isinstance(found, AccuracyVerdict) and found.decision == "undecided":
         seeds = len(found.qualities)
         # One or two seeds that speak against it may be chance.
         in_doubt = found.margin > 0 and seeds < len(SEEDS)
         if seeds == MOST_SEEDS or not (in_doubt or _pays(session, accuracy, best, seeds)):
             break
-        found = prober.verdict(rule, best.config, seeds + 1)
+        found = prober.verdict(best.config, seeds + 1)
     return found
 
 
 def _pays(session: Session, accuracy: Accuracy, best: FinishedTrial, seeds: int) -> bool:
-    """Whether one more seed is paid for, and the same of the baseline where it is not known."""
+    """Whether one more seed is paid for, and those of the baseline that are missing beside it."""
     known = accuracy.prober.known_seeds(session.scene.baseline)
-    price = _seconds_of_a_seed(session, accuracy) * (1 if seeds < known else 2)
+    missing = max(0, seeds + 1 - known)
+    price = _seconds_of_a_seed(session, accuracy) * (1 + missing)
     return accuracy.reliance.pays(_trained_as(accuracy, best), price)
 
 

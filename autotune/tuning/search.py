@@ -6,10 +6,11 @@ by then is there the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
-from autotune.tuning.baseline import baseline_prober, measure_baseline, tell_baseline
+from autotune.constraints import AccuracyRule
+from autotune.tuning.baseline import baseline_prober, first_rule, measure_baseline, tell_baseline
 from autotune.tuning.confirming.conclusion import conclude, emit, known_answer
 from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.confirming.unconfirmed import write_so_far
@@ -29,7 +30,6 @@ from autotune.tuning.events import (
     Warned,
 )
 from autotune.tuning.forecast import RUNS, before_diagnosis, before_probes
-from autotune.tuning.judging.accuracy import SEEDS
 from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
@@ -125,15 +125,11 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})
         return
-    prober, taken = baseline_prober(session, runs), [session.study.noted(RUN_SECONDS)]
-    if not study.finished():
-        yield StepStarted(f"accuracy over {len(SEEDS)} seeds", before_probes(session, taken))
-    with session.noting_seconds("accuracy"):
-        rule = prober.rule()
+    accuracy, taken = Accuracy(baseline_prober(session, runs)), [study.noted(RUN_SECONDS)]
+    rule = yield from _told_first_rule(session, accuracy, taken)
     if isinstance(rule, str):
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
-    accuracy = Accuracy(prober, rule)
     if noted is None and not study.finished():
         eta = before_diagnosis(session, taken)
         yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
@@ -144,7 +140,7 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
         else:
             session = session.narrowed_by(found)
             yield StagesTimed(found, session.scene.space)
-    baseline = tell_baseline(session, runs, accuracy.rule)
+    baseline = tell_baseline(session, runs, rule)
     yield session.trial_ended(baseline)
     if not baseline.verdict.feasible:
         yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
@@ -157,6 +153,15 @@ def _search(session: Session, mates: Mates) -> Iterator[Event]:
     eta = session.conclusion_seconds()
     yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
     yield from conclude(session, runs, accuracy)
+
+
+def _told_first_rule(
+    session: Session, accuracy: Accuracy, taken: Sequence[float]
+) -> Generator[StepStarted, None, AccuracyRule | str]:
+    if not session.study.finished():
+        yield StepStarted("accuracy", before_probes(session, taken))
+    with session.noting_seconds("accuracy"):
+        return first_rule(accuracy.prober)
 
 
 def _warnings(scene: Scene) -> Iterator[Warned]:

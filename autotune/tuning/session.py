@@ -11,13 +11,21 @@ from statistics import median
 from typing import Any
 
 from autotune.constraints import AccuracyRule
+from autotune.errors import WorkloadError
 from autotune.measurement import Measurement
 from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, OutOfMemory, TrialOutcome
+from autotune.text import readable
 from autotune.tuning.confirming.confirm import LOOKS
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.judging.accuracy import PROBE_SECONDS, SEEDS, AccuracyProber
+from autotune.tuning.judging.accuracy import (
+    SEED_SECONDS,
+    SEEDS,
+    AccuracyProber,
+    no_reference,
+    probe_seconds,
+)
 from autotune.tuning.judging.reliance import Reliance
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop
@@ -27,6 +35,7 @@ from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasi
 
 PHASE_SECONDS = "phase_seconds"
 """Of the study's notes: what was done before its first trial to the seconds that took."""
+_LEAST_NOTED = 0.2
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
 LIMITS_SECONDS = 10.0
@@ -79,6 +88,16 @@ class Session:
             seconds = round(time.monotonic() - start, 1)
             self.study.note_entry(PHASE_SECONDS, phase, seconds)
 
+    @contextmanager
+    def adding_seconds(self, phase: str) -> Iterator[None]:
+        """Add what the block took to what the study notes of a phase, where it took any."""
+        start = time.monotonic()
+        yield
+        seconds = time.monotonic() - start
+        if seconds > _LEAST_NOTED:
+            before = self.study.noted(PHASE_SECONDS, {}).get(phase, 0.0)
+            self.study.note_entry(PHASE_SECONDS, phase, round(before + seconds, 1))
+
     def end_reason(self) -> str | None:
         """Why there is no further trial; None while there is, with time left to confirm it."""
         finished = self.study.finished()
@@ -112,7 +131,12 @@ class Session:
         if not self.study.finished():
             return 0.0
         a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
-        return LOOKS[0] * a_round + len(SEEDS) * PROBE_SECONDS + LIMITS_SECONDS
+        return LOOKS[0] * a_round + self._proof_seconds() + LIMITS_SECONDS
+
+    def _proof_seconds(self) -> float:
+        """Of the first seeds of the answer and of the baseline beside it."""
+        a_seed = self.study.noted(SEED_SECONDS, probe_seconds(self.scene))
+        return float((2 * len(SEEDS) - 1) * a_seed)
 
     def run_seconds(self) -> float:
         """What the baseline takes from when it is asked for until its outcome is there."""
@@ -150,11 +174,22 @@ class Session:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How this search judges accuracy: the rule and who runs the probes."""
+    """How this search judges accuracy: who runs the probes, and the rule once it is needed."""
 
     prober: AccuracyProber
-    rule: AccuracyRule
     reliance: Reliance = field(default_factory=Reliance)
+
+    @property
+    def rule(self) -> AccuracyRule:
+        """What the baseline reaches, over as many seeds as are known.
+
+        Raises:
+            WorkloadError: that cannot be measured.
+        """
+        found = self.prober.rule()
+        if isinstance(found, AccuracyRule):
+            return found
+        raise WorkloadError(no_reference(found))
 
 
 def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
@@ -183,11 +218,6 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
             "measurement": asdict(run),
         }
     return details
-
-
-def readable(value: float) -> float:
-    """The number with six significant digits, more than any timing has."""
-    return float(f"{value:.6g}")
 
 
 def trial_seconds(trial: FinishedTrial) -> float:

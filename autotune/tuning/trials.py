@@ -11,18 +11,20 @@ from statistics import fmean
 from autotune.best import UNCHANGED
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict, judge
-from autotune.job import Measure, MeasurePlan
+from autotune.job import Measure
 from autotune.outcome import Failure, Lost, Measured, TrialOutcome
+from autotune.text import readable
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.foresight import foresee
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.proving import prove_lead, proves_late
-from autotune.tuning.session import Accuracy, Session, details_of, readable
+from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.storage import check_still_there
 from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
+from autotune.tuning.trial_plan import to_beat, trial_plan
 
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.
 _SLOWER_THAN_BASELINE = 6
@@ -126,24 +128,13 @@ def _run_trial(
 def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutcome:
     """Time a configuration in a process of its own, beside how fast the machine is now."""
     speed = drift_now(session)
-    plan = MeasurePlan(incumbent_seconds_per_sample=_to_beat(session, speed))
-    job = session.scene.job(Measure(plan), config, _deadline(session, config))
+    job = session.scene.job(
+        Measure(trial_plan(session, to_beat(session, speed))), config, _deadline(session, config)
+    )
     outcome = session.runner.run(job, session.folder(f"{number:04d}"))
     if not isinstance(outcome, Measured):
         return outcome
     return Measured(session.comparable(outcome.measurement, speed))
-
-
-def _to_beat(session: Session, machine_speed: float) -> float | None:
-    """Seconds per sample that the best trial surely keeps to, as fast as the machine is now.
-
-    None where there is no telling from them: who starts sooner may win a short run all the same.
-    """
-    best = best_feasible(session.study.finished())
-    if best is None or session.scene.objective.run_samples is not None:
-        return None
-    low = best.details["samples_per_second_ci95"][0] / best.details.get("machine_speed", 1.0)
-    return 1 / float(low * machine_speed)
 
 
 def _judge(
@@ -170,12 +161,12 @@ def _accuracy_of(
     accuracy: Accuracy, config: TrainingConfig, most_seeds: int
 ) -> AccuracyVerdict | Failure:
     """The gate and one seed, which refuse what is far off; more for what is near."""
-    prober, rule = accuracy.prober, accuracy.rule
-    found = prober.verdict(rule, config, most_seeds=1)
+    prober = accuracy.prober
+    found = prober.verdict(config, most_seeds=1)
     if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
     seeds = max(most_seeds, len(SEEDS) if found.margin > 0 else 1)
-    return prober.verdict(rule, config, seeds)
+    return prober.verdict(config, seeds)
 
 
 def _leads(session: Session, verdict: Verdict) -> bool:

@@ -20,7 +20,7 @@ from optuna.storages import RDBStorage
 
 from autotune.config import TrainingConfig
 from autotune.constraints import Tolerance
-from autotune.errors import StudyMismatchError, UsageError, WorkloadError
+from autotune.errors import StudyMismatchError, UsageError
 from autotune.outcome import Inspected
 from autotune.space import SearchSpace
 from autotune.trial_folder import make_private
@@ -240,11 +240,7 @@ def _work(session: Session) -> Iterator[Event]:
         session = session.narrowed_by(noted)
     runs = noted_runs(session)
     assert runs is not None, "a search admits workers after its baseline"
-    prober = baseline_prober(session, runs)
-    rule = prober.rule()
-    if isinstance(rule, str):
-        raise WorkloadError(f"the accuracy of the baseline cannot be told here: {rule}")
     yield Planned(session.scene, len(session.study.finished()))
     yield PhaseStarted("search", f"trials of {session.study.name} run here, too")
-    yield from run_trials(session, Accuracy(prober, rule))
+    yield from run_trials(session, Accuracy(baseline_prober(session, runs)))
     yield TrialsEnded(session.end_reason() or "the search takes no more")

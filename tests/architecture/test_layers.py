@@ -53,9 +53,10 @@ parent   tuning.confirming: fates answer
 parent   tuning.session
 parent   tuning.confirming: candidates unconfirmed
 parent   tuning.breaker tuning.forecast
-parent   tuning.baseline tuning.drift tuning.foresight tuning.proving tuning.trials tuning.crew
+parent   tuning.baseline tuning.trial_plan tuning.drift tuning.foresight tuning.proving
+parent   tuning.trials tuning.crew
 parent   tuning.workers
-parent   tuning.confirming: conclusion
+parent   tuning.confirming: playoff conclusion
 parent   tuning.search
 parent   tuning.running: record
 parent   export.form export.env export.torchrun export.json_object export.python_literal

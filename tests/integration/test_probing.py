@@ -13,13 +13,13 @@ def test_a_trial_that_is_too_slow_to_win_is_not_probed(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
     events_of(options_in(tmp_path), runner)
     assert runner.batches("trial")
-    assert runner.probes() == [(8, (0, 1, 2))]
+    assert runner.probes() == [(8, (0,))]
 
 
 def test_settings_that_cannot_change_the_model_share_the_baselines_probe(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(100 + 10 * int(config["num_workers"])))
     events = events_of(options_in(tmp_path, space=LOADER_ONLY, trials=7), runner)
-    assert runner.probes() == [(8, (0, 1, 2))]
+    assert runner.probes() == [(8, (0,))]
     assert events[-1].best.config["num_workers"] == 4
     assert not events[-1].best.constraints.accuracy.needs_full_run
 
@@ -31,6 +31,32 @@ def test_the_same_batch_size_is_probed_once_whatever_the_workers(tmp_path):
     probes = runner.probes()
     assert len(probes) == len(set(probes))
     assert [seeds for batch, seeds in probes if batch == 64] == [(0,), (1,), (2,)]
+
+
+def test_the_baselines_further_seeds_come_when_something_speaks_against_another(tmp_path):
+    def quality(config, seed):
+        return 0.9 - (0.02 if batch_of(config) == 64 else 0.0)
+
+    runner = ScriptedRunner(in_proportion, quality)
+    events_of(options_in(tmp_path, space="batch_size: [8, 64]\n", trials=2), runner)
+    assert runner.probes()[:3] == [(8, (0,)), (64, (0,)), (8, (1, 2))]
+
+
+def test_with_a_floor_the_baseline_has_three_seeds_at_once(tmp_path):
+    runner = ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, min_accuracy=0.5), runner)
+    assert runner.probes()[0] == (8, (0, 1, 2))
+
+
+def test_a_short_time_shortens_the_probes(tmp_path):
+    asked: dict[float | None, int] = {}
+    for budget in (None, 360.0, 120.0, 10.0):
+        runner = ScriptedRunner(lambda config, phase: at(100))
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        events_of(options_in(folder, "num_workers: [0]\n", time_budget_seconds=budget), runner)
+        asked[budget] = next(job.task.samples for job in runner.jobs if job.task.kind == "probe")
+    assert asked == {None: 600, 360.0: 600, 120.0: 304, 10.0: 304}, "whole batches"
 
 
 def test_the_winner_is_held_to_three_seeds(tmp_path):

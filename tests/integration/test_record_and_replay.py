@@ -15,8 +15,8 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
-from autotune.job import Measure, MeasurePlan
-from autotune.outcome import Crashed, Diagnosed, Loading, Lost, Measured, TrialOutcome
+from autotune.job import Measure, MeasurePlan, Probe, Task
+from autotune.outcome import Crashed, Diagnosed, Inspected, Loading, Lost, Measured, TrialOutcome
 from autotune.tuning.events import Answered, TrialEnded
 from autotune.tuning.running.record import Recorded, record
 from autotune.tuning.running.replay import ReplayRunner
@@ -122,6 +122,44 @@ def test_a_table_of_another_model_is_not_continued(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("# trains otherwise\n")
     with pytest.raises(UsageError, match="another model_sha256"):
         recorded(tmp_path)
+
+
+@pytest.mark.parametrize("pages", [3, 3_000_000])
+def test_only_a_machine_with_the_same_memory_but_for_some_pages_goes_on(
+    pages: int, tmp_path: Path
+) -> None:
+    recorded(tmp_path)
+    again = scripted()
+    assert isinstance(again.inspected, Inspected)
+    machine = again.inspected.machine
+    more = replace(machine.host, memory_bytes=machine.host.memory_bytes + 4096 * pages)
+    again.inspected = replace(again.inspected, machine=replace(machine, host=more))
+    if pages == 3:
+        assert recorded(tmp_path, again) == []
+        return
+    with pytest.raises(UsageError, match="another machine, memory_limit_bytes"):
+        recorded(tmp_path, again)
+
+
+def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> None:
+    found = table_in(tmp_path)
+    table = Table(found.header, tuple(replace(row, seconds=20.0) for row in found.answers))
+    scene = survey(options(tmp_path), ScriptedRunner(law))
+
+    def seconds(task: Task) -> float:
+        runner = ReplayRunner(table)
+        runner.run(scene.job(task, scene.baseline), tmp_path)
+        return runner.seconds
+
+    usual = seconds(Measure(MeasurePlan()))
+    short = seconds(Measure(MeasurePlan(block_seconds=MeasurePlan().block_seconds / 5)))
+    outcome = table.timed[scene.baseline][0].outcome
+    assert isinstance(outcome, Measured)
+    timed = sum(block.seconds for block in outcome.measurement.blocks)
+    assert usual - short == pytest.approx(0.8 * timed)
+    whole = next(row.task for row in table.answers if isinstance(row.task, Probe))
+    half = replace(whole, samples=whole.samples // 2)
+    assert (seconds(whole), seconds(half)) == (20.0, pytest.approx(10.0))
 
 
 def test_a_table_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:

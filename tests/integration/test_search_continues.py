@@ -1,5 +1,7 @@
 """A search that was stopped, starved or misled: what is kept, what is refused."""
 
+from dataclasses import replace
+
 import optuna
 import pytest
 import yaml
@@ -45,6 +47,17 @@ def test_a_second_run_measures_only_what_is_missing_to_the_total(tmp_path):
     assert len(first.batches("trial")) == len(second.batches("trial")) == 2
     assert not set(first.batches("trial")) & set(second.batches("trial"))
     assert events[-1].best.config["batch_size"] == 128
+
+
+def test_a_machine_that_has_some_pages_less_after_a_boot_is_the_same(tmp_path):
+    first, second = ScriptedRunner(in_proportion), ScriptedRunner(in_proportion)
+    events_of(options_in(tmp_path, trials=3), first)
+    machine = second.inspected.machine
+    fewer = replace(machine.host, memory_bytes=machine.host.memory_bytes - 3 * 4096)
+    second.inspected = replace(second.inspected, machine=replace(machine, host=fewer))
+    events = events_of(options_in(tmp_path, trials=5), second)
+    assert isinstance(events[-1], Answered)
+    assert second.batches("baseline") == []
 
 
 def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):

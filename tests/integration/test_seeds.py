@@ -1,5 +1,7 @@
 """How many seeds it takes to accept or refuse a configuration, and whose they are."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.config import TrainingConfig
@@ -13,7 +15,7 @@ from scripted_runner import ScriptedRunner, batch_of, options_in
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
 
-def prober_of(folder, losses, baseline=(0.9,) * 6, **script):
+def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=len(SEEDS), **script):
     """A prober for which seed n costs `losses[n]` of the baseline's quality."""
 
     def quality(config, seed):
@@ -24,7 +26,7 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, **script):
     scene = survey(options, runner)
     study = open_study("s", options.storage, scene.space, scene.objective)
     prober = AccuracyProber(scene, runner, study, samples=640)
-    rule = prober.rule()
+    rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule)
     runner.asked.clear()
     return prober, rule, runner
@@ -47,8 +49,8 @@ def seeds_of(runner, batch_size):
     ],
 )
 def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
-    prober, rule, runner = prober_of(tmp_path, losses)
-    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    prober, _, runner = prober_of(tmp_path, losses)
+    verdict = prober.verdict(LARGE, len(SEEDS))
     assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
     assert seeds_of(runner, 64) == list(range(seeds))
     assert seeds_of(runner, 8) == [], "the baseline's three are known"
@@ -65,41 +67,41 @@ def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
     ],
 )
 def test_an_answer_takes_three_to_six_seeds(losses, decision, seeds, tmp_path):
-    prober, rule, runner = prober_of(tmp_path, losses)
-    verdict = prober.proof(rule, LARGE)
+    prober, _, runner = prober_of(tmp_path, losses)
+    verdict = prober.proof(LARGE)
     assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
     assert seeds_of(runner, 8) == list(range(3, seeds)), "the baseline has the same seeds"
 
 
 def test_what_is_undecided_but_good_on_average_stays_in_the_search(tmp_path):
-    prober, rule, _ = prober_of(tmp_path, (0.0, 0.016, 0.0, 0.016, 0.0, 0.016))
-    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    prober, *_ = prober_of(tmp_path, (0.0, 0.016, 0.0, 0.016, 0.0, 0.016))
+    verdict = prober.verdict(LARGE, len(SEEDS))
     assert verdict.decision == "undecided"
     assert verdict.margin <= 0
     assert verdict.reason == "accuracy: not proven to be within what is allowed over 3 seeds"
 
 
 def test_what_is_undecided_and_bad_on_average_is_held_back_mildly(tmp_path):
-    prober, rule, _ = prober_of(tmp_path, (0.0, 0.03, 0.0) * 2)
-    verdict = prober.verdict(rule, LARGE, len(SEEDS))
+    prober, *_ = prober_of(tmp_path, (0.0, 0.03, 0.0) * 2)
+    verdict = prober.verdict(LARGE, len(SEEDS))
     assert verdict.decision == "undecided"
     assert 0 < verdict.margin < 0.01
     assert "worse than allowed over 3 seeds" in verdict.reason
 
 
 def test_seeds_that_are_known_all_count(tmp_path):
-    prober, rule, runner = prober_of(tmp_path, (0.0, 0.018, 0.0, 0.018, 0.0, 0.018))
-    proof = prober.proof(rule, LARGE)
+    prober, _, runner = prober_of(tmp_path, (0.0, 0.018, 0.0, 0.018, 0.0, 0.018))
+    proof = prober.proof(LARGE)
     runner.asked.clear()
-    assert prober.verdict(rule, LARGE, most_seeds=1) == proof
+    assert prober.verdict(LARGE, most_seeds=1) == proof
     assert proof.margin > 0, "what six seeds do not decide is held back"
     assert runner.probes() == []
 
 
 def test_seeds_are_paired_so_that_what_varies_with_both_does_not_count(tmp_path):
     baseline = (0.5, 0.9, 0.7, 0.6, 0.8, 0.75)
-    prober, rule, _ = prober_of(tmp_path, (0.01, 0.012, 0.011) * 2, baseline)
-    assert prober.verdict(rule, LARGE, len(SEEDS)).decision == "accept"
+    prober, *_ = prober_of(tmp_path, (0.01, 0.012, 0.011) * 2, baseline)
+    assert prober.verdict(LARGE, len(SEEDS)).decision == "accept"
 
 
 def test_the_spread_of_the_baseline_is_tolerated(tmp_path):
@@ -107,15 +109,30 @@ def test_the_spread_of_the_baseline_is_tolerated(tmp_path):
     assert rule.tolerance == pytest.approx(0.1)
 
 
+def test_two_seeds_tell_no_spread_and_more_than_three_do_not_change_what_is_tolerated(tmp_path):
+    prober, *_ = prober_of(tmp_path, (0.0,) * 6, (0.8, 0.9, 1.0, 0.1, 0.9, 0.9), seeds=2)
+    assert prober.rule().tolerance == pytest.approx(0.01 * 0.85)
+    assert prober.rule(3).tolerance == prober.rule(5).tolerance == pytest.approx(0.1)
+    assert prober.rule().baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
+
+
+def test_what_speaks_against_another_is_held_against_three_seeds_of_the_baseline(tmp_path):
+    prober, _, runner = prober_of(tmp_path, (0.05,) * 6, (0.8, 0.9, 1.0, 0.9, 0.9, 0.9), seeds=1)
+    verdict = prober.verdict(LARGE, most_seeds=1)
+    assert seeds_of(runner, 8) == [1, 2]
+    assert (verdict.decision, verdict.margin < 0) == ("undecided", True), "its spread is 0.1"
+
+
 def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):
-    prober, _, _ = prober_of(tmp_path, (0.0,) * 6)
-    floor = AccuracyRule("evaluate", True, (0.9, 0.9, 0.9), tolerance=0.01, minimum=0.95)
-    verdict = prober.verdict(floor, LARGE, MOST_SEEDS)
+    prober, *_ = prober_of(tmp_path, (0.0,) * 6)
+    floor = replace(prober.scene.options, min_accuracy=0.95)
+    prober = replace(prober, scene=replace(prober.scene, options=floor))
+    verdict = prober.verdict(LARGE, MOST_SEEDS)
     assert verdict.decision == "undecided"
     assert verdict.margin > 0
 
 
 def test_a_probe_that_fails_is_the_failure_that_it_is(tmp_path):
-    prober, rule, runner = prober_of(tmp_path, (0.0,) * 6)
+    prober, _, runner = prober_of(tmp_path, (0.0,) * 6)
     runner.run = lambda job, folder: TimedOut("probe", 60.0)
-    assert prober.verdict(rule, LARGE, len(SEEDS)) == TimedOut("probe", 60.0)
+    assert prober.verdict(LARGE, len(SEEDS)) == TimedOut("probe", 60.0)

@@ -9,6 +9,7 @@ from factories import GIB, cpu_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
+WORKERS = "num_workers: [0, 1]\n"
 
 
 def ended_in(events):
@@ -92,12 +93,12 @@ def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
     runner = ScriptedRunner()
 
     def slowing(config, phase):
-        late = phase in ("trial", "anchor") and len(runner.batches("trial")) >= 4
+        late = phase in ("trial", "anchor") and len(runner.batches("trial")) >= 8
         return at(50 if late else 100)
 
     runner.measure = slowing
-    trials = ended_in(events_of(options_in(tmp_path, space=MANY, trials=8), runner))
-    assert runner.batches("anchor") == [8]
+    trials = ended_in(events_of(options_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
+    assert runner.batches("anchor") == [8], "after eight, which took eight times as long"
     late = [t for t in trials if t.details["machine_speed"] == 0.5]
     assert late
     assert {t.verdict.value for t in late} == {100}

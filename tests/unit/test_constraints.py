@@ -199,12 +199,6 @@ def test_nothing_below_the_floor_is_accepted() -> None:
     assert rule(minimum=0.85).decision((0.8, 0.9, 1.0)) == "accept"
 
 
-def test_more_seeds_do_not_change_what_is_tolerated() -> None:
-    wider = rule().over((0.8, 0.9, 1.0, 0.0))
-    assert wider.tolerance == rule().tolerance
-    assert wider.losses((0.8, 0.9, 1.0, 0.1)) == pytest.approx((0, 0, 0, -0.1))
-
-
 def test_a_quality_without_a_partner_is_never_dropped_silently() -> None:
     with pytest.raises(ValueError, match="zip"):
         rule().losses((0.8, 0.9, 1.0, 0.1))

@@ -38,6 +38,7 @@ WRONG_FACTS = {
     "probe_seconds": [-1.0, "long"],
     "probe_samples": [-1, 1.5, "512x", None],
     "qualities": [[0.5], {"a": 0.5}, {"a": ["good"]}],
+    "margins": [[0.5], {"a": "good"}, {"a": None}],
     "gates": [{"a": 1}, ["a"], None],
     "anchors": [5, [5], [{"trials": 1}], [{**ANCHOR, "samples_per_second": -1}]],
     "anchors@cuda:1": ["fast"],

@@ -49,6 +49,30 @@ def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
     assert [t.verdict.reason for t in read_archive(url).finished] == reasons(again)
 
 
+def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
+    told.note("qualities", {"large": [0.5, 0.7], "own": [0.8]})
+    told.note("margins", {"large": 0.02, "own": -0.25})
+    trials = read_archive(url).finished
+    assert [trial.details.get("quality") for trial in trials] == [0.6, None, 0.8]
+    assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.01]
+    told.disconnect()
+
+
+def test_a_margin_that_was_not_told_is_filled_in_unless_it_speaks_against_the_trial(nine, url):
+    study = open_study("s", url, nine, THROUGHPUT)
+    study.use_sampler("auto", seed=0)
+    untold = {**HOLDS, "accuracy": 0.0}
+    for kind in ("large", "own"):
+        number, _ = study.ask()
+        study.tell(number, Verdict(3.0, untold, ""), {"seconds": 1.0, TRAINED_AS: kind})
+    study.note("qualities", {"large": [0.5], "own": [0.8]})
+    study.note("margins", {"large": 0.02, "own": -0.25})
+    trials = read_archive(url).finished
+    assert [trial.verdict.margins["accuracy"] for trial in trials] == [0.0, -0.25]
+    assert all(trial.verdict.feasible for trial in trials), "only a ruling takes that back"
+    study.disconnect()
+
+
 def test_what_is_told_after_the_ruling_is_infeasible_too(told):
     number, _ = told.ask()
     told.overrule("large", 0.02, "accuracy: worse")

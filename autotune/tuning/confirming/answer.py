@@ -71,9 +71,7 @@ def keep_baseline(
     return Confirmed(trial, runs, runs, qualities, Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0))
 
 
-def build_answer(
-    prober: AccuracyProber, rule: AccuracyRule, costs: ColdCosts, won: Confirmed
-) -> BestConfig:
+def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
     """Everything that best.yaml states, each number beside what it was measured with."""
     scene = prober.scene
     return BestConfig(
@@ -81,7 +79,7 @@ def build_answer(
         evidence=_evidence(prober, costs, won),
         constraints=ConstraintEvidence(
             memory=_memory(scene, won.runs),
-            accuracy=_accuracy(prober, rule, won),
+            accuracy=_accuracy(prober, won),
         ),
         lr_scaling=LearningRate(
             rule=scene.options.lr_scaling, factor=scene.lr_factor(won.trial.config)
@@ -194,9 +192,9 @@ def _memory(scene: Scene, runs: Sequence[Measurement]) -> MemoryEvidence:
     return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
 
 
-def _accuracy(prober: AccuracyProber, rule: AccuracyRule, won: Confirmed) -> AccuracyEvidence:
-    wider = prober.rule_over(rule, len(won.qualities))
-    rule = wider if isinstance(wider, AccuracyRule) else rule
+def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
+    rule = prober.rule(len(won.qualities))
+    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
     config = won.trial.config
     return AccuracyEvidence(
         evidence=prober.evidence(config),

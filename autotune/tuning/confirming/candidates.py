@@ -30,20 +30,20 @@ def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[C
     What probes spoke against is not.
     """
     measured = [t for t in session.study.finished() if "samples_per_second" in t.details]
-    worth = {trial.number: _worth(session, costs, trial) for trial in measured}
+    worths = {trial.number: worth(session, costs, trial, _rate(trial)) for trial in measured}
     feasible = [
         trial
         for trial in measured[1:]
         if trial.verdict.feasible
         and "unsteady" not in trial.details.get("flags", ())
-        and not accuracy.prober.speaks_against(accuracy.rule, trial.config)
+        and not accuracy.prober.speaks_against(trial.config)
     ]
     if not feasible:
         return []
     encoding = Encoding(session.scene.space)
     seen = Seen(
         encoding.rows([trial.config for trial in measured]),
-        np.array([worth[trial.number] for trial in measured]),
+        np.array([worths[trial.number] for trial in measured]),
         [trial.verdict.feasible for trial in measured],
     )
     rows = encoding.rows([session.baseline.config, *(trial.config for trial in feasible)])
@@ -57,7 +57,10 @@ def contenders(pool: Sequence[Candidate]) -> list[Candidate]:
     return [one for one in pool if not one.belief.is_clearly_below(pool[0].belief)]
 
 
-def _worth(session: Session, costs: ColdCosts, trial: FinishedTrial) -> float:
-    """As if it had compiled itself: which of two trials was the first to is chance."""
-    rate = trial.details["samples_per_second"] / trial.details.get("machine_speed", 1.0)
+def worth(session: Session, costs: ColdCosts, trial: FinishedTrial, rate: float) -> float:
+    """At that rate, as if it had compiled itself: which of two was the first to is chance."""
     return session.scene.objective.worth(rate, costs.fixed_seconds_of(trial))
+
+
+def _rate(trial: FinishedTrial) -> float:
+    return float(trial.details["samples_per_second"] / trial.details.get("machine_speed", 1.0))

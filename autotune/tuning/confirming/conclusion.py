@@ -19,6 +19,7 @@ from autotune.tuning.confirming.belief import Beliefs
 from autotune.tuning.confirming.candidates import candidates, contenders
 from autotune.tuning.confirming.confirm import Standing, contest, looks
 from autotune.tuning.confirming.fates import kept
+from autotune.tuning.confirming.playoff import play_off
 from autotune.tuning.confirming.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.confirming.unconfirmed import forget_so_far
 from autotune.tuning.events import (
@@ -54,7 +55,7 @@ def conclude(
     won = yield from kept(session.study, _find(session, accuracy, costs))
     if won is None:
         won = keep_baseline(session.baseline, runs, accuracy.rule.baseline)
-    best = build_answer(accuracy.prober, accuracy.rule, costs, won)
+    best = build_answer(accuracy.prober, costs, won)
     trials = len(session.study.finished())
     session.study.note(ANSWER, {"trials": trials, "best": best.model_dump(mode="json")})
     yield emit(session, best)
@@ -95,6 +96,7 @@ def _find(
     pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
     while pool:
+        pool = yield from play_off(session, costs, pool)
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()
@@ -109,8 +111,7 @@ def _find(
         pool = [
             one
             for one in pool
-            if one in (*again, *others)
-            and not accuracy.prober.speaks_against(accuracy.rule, one.trial.config)
+            if one in (*again, *others) and not accuracy.prober.speaks_against(one.trial.config)
         ]
         if session.over_budget():
             break
@@ -129,7 +130,7 @@ def _hold_accuracy(
     """Those of the trials that are proven to train well enough."""
     held: Held = {}
     for trial in trials:
-        found = accuracy.prober.proof(accuracy.rule, trial.config)
+        found = accuracy.prober.proof(trial.config)
         if not isinstance(found, AccuracyVerdict):
             yield CandidateRefused(trial, f"accuracy probe: {describe(found)}")
         elif found.decision != "accept":

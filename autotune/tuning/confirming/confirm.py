@@ -7,6 +7,7 @@ goes on, so that a contest costs little more than a duel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,24 +20,32 @@ from autotune.outcome import Failure, describe
 from autotune.tuning.confirming.belief import Beliefs, beliefs_after
 from autotune.tuning.confirming.rounds import Contestant, Course, Duel, orders, play_round
 
-# At the last look, one round may have gone against the candidate; no look allows more.
-_MOST_LOSSES = 1
+# At the last look, two rounds may have gone against the candidate; no look allows more.
+_MOST_LOSSES = 2
 # Before, nobody leaves for being slower than another.
 _FEWEST_ROUNDS = 2
 # Who is slower by no more than this, as a logarithm, is as fast.
 _AS_FAST = 0.01
 
 
-def looks(family: int) -> tuple[int, int]:
+def looks(family: int) -> tuple[int, ...]:
     """Numbers of rounds after which to decide, with `family` candidates put to the test in all.
 
-    The fewest whose interval is the range of the ratios, and the fewest whose interval drops the
-    extreme on either side, at a confidence that holds for all candidates together (Bonferroni).
+    The fewest whose interval is the range of the ratios, the fewest whose interval drops the
+    extreme on either side, and two of them, at a confidence that holds for all candidates together
+    (Bonferroni).
     """
     allowed = (1 - CONFIDENCE) / family
-    first = next(n for n in range(1, 100) if 2 / 2**n <= allowed)
-    second = next(n for n in range(first, 100) if 2 * (1 + n) / 2**n <= allowed)
-    return first, second
+    return tuple(_fewest(losses, allowed) for losses in range(_MOST_LOSSES + 1))
+
+
+def _fewest(losses: int, allowed: float) -> int:
+    """Rounds of which so many lost ones are no more likely by chance, on either side."""
+    return next(n for n in range(1, 100) if 2 * _ways(n, losses) / 2**n <= allowed)
+
+
+def _ways(rounds: int, losses: int) -> int:
+    return sum(math.comb(rounds, lost) for lost in range(losses + 1))
 
 
 LOOKS = looks(1)
@@ -162,12 +171,17 @@ def _beaten(duels: Mapping[Contestant, Duel]) -> dict[Contestant, str]:
     """Who can no longer beat the baseline at any look; at the last one, all others have."""
     beaten = {}
     for candidate, duel in duels.items():
-        if duel.losses > _MOST_LOSSES:
+        if duel.losses > _MOST_LOSSES or _is_even(duel):
             low, high = duel.interval
             beaten[candidate] = (
                 f"not faster beyond the noise: {low:.3f} to {high:.3f} times the baseline"
             )
     return beaten
+
+
+def _is_even(duel: Duel) -> bool:
+    """Whether several rounds were lost, and no more were won."""
+    return duel.losses > 1 and 2 * duel.losses >= len(duel.ratios)
 
 
 def _set_aside(

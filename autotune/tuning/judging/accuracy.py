@@ -30,20 +30,30 @@ from autotune.outcome import (
 from autotune.tuning.judging.gates import NUMERICS, PRECISION, GateFault, GateKeeper, Gates
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.scene import Scene
+from autotune.tuning.storing.finished import MARGINS, QUALITIES
 from autotune.tuning.storing.study import TuningStudy
 
 SEEDS = (0, 1, 2)
 """Of the baseline, and at most of a trial during the search."""
 MOST_SEEDS = 6
 """Of what leads the search, or is about to be the answer."""
-PROBE_SECONDS = 6.0
+_SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
+_FEWEST_SECONDS = 3.0
+# Of the time budget, at most, where that is short: an answer takes six seeds or more.
+_SHARE = 1 / 40
 _FEWEST_BASELINE_STEPS = 30
 _MOST_SECONDS = 60.0
 SEED_SECONDS = "probe_seconds"
 """Of the study's notes: what a seed of the baseline takes."""
-_NOTE = "qualities"
+
+
+def probe_seconds(scene: Scene) -> float:
+    """About what the baseline's training takes in a probe."""
+    if scene.time_budget_seconds is None:
+        return _SECONDS
+    return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * scene.time_budget_seconds))
 
 
 def probe_samples(scene: Scene, samples_per_second: float) -> int:
@@ -55,7 +65,7 @@ def probe_samples(scene: Scene, samples_per_second: float) -> int:
     baseline_batch = int(scene.baseline["batch_size"] or 1)
     enough = _FEWEST_BASELINE_STEPS * baseline_batch
     affordable = math.ceil(_MOST_SECONDS * samples_per_second)
-    wanted = max(math.ceil(PROBE_SECONDS * samples_per_second), min(enough, affordable))
+    wanted = max(math.ceil(probe_seconds(scene) * samples_per_second), min(enough, affordable))
     sizes = [size for size in scene.space.domains["batch_size"] if isinstance(size, int)]
     fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
     unit = fitting[0] if fitting else baseline_batch
@@ -89,31 +99,28 @@ class AccuracyProber:
     study: TuningStudy
     samples: int
 
-    def rule(self) -> AccuracyRule | str:
-        """What the baseline reaches over several seeds, or why it is no feasible reference.
+    def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
+        """What the baseline reaches, over so many seeds or as many as are known.
 
-        Raises:
-            WorkloadError: the baseline's own probe fails for another reason than memory or time.
+        Until `SEEDS` are, nothing is known of their spread, which may allow for more.
         """
-        qualities = self._probed(self.scene.baseline, len(SEEDS))
-        if isinstance(qualities, OutOfMemory | TimedOut):
-            return f"accuracy probe: {describe(qualities)}"
+        own = self.scene.baseline
+        qualities = self._probed(own, max(seeds, self.known_seeds(own)))
         if not isinstance(qualities, tuple):
-            raise WorkloadError(
-                f"accuracy cannot be measured with your own settings: {describe(qualities)}"
-            )
-        options = self.scene.options
+            return qualities
         metric, higher_is_better = self.scene.metric
-        return AccuracyRule(
+        rule = AccuracyRule(
             metric=metric,
             higher_is_better=higher_is_better,
             baseline=qualities,
-            tolerance=options.accuracy_tolerance.absolute(qualities),
-            minimum=options.min_accuracy,
+            tolerance=self.scene.options.accuracy_tolerance.absolute(qualities[: len(SEEDS)]),
+            minimum=self.scene.options.min_accuracy,
         )
+        self._note_margin(own, rule.margin(qualities))
+        return rule
 
     def verdict(
-        self, rule: AccuracyRule, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
+        self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
     ) -> AccuracyVerdict | Failure:
         """Gate and probe `config`, one seed after the other until they decide.
 
@@ -125,43 +132,45 @@ class AccuracyProber:
             return AccuracyVerdict("reject", fault.margin, (), fault.reason)
         if fault is not None:
             return fault
-        if self.trained_as(config).quality_key() == self.scene.baseline.quality_key():
+        if not self.needs_probe(config):
+            rule = self.rule()
+            if not isinstance(rule, AccuracyRule):
+                return rule
             return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
         known = max(1, len(self._known(config)))
         for seeds in range(known, max(known, most_seeds) + 1):
-            found = self._after(rule, config, seeds)
+            found = self._after(config, seeds)
             if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
                 break
             if found.decision == "accept" and seeds >= least_seeds:
                 break
         return found
 
-    def proof(self, rule: AccuracyRule, config: TrainingConfig) -> AccuracyVerdict | Failure:
+    def needs_probe(self, config: TrainingConfig) -> bool:
+        """Whether `config` may train to another quality than the baseline, gate or no gate."""
+        return self.trained_as(config).quality_key() != self.scene.baseline.quality_key()
+
+    def proof(self, config: TrainingConfig) -> AccuracyVerdict | Failure:
         """The verdict on what leads or is about to be the answer: on as many seeds as it takes.
 
         What 6 do not decide no search will: it is held back by what they do not rule out.
         """
-        return self.verdict(rule, config, MOST_SEEDS, least_seeds=len(SEEDS))
+        return self.verdict(config, MOST_SEEDS, least_seeds=len(SEEDS))
 
-    def speaks_against(self, rule: AccuracyRule, config: TrainingConfig) -> bool:
+    def speaks_against(self, config: TrainingConfig) -> bool:
         """Whether the seeds that are known do, so that no proof can be hoped for; runs nothing."""
         seeds = len(self._known(config))
-        found = self._after(rule, config, seeds) if seeds else None
+        found = self._after(config, seeds) if seeds else None
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
     def known_seeds(self, config: TrainingConfig) -> int:
         """Of how many seeds the quality is known."""
         return len(self._known(config))
 
-    def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
-        """The rule with the baseline's qualities for at least so many seeds."""
-        baseline = self._probed(self.scene.baseline, max(seeds, len(SEEDS)))
-        return rule.over(baseline) if isinstance(baseline, tuple) else baseline
-
     def evidence(self, config: TrainingConfig) -> Evidence:
         """What the verdict on `config` stands on."""
         gated = self._gates.needed(config)
-        probed = self.trained_as(config).quality_key() != self.scene.baseline.quality_key()
+        probed = self.needs_probe(config)
         if gated:
             return "gate and probe" if probed else "gate"
         return "probe" if probed else "exact"
@@ -175,21 +184,28 @@ class AccuracyProber:
     def _gates(self) -> Gates:
         return GateKeeper(self.scene, self.runner, self.study)
 
-    def _after(
-        self, rule: AccuracyRule, config: TrainingConfig, seeds: int
-    ) -> AccuracyVerdict | Failure:
+    def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
         """What the first `seeds` seeds tell."""
         qualities = self._probed(config, seeds)
         if not isinstance(qualities, tuple):
             return qualities
-        wider = self.rule_over(rule, seeds)
-        if not isinstance(wider, AccuracyRule):
-            return wider
-        decision, margin = wider.decision(qualities), wider.margin(qualities)
+        rule = self.rule(seeds)
+        if isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
+            # By how much the baseline differs from itself is known before anything is held back.
+            rule = self.rule(max(seeds, len(SEEDS)))
+        if not isinstance(rule, AccuracyRule):
+            return rule
+        decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = _reason(decision, margin, seeds)
         if decision == "undecided" and seeds == MOST_SEEDS:
-            margin = wider.margin_in_doubt(qualities)
+            margin = rule.margin_in_doubt(qualities)
+        self._note_margin(config, margin)
         return AccuracyVerdict(decision, margin, qualities, reason)
+
+    def _note_margin(self, config: TrainingConfig, margin: float) -> None:
+        key, known = self.trained_as(config).quality_key(), self.study.noted(MARGINS, {})
+        if known.get(key) != margin:
+            self.study.note_entry(MARGINS, key, margin)
 
     def trained_as(self, config: TrainingConfig) -> TrainingConfig:
         """What is trained in a probe of `config`: what the gate is enough for is the baseline's."""
@@ -203,11 +219,13 @@ class AccuracyProber:
         if len(have) >= seeds:
             return have[:seeds]
         task = Probe(self.samples, tuple(range(len(have), seeds)))
-        outcome = self.runner.run(self.scene.job(task, trained), self._folder(key, len(have)))
+        outcome = self.runner.run(
+            self.scene.job(task, trained), self._folder(key, f"seed{len(have)}")
+        )
         if isinstance(outcome, Probed):
             have += outcome.qualities
             if len(have) > len(self._known(config)):  # another device may have probed more
-                self.study.note_entry(_NOTE, key, list(have))
+                self.study.note_entry(QUALITIES, key, list(have))
             if key == self.scene.baseline.quality_key():
                 seconds = outcome.seconds / len(outcome.qualities)
                 self.study.note(SEED_SECONDS, round(seconds, 3))
@@ -217,11 +235,22 @@ class AccuracyProber:
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:
         """The qualities of the seeds that were probed so far."""
         key = self.trained_as(config).quality_key()
-        return tuple(self.study.noted(_NOTE, {}).get(key, ()))
+        return tuple(self.study.noted(QUALITIES, {}).get(key, ()))
 
-    def _folder(self, key: str, first_seed: int) -> Path:
+    def _folder(self, key: str, what: str) -> Path:
         name = key.replace(",", "-").replace("=", "_")
-        return self.scene.options.folder / "trials" / "accuracy" / f"{name}-seed{first_seed}"
+        return self.scene.options.folder / "trials" / "accuracy" / f"{name}-{what}"
+
+
+def no_reference(failure: Failure) -> str:
+    """Why a baseline whose probe fails so is no feasible reference.
+
+    Raises:
+        WorkloadError: it fails for another reason than memory or time.
+    """
+    if isinstance(failure, OutOfMemory | TimedOut):
+        return f"accuracy probe: {describe(failure)}"
+    raise WorkloadError(f"accuracy cannot be measured with your own settings: {describe(failure)}")
 
 
 def _reason(decision: Decision, margin: float, seeds: int) -> str:

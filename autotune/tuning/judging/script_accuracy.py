@@ -35,15 +35,16 @@ class NoGates:
 class ScriptProber(AccuracyProber):
     """Probes a script by running it until it says how good its model is."""
 
-    def rule(self) -> AccuracyRule | str:
+    def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """What the script reaches untouched; where it says nothing, nothing may change."""
-        if self.scene.options.script is None or self.scene.options.script.metric is not None:
-            return super().rule()
+        if self._tells_quality:
+            return super().rule(seeds)
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
-    def rule_over(self, rule: AccuracyRule, seeds: int) -> AccuracyRule | Failure:
-        """The rule over more seeds, where there is anything to measure."""
-        return rule if rule.metric == UNCHANGED else super().rule_over(rule, seeds)
+    @property
+    def _tells_quality(self) -> bool:
+        script = self.scene.options.script
+        return script is None or script.metric is not None
 
     @property
     def _gates(self) -> NoGates:

@@ -84,7 +84,10 @@ class ReplayRunner:
         # Of several recorded processes each differs already: the noise is not to count twice.
         apart = run.samples_per_second / (self._table.rate(config) or run.samples_per_second)
         again = self._again(run, plan.looks[0], apart)
-        return replace(answer, outcome=Measured(again))
+        timed = sum(block.seconds for block in run.blocks)
+        assert isinstance(answer.task, Measure)
+        saved = timed * (1 - plan.block_seconds / answer.task.plan.block_seconds)
+        return replace(answer, outcome=Measured(again), seconds=answer.seconds - saved)
 
     def _again(self, run: Measurement, blocks: int, apart: float) -> Measurement:
         """Another process with the same settings; the recorded one was `apart` times as fast."""
@@ -97,9 +100,11 @@ class ReplayRunner:
         known = self._probes.get(config.quality_key())
         if known is None or not isinstance(known.outcome, Probed):
             return known
+        assert isinstance(known.task, Probe)
         qualities = known.outcome.qualities
         drawn = tuple(_quality(qualities, seed) for seed in task.seeds)
-        seconds = known.seconds * len(drawn) / len(qualities)
+        share = min(1.0, task.samples / known.task.samples)
+        seconds = share * known.seconds * len(drawn) / len(qualities)
         return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
 
     @cached_property

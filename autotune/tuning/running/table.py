@@ -32,6 +32,8 @@ _FORMAT = 1
 # Where fewer runs of the baseline tell how much processes differ, this is taken for it.
 _FEWEST_REPEATS = 3
 _USUAL_NOISE = 0.03
+# A machine has some pages more or less from boot to boot.
+_ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def start_table(path: Path, header: Header) -> Table:
     _drop_half_a_line(path)
     mine, its = (_comparable(h) for h in (header, table.header))
     changed = [name for name in mine if mine[name] != its[name]]
+    if not math.isclose(header.memory_limit_bytes, table.header.memory_limit_bytes, rel_tol=_ALIKE):
+        changed.append("memory_limit_bytes")
     if changed:
         raise UsageError(
             f"{path} was recorded with another {', '.join(changed)}. Give another --out."
@@ -211,10 +215,8 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
 
 def _comparable(header: Header) -> dict[str, object]:
     known = json.loads(_header().dump_json(header))
-    return {
-        name: known[name]
-        for name in ("model_sha256", "machine", "space", "baseline", "memory_limit_bytes")
-    }
+    facts = {name: known[name] for name in ("model_sha256", "space", "baseline")}
+    return facts | {"machine": header.machine.fingerprint}
 
 
 def _open(path: Path, mode: str) -> IO[str]:

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
 from autotune.errors import AutotuneError, StorageError, UsageError
-from autotune.tuning.storing.finished import RULINGS, FinishedTrial, finished_trial, overruled
+from autotune.tuning.storing.finished import FinishedTrial, as_known, finished_trial
 from autotune.tuning.storing.storage import existing, masked, storage_errors
 
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
@@ -64,8 +64,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         trials, notes = study.get_trials(deepcopy=False), study.user_attrs
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
-        rulings = notes.get(RULINGS, {})
-        finished = tuple(overruled(finished_trial(trial), rulings) for trial in complete)
+        finished = tuple(as_known(finished_trial(trial), notes) for trial in complete)
         opened = tuple(_open(trial) for trial in trials if trial.state in _STATES)
     except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(

@@ -89,6 +89,7 @@ _TYPES: dict[str, Any] = {
     "probe_samples": NonNegativeInt,
     "probe_seconds": Seconds,
     "qualities": dict[str, list[FiniteFloat]],
+    "margins": dict[str, FiniteFloat],
     "gates": dict[str, str],
     "anchors": list[Anchor],
     "rulings": dict[str, Ruling],

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
-from autotune.constraints import CONSTRAINTS, Verdict
+from autotune.constraints import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.errors import StudyMismatchError, UsageError
+from autotune.text import readable
 
+QUALITIES, MARGINS = "qualities", "margins"
+"""Of the study's notes: what is known of each kind of training, by the text of `TRAINED_AS`."""
 TRAINED_AS = "trained_as"
 """Of a trial's attributes: what of its settings can change the trained model, as text."""
 RULINGS = "rulings"
@@ -87,6 +91,22 @@ def overruled(trial: FinishedTrial, rulings: Mapping[str, Any]) -> FinishedTrial
         return trial
     margins = {**trial.verdict.margins, "accuracy": float(ruling["margin"])}
     return replace(trial, verdict=Verdict(trial.verdict.value, margins, str(ruling["reason"])))
+
+
+def as_known(trial: FinishedTrial, notes: Mapping[str, Any]) -> FinishedTrial:
+    """The trial with what was found out about its accuracy since it was told.
+
+    `notes` are the study's.
+    """
+    trained_as, told = str(trial.details.get(TRAINED_AS)), trial.verdict
+    qualities = notes.get(QUALITIES, {}).get(trained_as)
+    if qualities and told.feasible and trial.details.get("quality") is None:
+        # Only the answer is held to what seeds leave open, and refused by itself.
+        margin = min(UNKNOWN, notes.get(MARGINS, {}).get(trained_as, UNKNOWN))
+        margins = {**told.margins, "accuracy": told.margins["accuracy"] or float(margin)}
+        details = {**trial.details, "quality": readable(fmean(qualities))}
+        trial = replace(trial, verdict=replace(told, margins=margins), details=details)
+    return overruled(trial, notes.get(RULINGS, {}))
 
 
 def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:

@@ -1,0 +1,63 @@
+"""Candidates that nobody can tell apart are timed again before one is put to the test."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from autotune.config import TrainingConfig
+from autotune.outcome import TrialOutcome
+from autotune.tuning.events import Event
+from scripted_runner import ScriptedRunner, at, events_of, options_in
+
+SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
+FASTEST = 4
+
+
+def rate_of(config: TrainingConfig) -> float:
+    """Workers help; how far they read ahead makes no difference."""
+    return 100.0 + 20.0 * float(config["num_workers"] or 0)
+
+
+def searched(folder: Path, noise: float, **options: float) -> tuple[ScriptedRunner, list[Event]]:
+    """A search where two processes of the same settings differ by so much."""
+    random = Random(0)
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        return at(rate_of(config) * random.lognormvariate(0.0, noise))
+
+    runner = ScriptedRunner(measure)
+    return runner, events_of(options_in(folder, SPACE, trials=13, **options), runner)
+
+
+def timed_again(runner: ScriptedRunner) -> Counter[str]:
+    """How often each candidate was, by its trial's number."""
+    folders = (asked.folder.name for asked in runner.asked if asked.phase == "again")
+    return Counter(name.partition("-")[0] for name in folders)
+
+
+def test_where_processes_differ_much_the_near_ones_are_timed_again_in_turn(tmp_path: Path) -> None:
+    runner, events = searched(tmp_path, noise=0.1)
+    again = timed_again(runner)
+    assert 2 <= len(again) <= 12
+    assert max(again.values()) - min(again.values()) <= 3, "in turn, until some fall behind"
+    phases = [asked.phase for asked in runner.asked]
+    assert phases.index("again") < phases.index("confirmation")
+    assert max(i for i, phase in enumerate(phases) if phase == "trial") < phases.index("again")
+    assert events[-1].best.config["num_workers"] == FASTEST
+
+
+def test_where_they_hardly_differ_once_is_enough(tmp_path: Path) -> None:
+    runner, events = searched(tmp_path, noise=0.001)
+    assert max(timed_again(runner).values(), default=0) <= 1
+    assert events[-1].best.config["num_workers"] == FASTEST
+
+
+def test_it_takes_half_as_long_as_the_trials_at_most(tmp_path: Path) -> None:
+    runner, _ = searched(tmp_path, noise=0.2)
+    phases = Counter(asked.phase for asked in runner.asked)
+    assert 0 < phases["again"] <= phases["trial"] / 2
+
+
+def test_without_time_nobody_is(tmp_path: Path) -> None:
+    runner, _ = searched(tmp_path, noise=0.1, time_budget_seconds=0.001)
+    assert not timed_again(runner)
