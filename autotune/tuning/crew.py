@@ -83,7 +83,7 @@ def _run_threads(session: Session, accuracy: Accuracy, mates: Mates) -> Iterator
         except BaseException as error:
             news.put(error)
 
-    prepare(session)
+    prepare(session, accuracy)
     breaker = Breaker(session.scene.options.max_failures)
     members = [work(session, accuracy, breaker)]
     for device, runner in mates.items():

@@ -53,7 +53,7 @@ class PhaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """One process of several that a phase takes before the trials is about to run."""
+    """A part of a phase is about to run: a process of several before the trials, or a play-off."""
 
     detail: str
     eta_seconds: float

@@ -17,6 +17,7 @@ from autotune.text import readable
 from autotune.tuning.breaker import Breaker
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
+from autotune.tuning.expense import expense
 from autotune.tuning.foresight import foresee
 from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
 from autotune.tuning.proving import prove_lead, proves_late
@@ -46,15 +47,15 @@ def run_trials(session: Session, accuracy: Accuracy) -> Iterator[Told]:
         TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
-    prepare(session)
+    prepare(session, accuracy)
     yield from work(session, accuracy, Breaker(session.scene.options.max_failures))
 
 
-def prepare(session: Session) -> None:
+def prepare(session: Session, accuracy: Accuracy) -> None:
     """Choose who proposes; once for all that propose in this process."""
     options, study = session.scene.options, session.study
     seed = options.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(session.worker.encode())
-    study.use_sampler(options.sampler, seed)
+    study.use_sampler(options.sampler, seed, expense(session, accuracy))
     study.news()  # of earlier runs
 
 

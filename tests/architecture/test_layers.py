@@ -54,6 +54,7 @@ parent   tuning.session
 parent   tuning.confirming: candidates unconfirmed
 parent   tuning.breaker tuning.forecast
 parent   tuning.baseline tuning.trial_plan tuning.drift tuning.foresight tuning.proving
+parent   tuning.expense
 parent   tuning.trials tuning.crew
 parent   tuning.workers
 parent   tuning.confirming: playoff conclusion

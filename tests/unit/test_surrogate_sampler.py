@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -37,10 +37,16 @@ def space(tmp_path: Path) -> SearchSpace:
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
-def searched(space: SearchSpace, law: Law, trials: int, seed: int = 0) -> list[TrainingConfig]:
+def searched(
+    space: SearchSpace,
+    law: Law,
+    trials: int,
+    seed: int = 0,
+    cost: surrogate_sampler.Expense = surrogate_sampler.alike,
+) -> list[TrainingConfig]:
     """What is proposed where every trial is told what the law says; None crashes."""
     study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
-    study.use_sampler(AUTO, seed)
+    study.use_sampler(AUTO, seed, cost)
     proposed = []
     for _ in range(trials):
         number, config = study.ask()
@@ -74,6 +80,18 @@ def test_what_adds_up_is_found_in_few_trials(space: SearchSpace) -> None:
     for seed in range(3):
         found = max(map(additive, searched(space, additive, 14, seed)))
         assert found >= 0.95 * best
+
+
+def test_what_costs_much_comes_later(space: SearchSpace) -> None:
+    def dear(configs: Sequence[TrainingConfig]) -> list[float]:
+        return [1.0 if config["batch_size"] == 8 else 1000.0 for config in configs]
+
+    def others(proposed: list[TrainingConfig]) -> int:
+        return sum(config["batch_size"] != 8 for config in proposed)
+
+    saving, plain = (searched(space, additive, 10, cost=c) for c in (dear, surrogate_sampler.alike))
+    assert others(saving) < others(plain) / 2
+    assert others(saving) >= 2, "what is least known is tried whatever it costs"
 
 
 def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:

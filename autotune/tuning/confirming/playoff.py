@@ -42,7 +42,7 @@ def play_off(
         if spent + seconds > allowed:
             break
         spent += seconds
-        detail = f"{len(rivals)} that are as fast as each other, timed again"
+        detail = f"{len(rivals)} that may be as fast as each other, timed again"
         yield StepStarted(detail, session.conclusion_seconds() + seconds)
         again = [_timed_again(session, costs, one, number) for one in rivals]
         found = sorted((*again, *(one for one in found if one not in rivals)), key=_slower)

@@ -9,6 +9,7 @@ that agree in everything that a probe tells share one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -149,6 +150,11 @@ class AccuracyProber:
     def needs_probe(self, config: TrainingConfig) -> bool:
         """Whether `config` may train to another quality than the baseline, gate or no gate."""
         return self.trained_as(config).quality_key() != self.scene.baseline.quality_key()
+
+    def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
+        """Of which configurations the accuracy is not known after any seed."""
+        known = {self.scene.baseline.quality_key(), *self.study.noted(QUALITIES, {})}
+        return [self.trained_as(config).quality_key() not in known for config in configs]
 
     def proof(self, config: TrainingConfig) -> AccuracyVerdict | Failure:
         """The verdict on what leads or is about to be the answer: on as many seeds as it takes.

@@ -63,6 +63,11 @@ class Encoding:
         """By how much each knob may be expected to change the rate, as a logarithm."""
         return np.array([_EXPECTED.get(name, _ELSE)[1] for name in self.values])
 
+    @cached_property
+    def training(self) -> list[int]:
+        """Columns of the knobs that may change the trained model."""
+        return [at for at, name in enumerate(self.values) if KNOBS[name].effect != "exact"]
+
     def expected(self, rows: Indices) -> Array:
         """The logarithm of the rate as it is expected beforehand, up to a constant, (rows,)."""
         gains = [_gains(name, values) for name, values in self.values.items()]

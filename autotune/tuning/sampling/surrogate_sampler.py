@@ -1,14 +1,16 @@
-"""The default sampler: what a surrogate expects to gain most, and now and then what it knows least.
+"""The default sampler: what a surrogate expects to gain most, for its cost and whatever it costs.
 
 Expected improvement over the best feasible trial, times the probability of being feasible, over all
-configurations of the space; in a large one over a sample, and from its best uphill. Every few
-trials what is uncertain and may be good is tried instead: where only a combination pays, no single
-step shows the way to it.
+configurations of the space; in a large one over a sample, and from its best uphill. Every other
+proposal divides that by what it costs, a kind of training that was never probed being dear (after
+expected improvement per second; Snoek, Larochelle and Adams, 2012). Every few what is uncertain and
+may be good is tried instead: where only a combination pays, no single step shows the way to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -30,28 +32,41 @@ EXPLORE_EVERY = 4
 _MOST_ENUMERATED = 3000
 _SAMPLED = 1000
 _BEST_FEW = 3
+SAVE_EVERY = 2
+"""Of so many proposals, one is chosen whatever it costs."""
+_THRIFT = 0.5
+"""Power of the seconds by which an improvement is divided: 0 counts trials, 1 counts seconds."""
+
+
+Worth = Callable[[Indices], Array]
+Expense = Callable[[Sequence[TrainingConfig]], Sequence[float]]
+"""Seconds that trials of configurations would take."""
+
+
+def alike(configs: Sequence[TrainingConfig]) -> Sequence[float]:
+    """Where nobody knows better, all cost as much."""
+    return [1.0] * len(configs)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """What a study tells the sampler of configurations, beside its trials."""
+
+    is_known: Callable[[TrainingConfig], bool]
+    """Whether one need not be proposed any more."""
+    is_preferred: Callable[[TrainingConfig], bool]
+    """Whether it comes before others."""
+    is_overruled: Callable[[int, Mapping[str, Any]], bool]
+    """By the number and attributes of a trial, whether it is feasible no longer."""
+    seconds_of: Expense = alike
 
 
 class SurrogateSampler(BaseSampler):
     """Gaussian process with a kernel over knobs and pairs of them; constraints are learnt, too."""
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        is_known: Callable[[TrainingConfig], bool],
-        is_preferred: Callable[[TrainingConfig], bool],
-        is_overruled: Callable[[int, Mapping[str, Any]], bool],
-        seed: int,
-    ) -> None:
-        """`is_known` tells what need not be proposed any more, `is_preferred` what comes first.
-
-        `is_overruled` tells by the number and attributes of a trial whether it is feasible no
-        longer.
-        """
+    def __init__(self, space: SearchSpace, oracle: Oracle, seed: int) -> None:
         self._encoding = Encoding(space)
-        self._is_known = is_known
-        self._is_preferred = is_preferred
-        self._is_overruled = is_overruled
+        self._oracle = oracle
         self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
 
     def infer_relative_search_space(
@@ -68,8 +83,17 @@ class SurrogateSampler(BaseSampler):
         running = self._running_beside(study, trial)
         seen = self._seen(told, running)
         promise = Promise(self._encoding, seen)
-        explores = (len(told) + len(running)) % EXPLORE_EVERY == 0
-        found = self._best_unknown(promise.upper_bound if explores else promise.improvement, seen)
+        number = len(told) + len(running)
+
+        def improvement_for_its_cost(rows: Indices) -> Array:
+            return promise.improvement(rows) / self._seconds(rows) ** _THRIFT
+
+        worth: Worth = promise.improvement
+        if number % EXPLORE_EVERY == 0:
+            worth = promise.upper_bound
+        elif number % SAVE_EVERY:
+            worth = improvement_for_its_cost
+        found = self._best_unknown(worth, seen)
         return {} if found is None else self._encoding.params(found)
 
     def sample_independent(
@@ -107,10 +131,19 @@ class SurrogateSampler(BaseSampler):
             [self._is_feasible(trial) for trial in told] + [True] * len(running),
         )
 
-    def _is_feasible(self, trial: FrozenTrial) -> bool:
-        return _holds(trial) and not self._is_overruled(trial.number, trial.user_attrs)
+    def _seconds(self, rows: Indices) -> Array:
+        """What each row would take; those that train alike take as long."""
+        training = self._encoding.training
+        _, first, kind_of = np.unique(
+            rows[:, training], axis=0, return_index=True, return_inverse=True
+        )
+        configs = [self._encoding.config(rows[place]) for place in first]
+        return np.array(self._oracle.seconds_of(configs))[kind_of.reshape(-1)]
 
-    def _best_unknown(self, worth: Callable[[Indices], Array], seen: Seen) -> TrainingConfig | None:
+    def _is_feasible(self, trial: FrozenTrial) -> bool:
+        return _holds(trial) and not self._oracle.is_overruled(trial.number, trial.user_attrs)
+
+    def _best_unknown(self, worth: Worth, seen: Seen) -> TrainingConfig | None:
         """Of the rows that are looked at, the one that promises most and is not known."""
         if self._encoding.space.size <= _MOST_ENUMERATED:
             return self._first(self._encoding.every_row, worth)
@@ -119,7 +152,7 @@ class SurrogateSampler(BaseSampler):
         drawn = self._encoding.some_rows(_SAMPLED, self._random)
         return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
 
-    def _uphill(self, rows: Indices, worth: Callable[[Indices], Array]) -> Indices:
+    def _uphill(self, rows: Indices, worth: Worth) -> Indices:
         """The rows, and all that are passed from the best of them to the top, knob by knob."""
         passed, height = [rows], -np.inf
         while True:
@@ -130,14 +163,14 @@ class SurrogateSampler(BaseSampler):
             height = promises[best]
             passed.append(self._encoding.neighbours(passed[-1][best]))
 
-    def _first(self, rows: Indices, worth: Callable[[Indices], Array]) -> TrainingConfig | None:
+    def _first(self, rows: Indices, worth: Worth) -> TrainingConfig | None:
         """The most promising that is unknown and preferred; where none is, that is unknown."""
         second = None
         for place in best_first(worth(rows)):
             config = self._encoding.config(rows[place])
-            if self._is_known(config):
+            if self._oracle.is_known(config):
                 continue
-            if self._is_preferred(config):
+            if self._oracle.is_preferred(config):
                 return config
             second = second or config
         return second

@@ -28,7 +28,7 @@ from autotune.knobs.base import Value
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
 from autotune.tuning.sampling.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
-from autotune.tuning.sampling.surrogate_sampler import SurrogateSampler
+from autotune.tuning.sampling.surrogate_sampler import Expense, Oracle, SurrogateSampler, alike
 from autotune.tuning.storing.finished import (
     RULINGS,
     FinishedTrial,
@@ -88,11 +88,11 @@ class TuningStudy:
         """Whether other processes may work on it at the same time."""
         return self._mutex.shared
 
-    def use_sampler(self, sampler: BaseSampler | str, seed: int) -> None:
+    def use_sampler(self, sampler: BaseSampler | str, seed: int, cost: Expense = alike) -> None:
         """Propose with `sampler`, or the one of that name: never what was already measured."""
         if sampler == AUTO:
             known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_overruled)
-            self._study.sampler = SurrogateSampler(self._space, *known, seed)
+            self._study.sampler = SurrogateSampler(self._space, Oracle(*known, cost), seed)
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
         self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
