@@ -45,6 +45,7 @@ def candidates(session: Session, accuracy: Accuracy, costs: ColdCosts) -> list[C
         encoding.rows([trial.config for trial in measured]),
         np.array([worths[trial.number] for trial in measured]),
         [trial.verdict.feasible for trial in measured],
+        [False] * len(measured),
     )
     rows = encoding.rows([session.baseline.config, *(trial.config for trial in feasible)])
     own, *beliefs = Promise(encoding, seen).beliefs(rows)

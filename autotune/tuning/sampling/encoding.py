@@ -74,6 +74,14 @@ class Encoding:
         columns = (gain[column] for gain, column in zip(gains, rows.T, strict=True))
         return np.asarray(sum(columns, np.zeros(len(rows))))
 
+    def doublings(self, rows: Indices, own: Indices) -> Array:
+        """How often the batch size of each row doubles that of `own` (knobs,); 0 where less."""
+        if "batch_size" not in self.values:
+            return np.zeros(len(rows))
+        sizes = np.log2([float(value or 1) for value in self.values["batch_size"]])
+        column = list(self.values).index("batch_size")
+        return np.asarray(np.maximum(0.0, sizes[rows[:, column]] - sizes[own[column]]))
+
     def rows(self, configs: Sequence[TrainingConfig]) -> Indices:
         """Configurations as rows (configs, knobs)."""
         places = [

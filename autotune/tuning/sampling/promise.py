@@ -17,6 +17,9 @@ _LIMIT = 1.0
 # By how much one knob may be expected to move a configuration from feasible to not.
 _CONSTRAINT_DEVIATION = 0.4
 _CURIOSITY = 2.0
+# By how much each doubling of the batch is expected to: as many samples are half as many updates.
+# It is a judgement, of this deviation, which trials correct.
+_DOUBLING, _DOUBTS = 0.5, 0.5
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Seen:
     rows: Indices
     rates: Array
     feasible: list[bool]
+    judged: list[bool]
+    """Whether it is known of each that it is feasible, or is not: not all were worth a probe."""
 
 
 class Promise:
@@ -33,6 +38,8 @@ class Promise:
 
     def __init__(self, encoding: Encoding, seen: Seen) -> None:
         self._encoding = encoding
+        self._slope = self._fit_slope(seen)
+        self._own = seen.rows[0] if len(seen.rows) else None
         self._rate, self._level = self._fit_rate(seen)
         self._constraint = self._fit_constraint(seen)
         self._best = self._best_of(seen)
@@ -66,13 +73,23 @@ class Promise:
         return surrogate, level
 
     def _fit_constraint(self, seen: Seen) -> Surrogate | None:
-        if all(seen.feasible):
+        if not len(seen.rows):
             return None
-        labels = np.array([_FEASIBLE if holds else _INFEASIBLE for holds in seen.feasible])
+        labels = _labels(seen) - self._suspected(seen.rows)
         deviations = np.full(len(self._encoding.deviations), _CONSTRAINT_DEVIATION)
         surrogate = Surrogate(self._encoding.kernels, deviations)
         surrogate.fit(seen.rows, labels)
         return surrogate
+
+    def _fit_slope(self, seen: Seen) -> float:
+        """By how much a doubling of the batch moves the label (Bayesian linear regression)."""
+        if not any(seen.judged):
+            return _DOUBLING
+        judged = np.array(seen.judged)
+        doublings = self._encoding.doublings(seen.rows[judged], seen.rows[0])
+        labels = _labels(seen)[judged]
+        prior = _DOUBTS**-2
+        return float((_DOUBLING * prior + doublings @ labels) / (prior + doublings @ doublings))
 
     def _best_of(self, seen: Seen) -> float:
         """The best of the feasible trials, less the noise of each; of all where none is."""
@@ -94,7 +111,16 @@ class Promise:
         if self._constraint is None:
             return np.ones(len(rows))
         mean, deviation = self._constraint.predict(rows)
-        return normal_below((_LIMIT - mean) / deviation)
+        return normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
+
+    def _suspected(self, rows: Indices) -> Array:
+        """What each row's label is expected to be before anything is known."""
+        assert self._own is not None
+        return self._slope * self._encoding.doublings(rows, self._own)
+
+
+def _labels(seen: Seen) -> Array:
+    return np.array([_FEASIBLE if holds else _INFEASIBLE for holds in seen.feasible])
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:

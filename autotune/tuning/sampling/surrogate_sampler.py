@@ -21,6 +21,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
+from autotune.constraints import CONSTRAINTS, UNKNOWN
 from autotune.space import SearchSpace
 from autotune.tuning.sampling.encoding import Encoding
 from autotune.tuning.sampling.promise import Promise, Seen, best_first
@@ -125,10 +126,12 @@ class SurrogateSampler(BaseSampler):
         configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
         rates = [_rate(trial) for trial in told]
         lie = float(np.median([rate for rate in rates if rate] or [0.0]))
+        feasible = [self._is_feasible(trial) for trial in told]
         return Seen(
             self._encoding.rows(configs),
             np.array(rates + [lie] * len(running)),
-            [self._is_feasible(trial) for trial in told] + [True] * len(running),
+            feasible + [True] * len(running),
+            [_is_judged(trial) for trial in told] + [False] * len(running),
         )
 
     def _seconds(self, rows: Indices) -> Array:
@@ -180,6 +183,12 @@ def _rate(trial: FrozenTrial) -> float:
     """What was measured, though it may be no feasible value; 0 where nothing was."""
     measured = trial.value if _holds(trial) else trial.user_attrs.get("value")
     return float(measured or 0.0)
+
+
+def _is_judged(trial: FrozenTrial) -> bool:
+    """Whether its accuracy is known, or that it does not fit."""
+    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
+    return margins.get("memory", 0.0) > 0 or margins.get("accuracy", UNKNOWN) != UNKNOWN
 
 
 def _holds(trial: FrozenTrial) -> bool:
