@@ -70,7 +70,7 @@ _NOTHING_FEASIBLE = 3
 @click.option(
     "--accuracy-samples",
     type=click.IntRange(min=1),
-    help="Samples that each accuracy probe trains on; default: 6 s of your settings.",
+    help="Samples that each accuracy probe trains on; default: 3 to 6 s of your settings.",
 )
 @click.option(
     "--lr-scaling",

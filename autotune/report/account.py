@@ -92,7 +92,7 @@ def phases(data: ReportData) -> list[Phase]:
             "your settings: timing": own,
             "your settings: accuracy": float(noted.get("accuracy", 0.0)),
             "diagnosis": float(noted.get("diagnosis", 0.0)),
-            "accuracy of what led, and of your settings": float(noted.get("proving", 0.0)),
+            "accuracy of what led": float(noted.get("proving", 0.0)),
         }
         spent = defaultdict(float, {**first, **spent})
     spent["confirmation"] = float(data.confirmation.get("seconds") or 0.0)

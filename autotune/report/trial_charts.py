@@ -93,7 +93,8 @@ def against_accuracy(data: ReportData) -> Markup | None:
 
 def _accuracy_percent(trial: FinishedTrial) -> float | None:
     """The margin; None where it is not known, which is stored as 0."""
-    return 100 * trial.verdict.margins.get("accuracy", 0.0) or None
+    margin = trial.verdict.margins.get("accuracy", 0.0)
+    return None if trial.details.get("quality") is None and not margin else 100 * margin
 
 
 def _numbers(data: ReportData) -> list[int]:

@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 
-_MEMORY_STEP = 64 << 20
-"""Of the limit that is taken where none is asked for: a machine has some pages more or less from
-boot to boot, and a study outlives that."""
-
-
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """What a person asked for."""
@@ -202,7 +197,6 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = baseline.resolved(inspected.machine)
     sharing = 1 if inspected.machine.has_accelerator else options.at_once
     allowed = int((1 - options.memory_headroom) * inspected.machine.memory_bytes / sharing)
-    allowed -= allowed % _MEMORY_STEP if allowed > _MEMORY_STEP else 0
     return Scene(
         options=options,
         machine=inspected.machine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 from autotune.constraints import AccuracyRule
 from autotune.errors import WorkloadError
+from autotune.knobs import KNOBS
 from autotune.measurement import Measurement
 from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, OutOfMemory, TrialOutcome
@@ -23,7 +25,7 @@ from autotune.tuning.judging.accuracy import (
     SEED_SECONDS,
     SEEDS,
     AccuracyProber,
-    no_reference,
+    own_accuracy_fails,
     probe_seconds,
 )
 from autotune.tuning.judging.reliance import Reliance
@@ -36,6 +38,7 @@ from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasi
 PHASE_SECONDS = "phase_seconds"
 """Of the study's notes: what was done before its first trial to the seconds that took."""
 _LEAST_NOTED = 0.2
+_PLAY_OFF_OF_TRIALS, _PLAY_OFF_OF_BUDGET = 1 / 2, 1 / 10
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
 LIMITS_SECONDS = 10.0
@@ -92,11 +95,13 @@ class Session:
     def adding_seconds(self, phase: str) -> Iterator[None]:
         """Add what the block took to what the study notes of a phase, where it took any."""
         start = time.monotonic()
-        yield
-        seconds = time.monotonic() - start
-        if seconds > _LEAST_NOTED:
-            before = self.study.noted(PHASE_SECONDS, {}).get(phase, 0.0)
-            self.study.note_entry(PHASE_SECONDS, phase, round(before + seconds, 1))
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - start
+            if seconds > _LEAST_NOTED:
+                before = self.study.noted(PHASE_SECONDS, {}).get(phase, 0.0)
+                self.study.note_entry(PHASE_SECONDS, phase, round(before + seconds, 1))
 
     def end_reason(self) -> str | None:
         """Why there is no further trial; None while there is, with time left to confirm it."""
@@ -124,17 +129,28 @@ class Session:
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate: rounds until the first look, accuracy probes, the limits of stages.
+        """An estimate: a play-off, rounds until the first look, accuracy probes, stages' limits.
 
         Where time is up, a contest goes no further than that look.
         """
         if not self.study.finished():
             return 0.0
         a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
-        return LOOKS[0] * a_round + self._proof_seconds() + LIMITS_SECONDS
+        rounds = LOOKS[0] * a_round
+        return self.play_off_seconds() + rounds + self._proof_seconds() + LIMITS_SECONDS
+
+    def play_off_seconds(self) -> float:
+        """What timing candidates again may take: a share of the trials' time, and of a budget."""
+        trials = sum(map(trial_seconds, self.study.finished()[1:]))
+        budget = self.scene.time_budget_seconds or math.inf
+        return min(_PLAY_OFF_OF_TRIALS * trials, _PLAY_OFF_OF_BUDGET * budget)
 
     def _proof_seconds(self) -> float:
-        """Of the first seeds of the answer and of the baseline beside it."""
+        """Of the first seeds of the answer and of the baseline beside it, where any may come."""
+        script = self.scene.options.script
+        silent = script is not None and script.metric is None
+        if silent or all(KNOBS[name].effect == "exact" for name in self.scene.space.varied()):
+            return 0.0
         a_seed = self.study.noted(SEED_SECONDS, probe_seconds(self.scene))
         return float((2 * len(SEEDS) - 1) * a_seed)
 
@@ -189,7 +205,7 @@ class Accuracy:
         found = self.prober.rule()
         if isinstance(found, AccuracyRule):
             return found
-        raise WorkloadError(no_reference(found))
+        raise WorkloadError(own_accuracy_fails(found))
 
 
 def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:

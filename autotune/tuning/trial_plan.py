@@ -1,4 +1,4 @@
-"""How long a trial is timed: no longer than it has to be told from others."""
+"""How long a trial is timed, no longer than it has to be told from others, and when it hangs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import math
 from dataclasses import replace
 from statistics import stdev
 
+from autotune.config import TrainingConfig
 from autotune.job import MeasurePlan
 from autotune.tuning.baseline import noted_runs
 from autotune.tuning.session import Session
 from autotune.tuning.storing.study import best_feasible
 
+# A trial may take this many times the baseline's seconds, and this long more where it compiles.
+_SLOWER_THAN_BASELINE = 6
+_LEAST_DEADLINE_SECONDS = 60.0
+_COMPILE_ALLOWANCE_SECONDS = 300.0
 _BLOCK_SECONDS = 0.1
+# More is no noise of processes but one that was disturbed.
+_MOST_APART = 0.1
 
 
 def trial_plan(session: Session, incumbent_seconds_per_sample: float | None = None) -> MeasurePlan:
@@ -31,7 +38,8 @@ def trial_plan(session: Session, incumbent_seconds_per_sample: float | None = No
 def spread_of_processes(session: Session) -> float:
     """Deviation of the logarithm of the rate, as far as the baseline's few runs tell."""
     runs = noted_runs(session) or ()
-    return stdev(math.log(run.samples_per_second) for run in runs) if len(runs) > 1 else 0.0
+    rates = [math.log(run.samples_per_second) for run in runs]
+    return min(stdev(rates), _MOST_APART) if len(rates) > 1 else 0.0
 
 
 def to_beat(session: Session, machine_speed: float) -> float | None:
@@ -44,3 +52,12 @@ def to_beat(session: Session, machine_speed: float) -> float | None:
         return None
     low = best.details["samples_per_second_ci95"][0] / best.details.get("machine_speed", 1.0)
     return 1 / float(low * machine_speed)
+
+
+def deadline(session: Session, config: TrainingConfig) -> float:
+    """Seconds after which a trial of `config` hangs rather than trains."""
+    baseline_seconds = session.baseline.details["process_seconds"]
+    seconds = max(_LEAST_DEADLINE_SECONDS, _SLOWER_THAN_BASELINE * baseline_seconds)
+    if config["compile_mode"] is not None:
+        seconds += _COMPILE_ALLOWANCE_SECONDS
+    return float(min(seconds, session.scene.options.trial_timeout_seconds))

@@ -25,12 +25,8 @@ from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.storage import check_still_there
 from autotune.tuning.storing.study import INTERRUPTED, FinishedTrial, best_feasible
-from autotune.tuning.trial_plan import to_beat, trial_plan
+from autotune.tuning.trial_plan import deadline, to_beat, trial_plan
 
-# A trial may take this many times the baseline's seconds, and this long more where it compiles.
-_SLOWER_THAN_BASELINE = 6
-_LEAST_DEADLINE_SECONDS = 60.0
-_COMPILE_ALLOWANCE_SECONDS = 300.0
 # Samplers do not store their random state; the same seed would repeat a study's first proposals.
 _SEED_STRIDE = 1_000_003
 POLL_SECONDS = 0.5
@@ -130,7 +126,7 @@ def _measure(session: Session, config: TrainingConfig, number: int) -> TrialOutc
     """Time a configuration in a process of its own, beside how fast the machine is now."""
     speed = drift_now(session)
     job = session.scene.job(
-        Measure(trial_plan(session, to_beat(session, speed))), config, _deadline(session, config)
+        Measure(trial_plan(session, to_beat(session, speed))), config, deadline(session, config)
     )
     outcome = session.runner.run(job, session.folder(f"{number:04d}"))
     if not isinstance(outcome, Measured):
@@ -183,11 +179,3 @@ def _could_win(session: Session, outcome: Measured) -> bool:
         return True
     run = outcome.measurement
     return run.samples_per_second_interval[1] / run.machine_speed >= best.verdict.value
-
-
-def _deadline(session: Session, config: TrainingConfig) -> float:
-    baseline_seconds = session.baseline.details["process_seconds"]
-    seconds = max(_LEAST_DEADLINE_SECONDS, _SLOWER_THAN_BASELINE * baseline_seconds)
-    if config["compile_mode"] is not None:
-        seconds += _COMPILE_ALLOWANCE_SECONDS
-    return float(min(seconds, session.scene.options.trial_timeout_seconds))

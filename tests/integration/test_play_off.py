@@ -5,8 +5,10 @@ from pathlib import Path
 from random import Random
 
 from autotune.config import TrainingConfig
-from autotune.outcome import TrialOutcome
+from autotune.outcome import TimedOut, TrialOutcome
 from autotune.tuning.events import Event
+from autotune.tuning.session import trial_seconds
+from autotune.tuning.storing.archive import read_archive
 from scripted_runner import ScriptedRunner, at, events_of, options_in
 
 SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
@@ -58,6 +60,53 @@ def test_it_takes_half_as_long_as_the_trials_at_most(tmp_path: Path) -> None:
     assert 0 < phases["again"] <= phases["trial"] / 2
 
 
-def test_without_time_nobody_is(tmp_path: Path) -> None:
-    runner, _ = searched(tmp_path, noise=0.1, time_budget_seconds=0.001)
-    assert not timed_again(runner)
+def test_what_fails_when_it_is_timed_again_is_not_tried_once_more(tmp_path: Path) -> None:
+    random = Random(0)
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        if phase == "again":
+            return TimedOut("warmup", 60.0)
+        return at(rate_of(config) * random.lognormvariate(0.0, 0.1))
+
+    runner = ScriptedRunner(measure)
+    events_of(options_in(tmp_path, SPACE, trials=13), runner)
+    again = timed_again(runner)
+    assert again
+    assert max(again.values()) == 1
+    deadlines = {
+        job.deadline_seconds
+        for job, asked in zip(runner.jobs, runner.asked, strict=True)
+        if asked.phase in ("trial", "again")
+    }
+    assert deadlines == {60.0}, "as a trial's"
+
+
+def test_a_machine_that_slows_down_slows_nobodys_further_timings(tmp_path: Path) -> None:
+    random = Random(0)
+    runner = ScriptedRunner()
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        late = phase in ("trial", "anchor", "again") and len(runner.batches("trial")) >= 9
+        rate = rate_of(config) * random.lognormvariate(0.0, 0.05)
+        return at(0.5 * rate if late else rate)
+
+    runner.measure = measure
+    options = options_in(tmp_path, SPACE, trials=13)
+    events_of(options, runner)
+    noted = read_archive(str(options.storage)).notes["timed_again"]
+    trials = {str(trial.number): trial for trial in read_archive(str(options.storage)).finished}
+    assert noted
+    for number, rates in noted.items():
+        truth = rate_of(trials[number].config)
+        assert all(0.7 * truth < rate < 1.4 * truth for rate in rates)
+
+
+def test_a_time_budget_keeps_a_tenth_for_it(tmp_path: Path) -> None:
+    random = Random(0)
+    runner = ScriptedRunner(
+        lambda config, phase: at(rate_of(config) * random.lognormvariate(0.0, 0.1))
+    )
+    events_of(options_in(tmp_path, SPACE, trials=13, time_budget_seconds=60.0), runner)
+    again = sum(timed_again(runner).values())
+    each = trial_seconds(read_archive(f"sqlite:///{tmp_path / 'study.db'}").finished[1])
+    assert 0 < again * each <= 6.0

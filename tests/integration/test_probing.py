@@ -1,5 +1,11 @@
 """Accuracy probes are run where they matter, and each only once."""
 
+import pytest
+
+from autotune.errors import WorkloadError
+from autotune.job import Probe
+from autotune.outcome import Lost, NonFinite, TimedOut
+from autotune.tuning.storing.archive import read_archive
 from scripted_runner import BATCHES, ScriptedRunner, at, batch_of, events_of, options_in
 
 LOADER_ONLY = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [2, 4]\n"
@@ -85,3 +91,35 @@ def test_every_probe_trains_on_equally_many_samples_whole_batches_for_all(tmp_pa
     events_of(options_in(tmp_path, space=BATCHES), Counting(in_proportion))
     (probed,) = {count for count in samples if count is not None}
     assert probed % 128 == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"), [(TimedOut("probe", 60.0), "60 s"), (NonFinite("nan"), "nan")]
+)
+def test_further_seeds_of_the_baseline_that_fail_are_no_fault_of_another(failure, said, tmp_path):
+    class Failing(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
+            return failure if later and job.config["batch_size"] == 8 else outcome
+
+    runner = Failing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
+    with pytest.raises(WorkloadError, match=said) as raised:
+        events_of(options_in(tmp_path), runner)
+    assert "accuracy cannot be measured with your own settings" in str(raised.value)
+    trials = read_archive(f"sqlite:///{tmp_path / 'study.db'}").finished
+    assert [trial.number for trial in trials if not trial.verdict.feasible] == []
+
+
+def test_a_lost_seed_of_the_baseline_loses_no_search(tmp_path):
+    lost = iter([True])
+
+    class Losing(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
+            own = later and job.config["batch_size"] == 8
+            return Lost("no process") if own and next(lost, False) else outcome
+
+    runner = Losing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
+    assert events_of(options_in(tmp_path), runner)[-1].best.keeps_baseline

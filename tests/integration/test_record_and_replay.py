@@ -156,7 +156,7 @@ def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> Non
     outcome = table.timed[scene.baseline][0].outcome
     assert isinstance(outcome, Measured)
     timed = sum(block.seconds for block in outcome.measurement.blocks)
-    assert usual - short == pytest.approx(0.8 * timed)
+    assert 0.7 * timed < usual - short <= 0.8 * timed, "of whole steps"
     whole = next(row.task for row in table.answers if isinstance(row.task, Probe))
     half = replace(whole, samples=whole.samples // 2)
     assert (seconds(whole), seconds(half)) == (20.0, pytest.approx(10.0))

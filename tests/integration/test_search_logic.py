@@ -8,6 +8,7 @@ import optuna
 import pytest
 
 from autotune.best import read_best
+from autotune.config import TrainingConfig
 from autotune.measurement import Noise
 from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
 from autotune.tuning.events import Answered, CandidateRefused, LeadLost, NothingFeasible, TrialEnded
@@ -199,7 +200,10 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
     def lucky_seed(config, seed):
         return 0.5 if batch_of(config) == 128 and seed > 0 else 0.95
 
-    events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion, lucky_seed))
+    first = (TrainingConfig.of({"batch_size": 128}),)
+    options = options_in(tmp_path, warm_start=first, accuracy_samples=1)
+    runner = ScriptedRunner(in_proportion, lucky_seed, seed_seconds=0.01)
+    events = events_of(options, runner)
     (lost,) = [event for event in events if isinstance(event, LeadLost)]
     assert batch_of(lost.trial.config) == 128
     assert "accuracy" in lost.reason

@@ -45,6 +45,7 @@ WRONG_FACTS = {
     "phase_seconds": [9.0, {"accuracy": "long"}],
     "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
+    "timed_again": [[1.0], {"4": 101.5}, {"4": [-1.0]}],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
     "workers": [{"options": [], "trials": 5}, {"options": {}}],

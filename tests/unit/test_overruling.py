@@ -54,22 +54,21 @@ def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     told.note("margins", {"large": 0.02, "own": -0.25})
     trials = read_archive(url).finished
     assert [trial.details.get("quality") for trial in trials] == [0.6, None, 0.8]
-    assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.01]
+    assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
+    assert all(trial.verdict.feasible for trial in trials[::2]), "only a ruling takes that back"
     told.disconnect()
 
 
-def test_a_margin_that_was_not_told_is_filled_in_unless_it_speaks_against_the_trial(nine, url):
+def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url):
     study = open_study("s", url, nine, THROUGHPUT)
     study.use_sampler("auto", seed=0)
-    untold = {**HOLDS, "accuracy": 0.0}
-    for kind in ("large", "own"):
-        number, _ = study.ask()
-        study.tell(number, Verdict(3.0, untold, ""), {"seconds": 1.0, TRAINED_AS: kind})
-    study.note("qualities", {"large": [0.5], "own": [0.8]})
-    study.note("margins", {"large": 0.02, "own": -0.25})
-    trials = read_archive(url).finished
-    assert [trial.verdict.margins["accuracy"] for trial in trials] == [0.0, -0.25]
-    assert all(trial.verdict.feasible for trial in trials), "only a ruling takes that back"
+    number, _ = study.ask()
+    untold = Verdict(3.0, {**HOLDS, "accuracy": 0.0}, "")
+    study.tell(number, untold, {"seconds": 1.0, TRAINED_AS: "own"})
+    study.note("qualities", {"own": [0.8]})
+    study.note("margins", {"own": -0.25})
+    (trial,) = read_archive(url).finished
+    assert (trial.details.get("quality"), trial.verdict.margins["accuracy"]) == (None, 0.0)
     study.disconnect()
 
 

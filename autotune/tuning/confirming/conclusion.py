@@ -19,7 +19,7 @@ from autotune.tuning.confirming.belief import Beliefs
 from autotune.tuning.confirming.candidates import candidates, contenders
 from autotune.tuning.confirming.confirm import Standing, contest, looks
 from autotune.tuning.confirming.fates import kept
-from autotune.tuning.confirming.playoff import play_off
+from autotune.tuning.confirming.playoff import PlayOff
 from autotune.tuning.confirming.rounds import TASK, Contestant, Course, time_in_round
 from autotune.tuning.confirming.unconfirmed import forget_so_far
 from autotune.tuning.events import (
@@ -95,8 +95,9 @@ def _find(
     """The winner of the first group that has one, unless the time budget is spent before."""
     pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
+    play_off = PlayOff(session, costs)
     while pool:
-        pool = yield from play_off(session, costs, pool)
+        pool = yield from play_off.play(pool)
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
         tested |= held.keys()

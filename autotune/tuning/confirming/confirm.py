@@ -168,7 +168,7 @@ def _fault(
 
 
 def _beaten(duels: Mapping[Contestant, Duel]) -> dict[Contestant, str]:
-    """Who can no longer beat the baseline at any look; at the last one, all others have."""
+    """Who can no longer win at any look, or hardly; at the last one, all others have."""
     beaten = {}
     for candidate, duel in duels.items():
         if duel.losses > _MOST_LOSSES or _is_even(duel):

@@ -22,6 +22,7 @@ from autotune.non_inferiority import Decision
 from autotune.outcome import (
     Failure,
     Gated,
+    Lost,
     OutOfMemory,
     Probed,
     TimedOut,
@@ -165,8 +166,10 @@ class AccuracyProber:
 
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Whether the seeds that are known do, so that no proof can be hoped for; runs nothing."""
-        seeds = len(self._known(config))
-        found = self._after(config, seeds) if seeds else None
+        qualities = self._known(config)
+        if not qualities or self.known_seeds(self.scene.baseline) < len(qualities):
+            return False
+        found = self._after(config, len(qualities))
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
     def known_seeds(self, config: TrainingConfig) -> int:
@@ -191,7 +194,11 @@ class AccuracyProber:
         return GateKeeper(self.scene, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
-        """What the first `seeds` seeds tell."""
+        """What the first `seeds` seeds tell.
+
+        Raises:
+            WorkloadError: further seeds of the baseline fail, which is no configuration's fault.
+        """
         qualities = self._probed(config, seeds)
         if not isinstance(qualities, tuple):
             return qualities
@@ -199,8 +206,10 @@ class AccuracyProber:
         if isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
             # By how much the baseline differs from itself is known before anything is held back.
             rule = self.rule(max(seeds, len(SEEDS)))
-        if not isinstance(rule, AccuracyRule):
+        if isinstance(rule, Lost):
             return rule
+        if not isinstance(rule, AccuracyRule):
+            raise WorkloadError(own_accuracy_fails(rule))
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = _reason(decision, margin, seeds)
         if decision == "undecided" and seeds == MOST_SEEDS:
@@ -256,7 +265,12 @@ def no_reference(failure: Failure) -> str:
     """
     if isinstance(failure, OutOfMemory | TimedOut):
         return f"accuracy probe: {describe(failure)}"
-    raise WorkloadError(f"accuracy cannot be measured with your own settings: {describe(failure)}")
+    raise WorkloadError(own_accuracy_fails(failure))
+
+
+def own_accuracy_fails(failure: Failure) -> str:
+    """What is said where the baseline's probes fail."""
+    return f"accuracy cannot be measured with your own settings: {describe(failure)}"
 
 
 def _reason(decision: Decision, margin: float, seeds: int) -> str:

@@ -84,10 +84,8 @@ class ReplayRunner:
         # Of several recorded processes each differs already: the noise is not to count twice.
         apart = run.samples_per_second / (self._table.rate(config) or run.samples_per_second)
         again = self._again(run, plan.looks[0], apart)
-        timed = sum(block.seconds for block in run.blocks)
-        assert isinstance(answer.task, Measure)
-        saved = timed * (1 - plan.block_seconds / answer.task.plan.block_seconds)
-        return replace(answer, outcome=Measured(again), seconds=answer.seconds - saved)
+        seconds = answer.seconds - sum(_saved(block, config, plan) for block in run.blocks)
+        return replace(answer, outcome=Measured(again), seconds=seconds)
 
     def _again(self, run: Measurement, blocks: int, apart: float) -> Measurement:
         """Another process with the same settings; the recorded one was `apart` times as fast."""
@@ -125,6 +123,15 @@ def _quality(recorded: tuple[float, ...], seed: int) -> float:
         return recorded[seed]
     spread = stdev(recorded) if len(recorded) > 1 else 0.0
     return fmean(recorded) + spread * Random(f"{seed} {recorded}").gauss()  # noqa: S311
+
+
+def _saved(block: Block, config: TrainingConfig, plan: MeasurePlan) -> float:
+    """Seconds by which a block of this plan is shorter: of whole steps, some for each worker."""
+    steps = max(1, block.samples // int(config["batch_size"] or 1))
+    workers = max(1, int(config["num_workers"] or 0))
+    wanted = math.ceil(plan.block_seconds / (block.seconds / steps))
+    wanted = math.ceil(wanted / workers) * workers
+    return block.seconds * (1 - min(wanted, steps) / steps)
 
 
 def _numerics(config: TrainingConfig) -> tuple[Value, ...]:

@@ -26,14 +26,13 @@ from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
 from autotune.strict_json import MOST_BYTES, check, fault_of
+from autotune.tuning.storing.identity import ALIKE
 from autotune.workload_facts import WorkloadFacts
 
 _FORMAT = 1
 # Where fewer runs of the baseline tell how much processes differ, this is taken for it.
 _FEWEST_REPEATS = 3
 _USUAL_NOISE = 0.03
-# A machine has some pages more or less from boot to boot.
-_ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def start_table(path: Path, header: Header) -> Table:
     _drop_half_a_line(path)
     mine, its = (_comparable(h) for h in (header, table.header))
     changed = [name for name in mine if mine[name] != its[name]]
-    if not math.isclose(header.memory_limit_bytes, table.header.memory_limit_bytes, rel_tol=_ALIKE):
+    if not math.isclose(header.memory_limit_bytes, table.header.memory_limit_bytes, rel_tol=ALIKE):
         changed.append("memory_limit_bytes")
     if changed:
         raise UsageError(

@@ -86,8 +86,10 @@ class SurrogateSampler(BaseSampler):
         promise = Promise(self._encoding, seen)
         number = len(told) + len(running)
 
+        seconds: dict[bytes, float] = {}
+
         def improvement_for_its_cost(rows: Indices) -> Array:
-            return promise.improvement(rows) / self._seconds(rows) ** _THRIFT
+            return promise.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
 
         worth: Worth = promise.improvement
         if number % EXPLORE_EVERY == 0:
@@ -134,14 +136,17 @@ class SurrogateSampler(BaseSampler):
             [_is_judged(trial) for trial in told] + [False] * len(running),
         )
 
-    def _seconds(self, rows: Indices) -> Array:
-        """What each row would take; those that train alike take as long."""
+    def _seconds(self, rows: Indices, known: dict[bytes, float]) -> Array:
+        """What each row would take; those that train alike take as long, as is `known` then."""
         training = self._encoding.training
         _, first, kind_of = np.unique(
             rows[:, training], axis=0, return_index=True, return_inverse=True
         )
-        configs = [self._encoding.config(rows[place]) for place in first]
-        return np.array(self._oracle.seconds_of(configs))[kind_of.reshape(-1)]
+        keys = [rows[place, training].tobytes() for place in first]
+        new = [place for place, key in zip(first, keys, strict=True) if key not in known]
+        told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in new])
+        known.update(zip((rows[place, training].tobytes() for place in new), told, strict=True))
+        return np.array([known[key] for key in keys])[kind_of.reshape(-1)]
 
     def _is_feasible(self, trial: FrozenTrial) -> bool:
         return _holds(trial) and not self._oracle.is_overruled(trial.number, trial.user_attrs)

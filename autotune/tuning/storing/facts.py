@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+)
 
 from autotune.best import BestConfig
 from autotune.knobs.base import Value
@@ -94,6 +102,7 @@ _TYPES: dict[str, Any] = {
     "anchors": list[Anchor],
     "rulings": dict[str, Ruling],
     "diagnosis": Diagnosed,
+    "timed_again": dict[str, list[PositiveFloat]],
     "confirmation": Confirmation,
     "answer": Answer,
     "workers": Workers,

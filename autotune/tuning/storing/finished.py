@@ -100,10 +100,11 @@ def as_known(trial: FinishedTrial, notes: Mapping[str, Any]) -> FinishedTrial:
     """
     trained_as, told = str(trial.details.get(TRAINED_AS)), trial.verdict
     qualities = notes.get(QUALITIES, {}).get(trained_as)
-    if qualities and told.feasible and trial.details.get("quality") is None:
-        # Only the answer is held to what seeds leave open, and refused by itself.
-        margin = min(UNKNOWN, notes.get(MARGINS, {}).get(trained_as, UNKNOWN))
-        margins = {**told.margins, "accuracy": told.margins["accuracy"] or float(margin)}
+    # One that was never judged passed no gate, and shows nothing that was.
+    if qualities and told.feasible and told.margins["accuracy"] != UNKNOWN:
+        # What seeds leave open refuses the answer alone; a trial is infeasible by a ruling.
+        known = float(notes.get(MARGINS, {}).get(trained_as, UNKNOWN))
+        margins = {**told.margins, "accuracy": known if known < 0 else told.margins["accuracy"]}
         details = {**trial.details, "quality": readable(fmean(qualities))}
         trial = replace(trial, verdict=replace(told, margins=margins), details=details)
     return overruled(trial, notes.get(RULINGS, {}))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
+ALIKE = 0.01
+"""By how much two limits of memory may differ, as a share, and be one machine's."""
 _LONGEST = 60
+_GIB = 1 << 30
 
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
@@ -16,13 +20,21 @@ def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[s
     return [
         f"  {name}: {_short(known.get(name))} in the study, {_short(now.get(name))} now"
         for name in {**now, **known}
-        if known.get(name) != now.get(name)
+        if not _is_same(name, known.get(name), now.get(name))
     ]
+
+
+def _is_same(name: str, known: Any, now: Any) -> bool:
+    """A machine has some pages of memory more or less from boot to boot, and is the same."""
+    if name == "memory_limit_bytes" and isinstance(known, int) and isinstance(now, int):
+        return math.isclose(known, now, rel_tol=ALIKE)
+    return bool(known == now)
 
 
 def fingerprint_of(identity: Mapping[str, Any]) -> str:
     """Eight hex digits that change when anything of an identity does."""
-    facts = json.dumps(identity, sort_keys=True).encode()
+    limit = round(identity.get("memory_limit_bytes", 0) / _GIB)
+    facts = json.dumps({**identity, "memory_limit_bytes": limit}, sort_keys=True).encode()
     return hashlib.sha256(facts).hexdigest()[:8]
 
 
