@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from autotune.report.explain import explanation, headline
 from autotune.report.frame import COLUMNS, trials_frame
 from autotune.report.html import changes, page
 from autotune.report.source import Source, find_source
+from autotune.report.stage_charts import shade
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.space import SearchSpace
@@ -243,12 +245,14 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first() -> None
 
 
 def test_time_is_told_by_what_it_was_spent_on() -> None:
-    noted = {"confirmation": {"seconds": 30.0}, "phase_seconds": {"accuracy": 9.0}}
+    noted = {"confirmation": {"seconds": 30.0}, "phase_seconds": {"accuracy": 9.0, "proving": 4.0}}
     data = answered(trial(2, None, CRASHED, batch_size=8), **noted)
+    assert all(re.fullmatch(r"shade\d", shade(phase)) for phase in phases(data))
     spent = {phase.name: phase.seconds for phase in phases(data)}
     run = data.trials[1].details["measurement"]
     assert spent["your settings: timing"] == 2.0
     assert spent["your settings: accuracy"] == 9.0
+    assert spent["accuracy of what led"] == 4.0
     assert "diagnosis" not in spent, "nothing is known of it"
     assert spent["trials: timing"] == pytest.approx(sum(b["seconds"] for b in run["blocks"]))
     assert spent["trials that gave no number"] == 2.0
