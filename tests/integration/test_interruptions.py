@@ -75,10 +75,13 @@ def test_a_study_that_is_deleted_meanwhile_ends_the_search_and_is_made_anew(tmp_
                 (tmp_path / "study.db").unlink(missing_ok=True)
             return super().run(job, folder)
 
-    runner = Deleting(in_proportion)
+    def slower(config, phase):  # so that no trial is probed, and is told as soon as it was timed
+        return at(1000 / batch_of(config))
+
+    runner = Deleting(slower)
     with pytest.raises(StorageError, match=r"results\.jsonl"):
         events_of(options_in(tmp_path), runner)
-    resumed = ScriptedRunner(in_proportion)
+    resumed = ScriptedRunner(slower)
     events_of(options_in(tmp_path), resumed)
     assert resumed.batches("baseline") == []
     assert sorted(runner.batches("trial") + resumed.batches("trial")) == [16, 32, 64, 128]

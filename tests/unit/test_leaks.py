@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
+import psutil
 import pytest
 
 import leaks
@@ -32,6 +34,8 @@ def test_nothing_is_found_where_nothing_was_left() -> None:
 def test_a_process_that_was_left_is_named_and_ended() -> None:
     before = leaks.traces()
     with subprocess.Popen(["sleep", "60"]) as process:
+        while psutil.Process(process.pid).name() != "sleep":
+            time.sleep(0.01)  # while it becomes that, it shows no environment
         (left,) = leaks.left_since(before)
         assert f"process {process.pid} " in left
         assert "sleep 60" in left

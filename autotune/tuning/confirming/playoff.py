@@ -41,9 +41,8 @@ class PlayOff:
         self._session = session
         self._costs = costs
         self._seconds_left = session.play_off_seconds()
-        noise = max(_FINEST, _AT_MOST * spread_of_processes(session))
-        # What a timing varies by is less than trials of many configurations let one tell.
-        self._noise = noise
+        # Trials of many configurations do not tell of a timing that it varies by so little.
+        self._noise = max(_FINEST, _AT_MOST * spread_of_processes(session))
         self._failed: set[int] = set()
 
     def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:

@@ -167,8 +167,9 @@ class AccuracyProber:
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Whether the seeds that are known do, so that no proof can be hoped for; runs nothing."""
         qualities = self._known(config)
-        if not qualities or self.known_seeds(self.scene.baseline) < len(qualities):
-            return False
+        enough = max(len(qualities), len(SEEDS))
+        if not qualities or self.known_seeds(self.scene.baseline) < enough:
+            return False  # what speaks against one is judged by so many seeds of the baseline
         found = self._after(config, len(qualities))
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
