@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autotune.job import Measure
 from autotune.outcome import Inspected, Measured, OutOfMemory
 from autotune.tuning.events import TrialEnded
@@ -119,3 +121,15 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
         assert all(len(f"{number!r}".replace(".", "").strip("0")) <= 6 for number in numbers)
     seconds = trials[0].details["measurement"]["blocks"][0]["seconds"]
     assert seconds == 32 / (100 * batch_of(trials[0].config) / 7)
+
+
+@pytest.mark.parametrize(
+    ("rates", "precision"), [((100, 100, 100), 0.02), ((100, 105, 95), 0.05), ((100, 100, 55), 0.1)]
+)
+def test_a_trial_is_timed_no_finer_than_processes_differ_or_a_tenth(rates, precision, tmp_path):
+    runs = iter(rates)
+    runner = ScriptedRunner(lambda config, phase: at(next(runs) if phase == "baseline" else 100))
+    events_of(options_in(tmp_path, trials=2), runner)
+    jobs = zip(runner.jobs, runner.asked, strict=True)
+    (plan,) = [job.task.plan for job, asked in jobs if asked.phase == "trial"]
+    assert plan.precision == pytest.approx(precision, rel=0.01)
