@@ -1,11 +1,12 @@
 """Seconds until a search is within 5 % of the recorded best, side by side.
 
-    python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 2]
+    python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 3] [--ways auto,plain]
 
 For each example with a table in studies/tables: this search, its runner with random proposals, a
 plain Optuna script (plain_optuna.py) over the same space, and loadtune where it is installed, which
-answers once, at its end. One after the other, for real. The table says what each configuration is
-worth, and nothing if it does not train as well, so that nobody is judged by their own measurement.
+answers once, at its end. One after the other, for real. Searches are told how many seconds they
+have, and keep some of them for their answer. The table says what each configuration is worth, and
+nothing if it does not train as well, so that nobody is judged by their own measurement.
 Two times are told: until such a configuration was measured, and until it was what the way itself
 took for the best, which is what a person would be given. Run it where nothing else runs.
 """
@@ -36,7 +37,7 @@ from autotune.tuning.search import search
 
 Measured = tuple[float, TrainingConfig, TrainingConfig]
 """Seconds since the start, what was measured, and what is the best so far by the way's own word."""
-WAYS = ["auto", "random", "plain Optuna"]
+WAYS = ["auto", "random", "plain"]
 if find_spec("loadtune"):
     WAYS.append("loadtune")
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,26 +50,27 @@ def main() -> None:
     recorded = [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
     parser.add_argument("names", nargs="*", default=recorded)
     parser.add_argument("--seconds", type=float, default=180.0)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ways", default=",".join(WAYS))
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
     print("| study | seed | way | measured | its own best | worth at the end | trials |")
     print("|---|---|---|---|---|---|---|")
-    for name in arguments.names:
-        for seed in range(arguments.seeds):
-            for way in WAYS:
+    for seed in range(arguments.seeds):
+        for name in arguments.names:
+            for way in arguments.ways.split(","):
                 print(row(name, seed, way, arguments.seconds), flush=True)
 
 
 def row(name: str, seed: int, way: str, seconds: float) -> str:
     """One run of one way."""
     truth = truth_of(name)
-    if way == "plain Optuna":
+    if way == "plain":
         runs = plain(truth, name, seconds, seed)
     elif way == "loadtune":
         runs = loadtune(truth, name)
     else:
-        runs = ours(truth, name, way, seed)
+        runs = ours(truth, name, way, seconds, seed)
     measured = led = math.inf
     worth, trials = 0.0, 0
     for gone, config, best in runs:
@@ -86,12 +88,13 @@ def row(name: str, seed: int, way: str, seconds: float) -> str:
     return f"| {name} | {seed} | {way} | {said(measured)} | {said(led)} | {worth:.2f} | {trials} |"
 
 
-def ours(truth: TableTruth, name: str, way: str, seed: int) -> Iterator[Measured]:
+def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> Iterator[Measured]:
     """Each trial of a real search."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         model = ROOT / "studies" / name / "model.py"
-        options = replace(options_for(truth, Path(folder), way, seed, 1000), model_path=model)
+        options = options_for(truth, Path(folder), way, seed, 1000)
+        options = replace(options, model_path=model, time_budget_seconds=seconds)
         with SubprocessRunner(Path(folder) / "inductor") as runner:
             for event in search(options, runner):
                 if isinstance(event, TrialEnded):

@@ -42,6 +42,8 @@ from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasi
 TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
 TOLERANCE = Tolerance(0.01, relative=True)
 NEAR, NEARER = 0.95, 0.98
+_RECORDED_ASIDE = ("tabular_mlp",)
+"""Nothing of the search was decided by these, nor by worlds.KEPT_ASIDE."""
 _REORDERING = [name for name in NUMERICS if name not in PRECISION]
 
 
@@ -72,8 +74,7 @@ def main() -> None:
     """Run all searches and print a table for each sampler."""
     parser = argparse.ArgumentParser()
     made = [w.__name__ for w in (*worlds.TUNED_ON, *worlds.DECEPTIVE, *worlds.KEPT_ASIDE)]
-    recorded = [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
-    parser.add_argument("tables", nargs="*", default=[*made, *recorded])
+    parser.add_argument("tables", nargs="*", default=[*made, *_recorded()])
     parser.add_argument("--samplers", default="auto")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--trials", type=int, default=60)
@@ -95,10 +96,21 @@ def main() -> None:
             runs = pool.starmap(one_search, jobs)
         for name in arguments.tables:
             print(row(sampler, name, [run for run in runs if run.table == name]), flush=True)
-        deceptive = {world.__name__ for world in worlds.DECEPTIVE}
-        others = [run for run in runs if run.table not in deceptive]
-        if len(arguments.tables) > 1 and others:
-            print(row(sampler, "**all but the deceptive**", others), flush=True)
+        for title, names in _together():
+            of_these = [run for run in runs if run.table in names]
+            if len({run.table for run in of_these}) > 1:
+                print(row(sampler, title, of_these), flush=True)
+
+
+def _together() -> list[tuple[str, set[str]]]:
+    """Tables by what they were for; the deceptive ones have a target of their own."""
+    aside = {*_RECORDED_ASIDE, *(world.__name__ for world in worlds.KEPT_ASIDE)}
+    used = {*_recorded(), *(world.__name__ for world in worlds.TUNED_ON)} - aside
+    return [("**decided by**", used), ("**kept aside**", aside), ("**both**", used | aside)]
+
+
+def _recorded() -> list[str]:
+    return [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
 
 
 def row(sampler: str, name: str, runs: Sequence[Run]) -> str:

@@ -7,7 +7,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from worlds import CORES, GIB, Truth, World, stages
+from laws import CORES, GIB, Truth, stages
+from worlds import World
 
 from autotune.config import TrainingConfig
 from autotune.job import Diagnose, Gate, Measure, MeasurePlan, Probe

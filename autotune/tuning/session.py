@@ -19,6 +19,7 @@ from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, OutOfMemory, TrialOutcome
 from autotune.text import readable
 from autotune.tuning.confirming.confirm import LOOKS
+from autotune.tuning.confirming.rounds import TASK
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.judging.accuracy import (
@@ -41,7 +42,8 @@ _LEAST_NOTED = 0.2
 _PLAY_OFF_OF_TRIALS, _PLAY_OFF_OF_BUDGET = 1 / 2, 1 / 10
 RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
-LIMITS_SECONDS = 10.0
+_ROUND = TASK.plan
+LIMITS_SECONDS = 6.0
 """About what timing the loader and the computation of the answer alone takes."""
 
 
@@ -135,8 +137,7 @@ class Session:
         """
         if not self.study.finished():
             return 0.0
-        a_round = self.scene.start_seconds + self.run_seconds() + self._best_seconds()
-        rounds = LOOKS[0] * a_round
+        rounds = LOOKS[0] * self._round_seconds()
         return self.play_off_seconds() + rounds + self._proof_seconds() + LIMITS_SECONDS
 
     def play_off_seconds(self) -> float:
@@ -158,12 +159,19 @@ class Session:
         """What the baseline takes from when it is asked for until its outcome is there."""
         return float(self.study.noted(RUN_SECONDS, self.baseline.details["process_seconds"]))
 
-    def _best_seconds(self) -> float:
-        """The same of the best trial, which is the one that will be put to the test."""
-        best = best_feasible(self.study.finished())
-        if best is None or best.number == self.baseline.number:
-            return self.run_seconds()
-        return float(best.details["process_seconds"]) - self.scene.start_seconds
+    def _round_seconds(self) -> float:
+        """Of a new interpreter, and in it the baseline and the best trial, as long as rounds time.
+
+        What a timing takes beside its blocks is known of both.
+        """
+        best = best_feasible(self.study.finished()) or self.baseline
+        each = [self.run_seconds() - _timed_seconds(self.baseline)]
+        if best.number == self.baseline.number:
+            each *= 2
+        else:
+            started = float(best.details["process_seconds"]) - self.scene.start_seconds
+            each.append(started - _timed_seconds(best))
+        return self.scene.start_seconds + sum(max(0.0, one) + _ROUND.max_seconds for one in each)
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer.
@@ -234,6 +242,12 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
             "measurement": asdict(run),
         }
     return details
+
+
+def _timed_seconds(trial: FinishedTrial) -> float:
+    """What the blocks of a trial took."""
+    run = trial.details.get("measurement", {"blocks": ()})
+    return float(sum(block["seconds"] for block in run["blocks"]))
 
 
 def trial_seconds(trial: FinishedTrial) -> float:

@@ -38,12 +38,12 @@ parent   tuning tuning.running tuning.sampling tuning.storing tuning.judging tun
 parent   tuning.running: launch family logs runner
 parent   tuning.sampling: samplers
 parent   tuning.confirming: rounds belief
-parent   tuning.sampling: surrogate encoding promise surrogate_sampler
+parent   tuning.sampling: surrogate encoding promise coverage surrogate_sampler
 parent   tuning.storing: lock heartbeat storage leases mutex finished facts lines journal
 parent   tuning.storing: knowledge overrule identity retell study opening archive importance repair
 parent   tuning.running: stop device_locks devices neighbours
 parent   tuning.sampling: stopping warm_start
-parent   tuning.running: table replay
+parent   tuning.running: shrinkage table replay
 parent   tuning.observation tuning.scene
 parent   tuning.diagnosis
 parent   tuning.judging: gates accuracy script_accuracy costs reliance

@@ -20,6 +20,7 @@ NEEDS = {
     "photos_jpeg": ["PIL", "sklearn", "torchvision"],
     "char_transformer": [],
     "fashion_mnist": ["torchvision"],
+    "tabular_mlp": ["sklearn"],
 }
 KNOBS = {
     "batch_size",
@@ -156,7 +157,7 @@ def test_an_example_comes_with_the_command_that_runs_it(name):
     assert command in (STUDIES / name / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "fashion_mnist"])
+@pytest.mark.parametrize("name", ["digits_cnn", "fashion_mnist", "tabular_mlp"])
 def test_evaluate_gives_a_share_and_leaves_the_model_training(load, name):
     workload = load(name)
     model = workload.build_model()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,17 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(
     assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
 
 
+def test_a_round_is_expected_to_time_as_long_as_rounds_do(
+    nine: SearchSpace, tmp_path: Path
+) -> None:
+    short = session_with(nine, tmp_path, [])
+    blocks = {"blocks": [{"seconds": 8.0}]}
+    long = {"seconds": 9.0, "process_seconds": 9.0, "measurement": blocks}
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), long)
+    assert replace(short, study=study).conclusion_seconds() == short.conclusion_seconds()
+
+
 def steps_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
 ) -> list[tuple[str, float]]:
@@ -100,8 +112,8 @@ def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before
 ) -> None:
     steps = dict(steps_of(tmp_path, monkeypatch)[:5])
     # Three seconds of timing are known at first; four trials and six rounds of two are to come,
-    # beside 1 + 2 x 3 probes of 6 s, 5 s for the stages and 10 s for the limits of the answer.
-    others = (1 + 2 * 3) * 6 + 5 + 10
+    # beside 1 + 2 x 3 probes of 6 s, 5 s for the stages and 6 s for the limits of the answer.
+    others = (1 + 2 * 3) * 6 + 5 + 6
     assert list(steps.values()) == pytest.approx(
         [
             3 * (3 + 4 + 2 * 6) + others,
@@ -120,7 +132,7 @@ def test_before_the_trials_a_time_budget_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = steps_of(tmp_path, monkeypatch, time_budget_seconds=30.0)
-    expected = 3 * (3 + 2 * 6) + (1 + 2 * 3) * 3 + 5 + 10
+    expected = 3 * (3 + 2 * 6) + (1 + 2 * 3) * 3 + 5 + 6
     assert steps[0][1] == pytest.approx(expected, abs=1), "no trial"
 
 

@@ -111,6 +111,24 @@ def test_two_settings_that_pay_only_together_are_found(space: SearchSpace) -> No
         assert max(map(law, searched(space, law, 12, seed))) == pytest.approx(160)
 
 
+def test_where_nothing_gains_the_best_is_tried_with_what_was_hardly_tried(
+    space: SearchSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def law(config: TrainingConfig) -> float:
+        return 50.0 if config["num_threads"] == 1 else additive(config) / 2
+
+    def explored(proposed: list[TrainingConfig]) -> list[int]:
+        """In how many settings what explores differs from the best by then."""
+        numbers = range(20, 40, surrogate_sampler.EXPLORE_EVERY)
+        bests = (max(proposed[:number], key=law) for number in numbers)
+        changed = (proposed[n].differences(best) for n, best in zip(numbers, bests, strict=True))
+        return [len(names.keys() - {"prefetch_factor"}) for names in changed]
+
+    assert max(explored(searched(space, law, 40))) == 1
+    monkeypatch.setattr(surrogate_sampler, "_PATIENCE", 1000)
+    assert max(explored(searched(space, law, 40))) > 1
+
+
 def test_the_same_study_and_seed_propose_the_same(space: SearchSpace) -> None:
     assert searched(space, additive, 8, 5) == searched(space, additive, 8, 5)
 

@@ -8,8 +8,9 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
-from autotune.job import Measure, MeasurePlan
+from autotune.job import Job, Measure, MeasurePlan
 from autotune.outcome import Crashed, Measured, TrialOutcome
+from autotune.tuning.running.replay import ReplayRunner
 from autotune.tuning.running.table import (
     Header,
     Row,
@@ -157,3 +158,32 @@ def test_what_failed_once_has_no_rate() -> None:
 def test_the_baselines_runs_tell_how_much_processes_differ() -> None:
     table = Table(header(), tuple(rated(BASELINE, rate) for rate in (90.0, 100.0, 110.0)))
     assert table.process_noise == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_rate_is_drawn_towards_what_others_tell_where_the_table_tells_its_noise() -> None:
+    own = [rated(BASELINE, rate) for rate in (80.0, 90.0, 100.0, 110.0, 120.0)]
+    settings = [BASELINE.replace(num_workers=workers) for workers in range(1, 9)]
+    others = [rated(config, 100.0) for config in settings[:-1]]
+    lucky = settings[-1]
+    table = Table(header(), (*own, *others, rated(lucky, 140.0)))
+    rate = table.rate(lucky)
+    assert rate is not None
+    assert 100.0 < rate < 130.0
+
+
+def test_where_too_few_runs_tell_the_noise_rates_are_what_was_timed() -> None:
+    table = Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 140.0)))
+    assert table.rate(LARGER) == pytest.approx(140.0)
+
+
+def test_timings_are_replayed_as_much_off_as_the_recorded_ones_were_in_their_order() -> None:
+    rates = [80.0, 90.0, 100.0, 110.0, 120.0]
+    table = Table(header(), tuple(rated(BASELINE, rate) for rate in rates))
+    truth = table.rate(BASELINE)
+    assert truth is not None
+    runner = ReplayRunner(table, seed=3)
+    job = Job(Measure(MeasurePlan()), "cpu", config=BASELINE.as_dict())
+    outcomes = [runner.run(job, Path()) for _ in range(10)]
+    replayed = [o.measurement.samples_per_second for o in outcomes if isinstance(o, Measured)]
+    first = min(range(5), key=lambda place: abs(rates[place] - replayed[0]))
+    assert replayed == pytest.approx([rates[(first + n) % 5] for n in range(10)], rel=0.03)

@@ -2,7 +2,8 @@
 
 What a strategy of search is worth can only be told from many searches; against a table each takes
 as long as the sampler thinks. Timings vary as they did when the table was recorded: blocks are
-drawn anew from those of the configuration, and a process is as much off as two of them differed.
+drawn anew from those of the configuration, and a process is as much off as the recorded ones were,
+in their order from a random one on: those soon after each other share a drift of the machine.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class ReplayRunner:
     def __init__(self, table: Table, seed: int = 0) -> None:
         self._table = table
         self._random = Random(seed)  # noqa: S311 (noise, no secret)
+        self._place = self._random.randrange(max(1, len(table.noise)))
+        self._timed_until = 0.0
         self.seconds = 0.0
         """What measuring all that was asked so far would have taken."""
 
@@ -89,9 +92,19 @@ class ReplayRunner:
 
     def _again(self, run: Measurement, blocks: int, apart: float) -> Measurement:
         """Another process with the same settings; the recorded one was `apart` times as fast."""
-        slower = apart * math.exp(self._random.gauss(0.0, self._table.process_noise))
+        slower = apart * math.exp(self._noise())
         drawn = self._random.choices(run.telling_blocks, k=blocks)
         return replace(run, blocks=tuple(_slowed(block, slower) for block in drawn))
+
+    def _noise(self) -> float:
+        """By how much the next timing is off: as the one that was recorded so much later."""
+        recorded = self._table.noise
+        if not recorded:
+            return self._random.gauss(0.0, self._table.process_noise)
+        since = (self.seconds - self._timed_until) / self._table.timing_seconds
+        self._place = (self._place + max(1, round(since))) % len(recorded)
+        self._timed_until = self.seconds
+        return -recorded[self._place]
 
     def _probed(self, config: TrainingConfig, task: Probe) -> Row | None:
         """Recorded seeds; one that was not recorded differs from their mean as much as they do."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, Annotated
 
+import numpy as np
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.config import TrainingConfig
@@ -26,6 +27,7 @@ from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
 from autotune.strict_json import MOST_BYTES, check, fault_of
+from autotune.tuning.running.shrinkage import shrunk
 from autotune.tuning.storing.identity import ALIKE
 from autotune.workload_facts import WorkloadFacts
 
@@ -92,21 +94,63 @@ class Table:
         return found
 
     @cached_property
+    def timing_seconds(self) -> float:
+        """Of one timing, on average."""
+        return fmean(row.seconds for rows in self.timed.values() for row in rows)
+
+    @cached_property
     def process_noise(self) -> float:
         """By how much two processes with the same settings differ: deviation of the log rate."""
-        runs = [a.outcome for a in self.timed.get(self.baseline, ())]
-        rates = [r.measurement.samples_per_second for r in runs if isinstance(r, Measured)]
-        if len(rates) < _FEWEST_REPEATS:
-            return _USUAL_NOISE
-        return stdev(map(math.log, rates))
+        return _USUAL_NOISE if self._own_noise is None else self._own_noise
 
     def rate(self, config: TrainingConfig) -> float | None:
-        """The truth of a table: samples per second of `config`; None where it did not run."""
-        outcomes = [answer.outcome for answer in self.timed.get(config, ())]
-        runs = [o.measurement for o in outcomes if isinstance(o, Measured)]
-        if not runs or len(runs) < len(outcomes):
-            return None
-        return math.exp(fmean(math.log(run.samples_per_second) for run in runs))
+        """The truth of a table: samples per second of `config`; None where it did not run.
+
+        Where the table tells by how much its timings differ, what it most likely is.
+        """
+        found = self._log_rates.get(config)
+        return None if found is None else math.exp(found)
+
+    @cached_property
+    def noise(self) -> tuple[float, ...]:
+        """By how much the logarithm of each timing's rate was off the truth, in their order.
+
+        Empty where the table does not tell.
+        """
+        if not self._own_noise:
+            return ()
+        return tuple(rate - self._log_rates[config] for config, rate in self._runs)
+
+    @cached_property
+    def _log_rates(self) -> Mapping[TrainingConfig, float]:
+        configs = [config for config, _ in self._runs]
+        rates = np.array([rate for _, rate in self._runs])
+        if self._own_noise:
+            return dict(zip(configs, map(float, shrunk(configs, rates)), strict=True))
+        each: dict[TrainingConfig, list[float]] = {}
+        for config, rate in self._runs:
+            each.setdefault(config, []).append(rate)
+        return {config: fmean(found) for config, found in each.items()}
+
+    @cached_property
+    def _runs(self) -> list[tuple[TrainingConfig, float]]:
+        """Timings in their order, with the logarithms of their rates, of what never failed."""
+        timings = [row for row in self.answers if isinstance(row.task, Measure)]
+        configs = [TrainingConfig.of(row.config) for row in timings]
+        outcomes = [row.outcome for row in timings]
+        pairs = list(zip(configs, outcomes, strict=True))
+        failed = {config for config, outcome in pairs if not isinstance(outcome, Measured)}
+        return [
+            (config, math.log(outcome.measurement.samples_per_second))
+            for config, outcome in pairs
+            if isinstance(outcome, Measured) and config not in failed
+        ]
+
+    @cached_property
+    def _own_noise(self) -> float | None:
+        """By the runs of the baseline; None where there are too few."""
+        runs = [rate for config, rate in self._runs if config == self.baseline]
+        return stdev(runs) if len(runs) >= _FEWEST_REPEATS else None
 
 
 def write_table(table: Table, path: Path) -> None:

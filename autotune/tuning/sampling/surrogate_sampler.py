@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.config import TrainingConfig
 from autotune.constraints import CONSTRAINTS, UNKNOWN
 from autotune.space import SearchSpace
+from autotune.tuning.sampling.coverage import best_row, times_tried, trials_without_gain
 from autotune.tuning.sampling.encoding import Encoding
 from autotune.tuning.sampling.promise import Promise, Seen, best_first
 from autotune.tuning.sampling.samplers import config_of
@@ -30,6 +31,8 @@ from autotune.tuning.sampling.surrogate import Array, Indices
 
 EXPLORE_EVERY = 4
 """Of so many proposals, one is what the surrogate knows least about."""
+_PATIENCE = 10
+"""Trials without a gain after which that one is what was hardly tried, beside the best."""
 _MOST_ENUMERATED = 3000
 _SAMPLED = 1000
 _BEST_FEW = 3
@@ -83,20 +86,7 @@ class SurrogateSampler(BaseSampler):
         told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         running = self._running_beside(study, trial)
         seen = self._seen(told, running)
-        promise = Promise(self._encoding, seen)
-        number = len(told) + len(running)
-
-        seconds: dict[bytes, float] = {}
-
-        def improvement_for_its_cost(rows: Indices) -> Array:
-            return promise.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
-
-        worth: Worth = promise.improvement
-        if number % EXPLORE_EVERY == 0:
-            worth = promise.upper_bound
-        elif number % SAVE_EVERY:
-            worth = improvement_for_its_cost
-        found = self._best_unknown(worth, seen)
+        found = self._chosen(seen, len(told) + len(running))
         return {} if found is None else self._encoding.params(found)
 
     def sample_independent(
@@ -113,6 +103,22 @@ class SurrogateSampler(BaseSampler):
     def reseed_rng(self) -> None:
         """New random numbers, as Optuna asks for in parallel workers."""
         self._random.seed()
+
+    def _chosen(self, seen: Seen, number: int) -> TrainingConfig | None:
+        """By turns what gains most, what gains most for its cost, and what is known least."""
+        promise = Promise(self._encoding, seen)
+        if number % EXPLORE_EVERY == 0:
+            stuck = trials_without_gain(seen) >= _PATIENCE
+            rare = self._hardly_tried(promise, seen) if stuck else None
+            return rare or self._best_unknown(promise.upper_bound, seen)
+        if number % SAVE_EVERY == 0:
+            return self._best_unknown(promise.improvement, seen)
+        seconds: dict[bytes, float] = {}
+
+        def improvement_for_its_cost(rows: Indices) -> Array:
+            return promise.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
+
+        return self._best_unknown(improvement_for_its_cost, seen)
 
     def _running_beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
         """What others measure now."""
@@ -159,6 +165,18 @@ class SurrogateSampler(BaseSampler):
         near = [self._encoding.neighbours(row) for row in seen.rows[best]]
         drawn = self._encoding.some_rows(_SAMPLED, self._random)
         return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
+
+    def _hardly_tried(self, promise: Promise, seen: Seen) -> TrainingConfig | None:
+        """The best with a value that was tried least; of several the one that promises most."""
+        best = best_row(seen)
+        if best is None:
+            return None
+
+        def worth(rows: Indices) -> Array:
+            promised = promise.upper_bound(rows)
+            return promised / (1 + promised) - times_tried(rows, best, seen)
+
+        return self._first(self._encoding.neighbours(best), worth)
 
     def _uphill(self, rows: Indices, worth: Worth) -> Indices:
         """The rows, and all that are passed from the best of them to the top, knob by knob."""

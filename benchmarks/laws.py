@@ -1,0 +1,118 @@
+"""What a configuration's rate, memory and quality are, by a law that most of worlds.py share.
+
+It is that of real training: a step takes what the slowest stage takes, workers load side by side,
+half precision and compilation speed up the computation alone, and batches fill memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from autotune.config import TrainingConfig
+from autotune.outcome import Diagnosed, Loading
+
+GIB = 1 << 30
+CORES = 16
+_REFERENCE_QUALITY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a configuration is, without noise."""
+
+    rate: float
+    """Samples per second."""
+    memory_gib: float
+    quality: float = _REFERENCE_QUALITY
+    crash: str = ""
+    compile_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model and a dataset as a few seconds and gigabytes, in float32 and eager mode."""
+
+    fixed: float
+    """Seconds of a step that do not depend on the batch: launching kernels, the optimizer."""
+    each: float
+    """Seconds of computation per sample."""
+    load: float
+    """Seconds in which one worker loads a sample."""
+    copy: float
+    """Seconds in which a sample gets to the device from memory that is not pinned."""
+    held_gib: float
+    """Model, gradients and optimizer."""
+    sample_gib: float
+    matmul: float = 0.7
+    """Share of the computation that half precision speeds up."""
+    layout: float = 1.0
+    """By what channels_last multiplies the computation's time in half precision."""
+    critical_batch: int = 512
+    """From here on larger batches train worse."""
+
+
+def number(config: TrainingConfig, name: str) -> int:
+    """A setting that is a number, as one."""
+    return int(config[name] or 0)
+
+
+def step(model: Model, config: TrainingConfig) -> Truth:
+    """The law that most worlds share."""
+    batch, workers = number(config, "batch_size"), number(config, "num_workers")
+    compute = _compute_seconds(model, config)
+    load = model.load * batch
+    copy = model.copy * batch * (0.4 if config["pin_memory"] else 1.0)
+    if workers:
+        crowd = 1 + 0.03 * max(0, workers - CORES // 2)
+        ready = load * crowd / min(workers, CORES) + 0.0004
+        smooth = 1.0 if number(config, "prefetch_factor") > 2 else 1.02
+        overlap = 0.15 if config["pin_memory"] else 1.0
+        seconds = max(compute + copy * overlap, ready * smooth)
+    else:
+        seconds = load + copy + compute
+    half = config["amp_dtype"] is not None
+    graphs = config["compile_mode"] in ("reduce-overhead", "max-autotune")
+    memory = model.held_gib + batch * model.sample_gib * (0.6 if half else 1.0)
+    memory *= 1.25 if graphs else 0.9 if config["compile_mode"] else 1.0
+    over = max(0.0, math.log2(batch / model.critical_batch))
+    return Truth(
+        rate=batch / seconds,
+        memory_gib=memory,
+        quality=_REFERENCE_QUALITY - 0.03 * over,
+        compile_seconds=_COMPILE_SECONDS.get(str(config["compile_mode"]), 0.0),
+    )
+
+
+def _compute_seconds(model: Model, config: TrainingConfig) -> float:
+    half, mode = config["amp_dtype"] is not None, config["compile_mode"]
+    products = model.matmul
+    if half:
+        products *= 0.42 * (model.layout if config["channels_last"] else 1.0)
+    elif config["float32_matmul_precision"] != "highest":
+        products *= 0.6
+    others = (1 - model.matmul) * (0.75 if half else 1.0) * (0.55 if mode else 1.0)
+    fixed = model.fixed * (1.15 if half else 1.0) * _LAUNCHES.get(str(mode), 1.0)
+    fixed *= 0.85 if config["fused_optimizer"] else 1.0
+    scaling = 1.03 if config["amp_dtype"] == "float16" else 1.0
+    return (fixed + model.each * number(config, "batch_size") * (products + others)) * scaling
+
+
+def stages(model: Model, config: TrainingConfig) -> Diagnosed:
+    """What a diagnosis of these settings finds."""
+    batch = number(config, "batch_size")
+    load = model.load * batch
+    double = config.replace(batch_size=2 * batch)
+    workers = (2, CORES // 2)
+    return Diagnosed(
+        batch_size=batch,
+        compute_seconds=_compute_seconds(model, config),
+        double_compute_seconds=_compute_seconds(model, double),
+        transfer_seconds=model.copy * batch * (0.4 if config["pin_memory"] else 1.0),
+        loading=(Loading(0, load), *(Loading(w, load / w + 0.0004) for w in workers)),
+        optimizer_seconds=0.3 * model.fixed,
+    )
+
+
+_COMPILE_SECONDS = {"default": 12.0, "reduce-overhead": 16.0, "max-autotune": 60.0}
+_LAUNCHES = {"default": 0.7, "reduce-overhead": 0.2, "max-autotune": 0.18}
