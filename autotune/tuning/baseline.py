@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from autotune.best import UNCHANGED
 from autotune.constraints import AccuracyRule, judge
 from autotune.errors import AutotuneError, WorkloadError
-from autotune.job import Measure, MeasurePlan
+from autotune.job import Measure
 from autotune.measurement import Measurement
 from autotune.outcome import (
     Lost,
@@ -26,7 +26,7 @@ from autotune.outcome import (
 )
 from autotune.text import readable
 from autotune.tuning.events import StepStarted
-from autotune.tuning.forecast import RUNS, before_runs
+from autotune.tuning.forecast import PLAN, RUNS, before_runs
 from autotune.tuning.judging.accuracy import SEEDS, AccuracyProber, no_reference, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
 from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
@@ -50,7 +50,7 @@ def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | st
     for number in range(RUNS):
         yield StepStarted(f"process {number + 1} of {RUNS}", before_runs(session, seconds))
         folder = session.folder("0000", str(number))
-        job = session.scene.job(Measure(MeasurePlan()), session.scene.baseline)
+        job = session.scene.job(Measure(PLAN), session.scene.baseline)
         start = time.monotonic()
         outcome = session.runner.run(job, folder)
         seconds.append(time.monotonic() - start)

@@ -17,6 +17,8 @@ from autotune.tuning.session import LIMITS_SECONDS, Session
 RUNS = 3
 """Processes of the baseline, because two runs of the same settings differ by more than their blocks
 do."""
+PLAN = MeasurePlan(max_seconds=1.5)
+"""Of each: where six blocks are not fine enough, another process tells more than further blocks."""
 _DIAGNOSIS_SECONDS = 5.0
 
 
@@ -48,7 +50,7 @@ def before_diagnosis(session: Session, taken: Sequence[float]) -> float:
 
 
 def _a_run(taken: Sequence[float]) -> float:
-    return median(taken) if taken else MeasurePlan().max_seconds
+    return median(taken) if taken else PLAN.max_seconds
 
 
 def _proof_seconds(session: Session) -> float:

@@ -111,12 +111,12 @@ def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = dict(steps_of(tmp_path, monkeypatch)[:5])
-    # Three seconds of timing are known at first; four trials and six rounds of two are to come,
+    # One and a half seconds of timing are known at first; four trials and six rounds of two are to come,
     # beside 1 + 2 x 3 probes of 6 s, 5 s for the stages and 6 s for the limits of the answer.
     others = (1 + 2 * 3) * 6 + 5 + 6
     assert list(steps.values()) == pytest.approx(
         [
-            3 * (3 + 4 + 2 * 6) + others,
+            1.5 * (3 + 4 + 2 * 6) + others,
             10 * (2 + 4 + 2 * 6) + others,
             10 * (1 + 4 + 2 * 6) + others,
             10 * (4 + 2 * 6) + others,
@@ -132,7 +132,7 @@ def test_before_the_trials_a_time_budget_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = steps_of(tmp_path, monkeypatch, time_budget_seconds=30.0)
-    expected = 3 * (3 + 2 * 6) + (1 + 2 * 3) * 3 + 5 + 6
+    expected = 1.5 * (3 + 2 * 6) + (1 + 2 * 3) * 3 + 5 + 6
     assert steps[0][1] == pytest.approx(expected, abs=1), "no trial"
 
 
