@@ -111,8 +111,8 @@ def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = dict(steps_of(tmp_path, monkeypatch)[:5])
-    # One and a half seconds of timing are known at first; four trials and six rounds of two are to come,
-    # beside 1 + 2 x 3 probes of 6 s, 5 s for the stages and 6 s for the limits of the answer.
+    # 1.5 s of timing are known at first; four trials and six rounds of two are to come, beside
+    # 1 + 2 x 3 probes of 6 s, 5 s for the stages and 6 s for the limits of the answer.
     others = (1 + 2 * 3) * 6 + 5 + 6
     assert list(steps.values()) == pytest.approx(
         [
