@@ -31,7 +31,7 @@ from pathlib import Path
 from search import NEAR, TableTruth, options_for, truth_of
 
 from autotune.config import TrainingConfig
-from autotune.tuning.events import TrialEnded
+from autotune.tuning.events import Answered, TrialEnded
 from autotune.tuning.running.runner import SubprocessRunner
 from autotune.tuning.search import search
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS))
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
-    print("| study | seed | way | measured | its own best | worth at the end | trials |")
+    print("| study | seed | way | measured | its own best | worth then, or at the end | trials |")
     print("|---|---|---|---|---|---|---|")
     for seed in range(arguments.seeds):
         for name in arguments.names:
@@ -89,7 +89,7 @@ def row(name: str, seed: int, way: str, seconds: float) -> str:
 
 
 def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> Iterator[Measured]:
-    """Each trial of a real search."""
+    """Each trial of a real search, and its answer."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         model = ROOT / "studies" / name / "model.py"
@@ -97,9 +97,12 @@ def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> I
         options = replace(options, model_path=model, time_budget_seconds=seconds)
         with SubprocessRunner(Path(folder) / "inductor") as runner:
             for event in search(options, runner):
+                gone = time.monotonic() - start
                 if isinstance(event, TrialEnded):
-                    gone = time.monotonic() - start
                     yield gone, event.trial.config, event.best.config
+                elif isinstance(event, Answered):
+                    answer = TrainingConfig.of(event.best.config)
+                    yield gone, answer, answer
 
 
 def plain(truth: TableTruth, name: str, seconds: float, seed: int) -> Iterator[Measured]:

@@ -165,13 +165,11 @@ class Session:
         What a timing takes beside its blocks is known of both.
         """
         best = best_feasible(self.study.finished()) or self.baseline
-        each = [self.run_seconds() - _timed_seconds(self.baseline)]
+        own = _in_a_round(self.baseline, self.run_seconds())
         if best.number == self.baseline.number:
-            each *= 2
-        else:
-            started = float(best.details["process_seconds"]) - self.scene.start_seconds
-            each.append(started - _timed_seconds(best))
-        return self.scene.start_seconds + sum(max(0.0, one) + _ROUND.max_seconds for one in each)
+            return self.scene.start_seconds + 2 * own
+        started = float(best.details["process_seconds"]) - self.scene.start_seconds
+        return self.scene.start_seconds + own + _in_a_round(best, started)
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer.
@@ -244,10 +242,13 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
     return details
 
 
-def _timed_seconds(trial: FinishedTrial) -> float:
-    """What the blocks of a trial took."""
-    run = trial.details.get("measurement", {"blocks": ()})
-    return float(sum(block["seconds"] for block in run["blocks"]))
+def _in_a_round(trial: FinishedTrial, seconds: float) -> float:
+    """What a timing takes whose blocks are those of a round, where a trial's took `seconds`."""
+    run = trial.details.get("measurement", {"blocks": []})
+    blocks = [block["seconds"] for block in run["blocks"]]
+    # A block of slow steps is one step, however short it was to be.
+    fewest = _ROUND.looks[0] * median(blocks) if blocks else 0.0
+    return float(max(0.0, seconds - sum(blocks)) + max(_ROUND.max_seconds, fewest))
 
 
 def trial_seconds(trial: FinishedTrial) -> float:

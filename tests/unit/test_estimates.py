@@ -85,15 +85,30 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(
     assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
 
 
+def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> float:
+    """Of a search whose baseline took a second beside these blocks."""
+    seconds = 1.0 + sum(blocks)
+    run = {"blocks": [{"seconds": block} for block in blocks]}
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    details = {"seconds": seconds, "process_seconds": seconds, "measurement": run}
+    study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), details)
+    return replace(session_with(nine, folder, []), study=study).conclusion_seconds()
+
+
 def test_a_round_is_expected_to_time_as_long_as_rounds_do(
     nine: SearchSpace, tmp_path: Path
 ) -> None:
-    short = session_with(nine, tmp_path, [])
-    blocks = {"blocks": [{"seconds": 8.0}]}
-    long = {"seconds": 9.0, "process_seconds": 9.0, "measurement": blocks}
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), long)
-    assert replace(short, study=study).conclusion_seconds() == short.conclusion_seconds()
+    usual = conclusion_seconds(nine, tmp_path, [0.25] * 6)
+    assert conclusion_seconds(nine, tmp_path, [0.1] * 6) == pytest.approx(usual)
+    assert conclusion_seconds(nine, tmp_path, [0.25] * 25) == pytest.approx(usual)
+
+
+def test_a_round_of_slow_steps_takes_three_blocks_of_them(
+    nine: SearchSpace, tmp_path: Path
+) -> None:
+    usual = conclusion_seconds(nine, tmp_path, [0.25] * 6)
+    slow = conclusion_seconds(nine, tmp_path, [5.0] * 6)
+    assert slow - usual == pytest.approx(6 * 2 * (3 * 5.0 - 1.5)), "six rounds of two"
 
 
 def steps_of(

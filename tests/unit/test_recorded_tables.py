@@ -13,6 +13,9 @@ from autotune.tuning.running.table import Table, read_table
 
 TABLES = sorted((Path(__file__).parents[2] / "studies" / "tables").glob("*.jsonl.xz"))
 
+MOST_LOST = 0.03
+"""Less than two processes of the same settings differ by, in any of the tables."""
+
 each_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 
 
@@ -40,4 +43,4 @@ def test_what_a_diagnosis_leaves_out_would_not_have_won(path: Path) -> None:
     space = SearchSpace(table.header.space)
     largest = max(int(size or 1) for size in space.domains["batch_size"])
     left = narrowed(space, Diagnosis(stages, table.header.machine, table.baseline, largest))
-    assert max(rates(table, left)) >= (1 - table.process_noise) * max(rates(table, space))
+    assert max(rates(table, left)) >= (1 - MOST_LOST) * max(rates(table, space))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -15,8 +16,9 @@ from autotune.constraints import Verdict
 from autotune.space import SearchSpace
 from autotune.tuning.sampling import surrogate_sampler
 from autotune.tuning.sampling.encoding import Encoding
-from autotune.tuning.sampling.promise import expected_improvement, normal_below
+from autotune.tuning.sampling.promise import Seen, expected_improvement, normal_below
 from autotune.tuning.sampling.samplers import AUTO
+from autotune.tuning.sampling.surrogate import Array, Indices
 from autotune.tuning.storing.study import TuningStudy
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, THROUGHPUT
@@ -129,6 +131,31 @@ def test_where_nothing_gains_the_best_is_tried_with_what_was_hardly_tried(
     assert max(explored(searched(space, law, 40))) > 1
 
 
+@pytest.mark.parametrize("likely", [1.0, 1e-6])
+def test_what_is_likely_refused_is_not_what_was_hardly_tried(
+    space: SearchSpace, likely: float
+) -> None:
+    oracle = surrogate_sampler.Oracle(lambda _: False, lambda _: True, lambda *_: False)
+    sampler = surrogate_sampler.SurrogateSampler(space, oracle, 0)
+    code = Encoding(space)
+    own = space.within(TrainingConfig.of({"batch_size": 8}))
+    # Everything but the largest batch was tried as often.
+    tried = [c for c in space.configurations() if c["batch_size"] != 64]
+    rows = code.rows([own, *tried])
+    rates = np.array([100.0] + [1.0] * len(tried))
+    seen = Seen(rows, rates, [True] * len(rows), [True] * len(rows))
+    largest = list(code.values["batch_size"]).index(64)
+
+    def feasible(rows: Indices) -> Array:
+        column = list(code.values).index("batch_size")
+        return np.where(rows[:, column] == largest, likely, 1.0)
+
+    promise = SimpleNamespace(upper_bound=lambda rows: np.ones(len(rows)), feasible=feasible)
+    found = sampler._hardly_tried(promise, seen)  # type: ignore[arg-type]
+    assert found is not None
+    assert (found["batch_size"] == 64) == (likely == 1.0)
+
+
 def test_the_same_study_and_seed_propose_the_same(space: SearchSpace) -> None:
     assert searched(space, additive, 8, 5) == searched(space, additive, 8, 5)
 
@@ -176,6 +203,16 @@ def test_drawn_rows_and_neighbours_are_configurations(space: SearchSpace) -> Non
     assert {code.config(row) for row in code.neighbours(drawn[0])} - {own} == set(
         space.neighbours(own)
     )
+
+
+def test_a_neighbour_with_workers_has_a_prefetch_factor_of_the_space(tmp_path: Path) -> None:
+    text = SPACE.replace("prefetch_factor: [2, 4]", "prefetch_factor: [4, 8]")
+    space = narrowed(written(tmp_path, text), cpu_machine(), {"batch_size": 8})
+    code = Encoding(space)
+    (row,) = code.rows([space.within(TrainingConfig.of({"num_workers": 0}))])
+    near = [code.config(neighbour) for neighbour in code.neighbours(row)]
+    assert {config["prefetch_factor"] for config in near if config["num_workers"]} == {4}
+    assert set(near) <= set(space.configurations())
 
 
 def test_rows_of_configurations_lead_back_to_them(space: SearchSpace) -> None:

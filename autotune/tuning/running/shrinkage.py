@@ -9,6 +9,7 @@ each other share; and noise. How much each varies is what makes the timings most
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -45,8 +46,8 @@ _CHOICES: dict[str, tuple[float, ...]] = {
 assert set(_CHOICES) == {field.name for field in fields(_Deviations)}
 
 
-def shrunk(configs: Sequence[TrainingConfig], log_rates: Array) -> Array:
-    """What the logarithm of each timing's rate would be without drift and noise.
+def shrunk(configs: Sequence[TrainingConfig], log_rates: Array) -> tuple[Array, float]:
+    """The logarithm of each timing's rate without drift and noise, and what deviation those have.
 
     `configs` are those of the timings, (n,) in the order in which they were made, and so are the
     logarithms of their samples per second. The same configuration has the same value everywhere.
@@ -59,7 +60,7 @@ def shrunk(configs: Sequence[TrainingConfig], log_rates: Array) -> Array:
         before = found
         for name, choices in _CHOICES.items():
             found = min((replace(found, **{name: c}) for c in choices), key=model.unlikeliness)
-    return model.prediction(found)
+    return model.prediction(found), math.hypot(found.drift, found.noise)
 
 
 class _Model:

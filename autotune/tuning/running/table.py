@@ -27,7 +27,7 @@ from autotune.knobs.base import Value
 from autotune.machine import Machine
 from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
 from autotune.strict_json import MOST_BYTES, check, fault_of
-from autotune.tuning.running.shrinkage import shrunk
+from autotune.tuning.running.shrinkage import Array, shrunk
 from autotune.tuning.storing.identity import ALIKE
 from autotune.workload_facts import WorkloadFacts
 
@@ -35,6 +35,8 @@ _FORMAT = 1
 # Where fewer runs of the baseline tell how much processes differ, this is taken for it.
 _FEWEST_REPEATS = 3
 _USUAL_NOISE = 0.03
+# More timings would take minutes to predict; their means have to do.
+_MOST_PREDICTED = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +117,33 @@ class Table:
     def noise(self) -> tuple[float, ...]:
         """By how much the logarithm of each timing's rate was off the truth, in their order.
 
-        Empty where the table does not tell.
+        Empty where the table does not tell. A prediction follows the timings a little, so what is
+        left of them is less than the noise; it is made as large again.
         """
-        if not self._own_noise:
+        if not self._tells_noise:
             return ()
-        return tuple(rate - self._log_rates[config] for config, rate in self._runs)
+        truth, deviation = self._predicted
+        left = np.array([rate for _, rate in self._runs]) - truth
+        return tuple(map(float, left * max(1.0, deviation / float(left.std() or deviation))))
 
     @cached_property
     def _log_rates(self) -> Mapping[TrainingConfig, float]:
-        configs = [config for config, _ in self._runs]
-        rates = np.array([rate for _, rate in self._runs])
-        if self._own_noise:
-            return dict(zip(configs, map(float, shrunk(configs, rates)), strict=True))
+        if self._tells_noise:
+            configs = [config for config, _ in self._runs]
+            return dict(zip(configs, map(float, self._predicted[0]), strict=True))
         each: dict[TrainingConfig, list[float]] = {}
         for config, rate in self._runs:
             each.setdefault(config, []).append(rate)
         return {config: fmean(found) for config, found in each.items()}
+
+    @cached_property
+    def _predicted(self) -> tuple[Array, float]:
+        configs = [config for config, _ in self._runs]
+        return shrunk(configs, np.array([rate for _, rate in self._runs]))
+
+    @property
+    def _tells_noise(self) -> bool:
+        return bool(self._own_noise) and len(self._runs) <= _MOST_PREDICTED
 
     @cached_property
     def _runs(self) -> list[tuple[TrainingConfig, float]]:

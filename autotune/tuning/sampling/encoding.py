@@ -129,14 +129,17 @@ class Encoding:
         return [len(values) for values in self.space.varied().values()]
 
     def _settled(self, rows: Indices) -> Indices:
-        """With each knob idle where what it needs is off."""
+        """With each knob idle where what it needs is off, and only there."""
         names = list(self.values)
         for column, name in enumerate(names):
             needs = KNOBS[name].needs
             if needs is None:
                 continue
             idle = self.values[name].index(KNOBS[name].idle)
-            rows[self._is_off(rows, names, needs), column] = idle
+            off = self._is_off(rows, names, needs)
+            rows[off, column] = idle
+            if idle >= self._sizes[column]:  # no value of the space
+                rows[~off & (rows[:, column] == idle), column] = 0
         return rows.astype(np.intp)
 
     def _is_off(self, rows: Indices, names: list[str], needed: str) -> NDArray[np.bool_]:

@@ -47,14 +47,21 @@ class Promise:
     def improvement(self, rows: Indices) -> Array:
         """Expected improvement over the best, as a logarithm, where feasible."""
         mean, deviation = self._predicted(rows)
-        return expected_improvement(mean, deviation, self._best) * self._feasible(rows)
+        return expected_improvement(mean, deviation, self._best) * self.feasible(rows)
 
     def upper_bound(self, rows: Indices) -> Array:
         """What is known least and may yet be good: mean and two deviations, where feasible."""
         mean, deviation = self._predicted(rows)
         above = mean + _CURIOSITY * deviation - self._best
         # A softplus keeps the order and is positive, so that feasibility only takes away.
-        return np.logaddexp(0.0, above) * self._feasible(rows)
+        return np.logaddexp(0.0, above) * self.feasible(rows)
+
+    def feasible(self, rows: Indices) -> Array:
+        """Probability of being feasible."""
+        if self._constraint is None:
+            return np.ones(len(rows))
+        mean, deviation = self._constraint.predict(rows)
+        return normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
 
     def beliefs(self, rows: Indices) -> list[Belief]:
         """What all trials together tell of each row, with the noise of one more timing of it."""
@@ -105,13 +112,6 @@ class Promise:
             return expected, np.full(len(rows), float(self._encoding.deviations.max()))
         mean, deviation = self._rate.predict(rows)
         return mean + expected, deviation
-
-    def _feasible(self, rows: Indices) -> Array:
-        """Probability of being feasible."""
-        if self._constraint is None:
-            return np.ones(len(rows))
-        mean, deviation = self._constraint.predict(rows)
-        return normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
 
     def _suspected(self, rows: Indices) -> Array:
         """What each row's label is expected to be before anything is known."""

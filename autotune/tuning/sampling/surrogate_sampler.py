@@ -133,8 +133,9 @@ class SurrogateSampler(BaseSampler):
         """
         configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
         rates = [_rate(trial) for trial in told]
-        lie = float(np.median([rate for rate in rates if rate] or [0.0]))
         feasible = [self._is_feasible(trial) for trial in told]
+        held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
+        lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
         return Seen(
             self._encoding.rows(configs),
             np.array(rates + [lie] * len(running)),
@@ -167,14 +168,18 @@ class SurrogateSampler(BaseSampler):
         return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
 
     def _hardly_tried(self, promise: Promise, seen: Seen) -> TrainingConfig | None:
-        """The best with a value that was tried least; of several the one that promises most."""
+        """The best with a value that was tried least; of several the one that promises most.
+
+        What is likely infeasible counts as tried the more often.
+        """
         best = best_row(seen)
         if best is None:
             return None
 
         def worth(rows: Indices) -> Array:
             promised = promise.upper_bound(rows)
-            return promised / (1 + promised) - times_tried(rows, best, seen)
+            tried = (1 + times_tried(rows, best, seen)) / np.maximum(promise.feasible(rows), 1e-3)
+            return np.asarray(promised / (1 + promised) - tried)
 
         return self._first(self._encoding.neighbours(best), worth)
 
