@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
     folder: Path, server_storage: str
 ) -> None:
-    """A search on one core leads; two workers share the other, so that one waits for it."""
+    """A search on one core leads; of two workers on the other, one goes on for the first."""
     leads, dies, lives = (folder / name for name in ("leads", "dies", "lives"))
     model = place(leads)
     dies.mkdir()
@@ -39,11 +39,12 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
     led = ["search", "waits.py", "--study", STUDY, "--devices", f"cpu:{first}", *shared, *FLAGS]
     leader = start_hurried(leads, *led)
     joins = ["worker", STUDY, *shared, "--model", model, "--device", f"cpu:{second}"]
-    dying, living = start_hurried(dies, *joins), start_hurried(lives, *joins)
+    started = [leader, dying := start_hurried(dies, *joins)]
     url = with_driver(server_storage)
     try:
         held_on(leads, first, leader)
         held_on(dies, second, dying)
+        started.append(living := start_hurried(lives, *joins))
         dying.kill()
         dying.wait()
         assert nobody_is_left(dies)
@@ -53,7 +54,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
         assert leader.wait(LONG) == 0, (leads / "stderr.txt").read_text()
         assert living.wait(LONG) == 0, (lives / "stderr.txt").read_text()
     finally:
-        for process in (leader, dying, living):
+        for process in started:
             process.kill()
             process.wait()
     trials = trials_in(url, STUDY)
