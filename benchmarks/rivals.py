@@ -28,7 +28,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from search import NEAR, TableTruth, options_for, truth_of
+from search import NEAR, TableTruth, options_for, recorded_tables, truth_of
 
 from autotune.config import TrainingConfig
 from autotune.tuning.events import Answered, TrialEnded
@@ -41,14 +41,12 @@ WAYS = ["auto", "random", "plain"]
 if find_spec("loadtune"):
     WAYS.append("loadtune")
 ROOT = Path(__file__).resolve().parent.parent
-TABLES = ROOT / "studies" / "tables"
 
 
 def main() -> None:
     """Run each way for each example, and print a table."""
     parser = argparse.ArgumentParser()
-    recorded = [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
-    parser.add_argument("names", nargs="*", default=recorded)
+    parser.add_argument("names", nargs="*", default=recorded_tables())
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ways", default=",".join(WAYS))

@@ -74,7 +74,7 @@ def main() -> None:
     """Run all searches and print a table for each sampler."""
     parser = argparse.ArgumentParser()
     made = [w.__name__ for w in (*worlds.TUNED_ON, *worlds.DECEPTIVE, *worlds.KEPT_ASIDE)]
-    parser.add_argument("tables", nargs="*", default=[*made, *_recorded()])
+    parser.add_argument("tables", nargs="*", default=[*made, *recorded_tables()])
     parser.add_argument("--samplers", default="auto")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--trials", type=int, default=60)
@@ -105,11 +105,12 @@ def main() -> None:
 def _together() -> list[tuple[str, set[str]]]:
     """Tables by what they were for; the deceptive ones have a target of their own."""
     aside = {*_RECORDED_ASIDE, *(world.__name__ for world in worlds.KEPT_ASIDE)}
-    used = {*_recorded(), *(world.__name__ for world in worlds.TUNED_ON)} - aside
+    used = {*recorded_tables(), *(world.__name__ for world in worlds.TUNED_ON)} - aside
     return [("**decided by**", used), ("**kept aside**", aside), ("**both**", used | aside)]
 
 
-def _recorded() -> list[str]:
+def recorded_tables() -> list[str]:
+    """Names of what lies in studies/tables."""
     return [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
 
 

@@ -23,7 +23,7 @@ MARK = "AUTOTUNE_TESTS"
 _SHARED = Path("/dev/shm")
 _PATIENCE_SECONDS = 2.0
 # Shared memory has no owner: where two tests run at a time, it may be the other's.
-_NEIGHBOURS_SECONDS = 90.0
+_NEIGHBOURS_SECONDS = 200.0
 # Python and Inductor keep one each, until the process ends that asked for it.
 _KEPT = (b"multiprocessing.resource_tracker", b"compile_worker")
 _HOST = b"autotune.training.host"

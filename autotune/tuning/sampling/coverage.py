@@ -12,7 +12,7 @@ import numpy as np
 from autotune.tuning.sampling.promise import Seen
 from autotune.tuning.sampling.surrogate import Array, Indices
 
-_GAIN = 1.01
+GAIN = 1.01
 """Less is what the best of many noisy timings rises by anyway."""
 
 
@@ -26,7 +26,7 @@ def trials_without_gain(seen: Seen) -> int:
     """How many trials ago the best rate last rose by a percent."""
     rates, best, last = _feasible_rates(seen), 0.0, 0
     for place, rate in enumerate(rates):
-        if rate > _GAIN * best:
+        if rate > GAIN * best:
             best, last = float(rate), place
     return len(rates) - 1 - last
 

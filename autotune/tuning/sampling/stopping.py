@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.tuning.sampling.coverage import GAIN
 from autotune.tuning.storing.study import FinishedTrial
 
 PATIENCE = 20
@@ -12,8 +13,6 @@ FEWEST = 30
 """Trials before which no search ends for that."""
 ENOUGH = 0.95
 """Of the speed of light: the rest is the noise of measuring it."""
-# Less is what the best of many noisy measurements rises by anyway.
-_GAIN = 1.01
 
 
 def has_settled(finished: Sequence[FinishedTrial]) -> bool:
@@ -21,7 +20,7 @@ def has_settled(finished: Sequence[FinishedTrial]) -> bool:
     if len(finished) < FEWEST:
         return False
     before, since = finished[:-PATIENCE], finished[-PATIENCE:]
-    return _best(since) <= _GAIN * _best(before)
+    return _best(since) <= GAIN * _best(before)
 
 
 def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
