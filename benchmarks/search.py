@@ -106,7 +106,8 @@ def _together() -> list[tuple[str, set[str]]]:
     """Tables by what they were for; the deceptive ones have a target of their own."""
     aside = {*_RECORDED_ASIDE, *(world.__name__ for world in worlds.KEPT_ASIDE)}
     used = {*recorded_tables(), *(world.__name__ for world in worlds.TUNED_ON)} - aside
-    return [("**decided by**", used), ("**kept aside**", aside), ("**both**", used | aside)]
+    every = ("**all but the deceptive**", used | aside)
+    return [("**decided by**", used), ("**kept aside**", aside), every]
 
 
 def recorded_tables() -> list[str]:
