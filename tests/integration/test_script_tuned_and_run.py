@@ -25,8 +25,10 @@ from scripted_runner import options_in
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-# Seconds for which each sample waits for its disk, so that workers help whatever else goes on.
+# Seconds for which each sample waits for its disk, so that workers help whatever else goes on:
+# beside other programs, a step of two threads takes as long as ten samples, one of one does not.
 READ = "0.006"
+ONE_THREAD = ("OMP_NUM_THREADS", "1")
 SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
 LONG, SHORT = "100000", "50"
 NEEDS = {"plain_loop": "torch", "hf_trainer": "transformers", "lightning_fit": "lightning"}
@@ -51,9 +53,10 @@ def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = Path(shutil.copy(SCRIPTS / f"{request.param}.py", folder / "train.py"))
     long, short = arguments_of(request.param, folder)
     options = options_in(folder, SPACE, model_path=path, script=ScriptOptions(long), trials=2)
-    with SubprocessRunner(folder / "inductor") as runner:
+    with pytest.MonkeyPatch.context() as context, SubprocessRunner(folder / "inductor") as runner:
+        context.setenv(*ONE_THREAD)
         events = list(search(options, HurriedRunner(runner, one_host=True)))
-    run = autotune(folder, "run", "best.yaml", "train.py", *short)
+        run = autotune(folder, "run", "best.yaml", "train.py", *short)
     assert run.returncode == 0, run.stderr
     return Tuned(events, read_best(folder / "best.yaml"), run, folder)
 
@@ -72,7 +75,7 @@ def test_a_search_of_the_script_confirms_what_it_emits(tuned: Tuned) -> None:
     assert isinstance(answered, Answered)
     assert answered.best == tuned.best
     told = [event for event in tuned.events if isinstance(event, CandidateRefused | TrialEnded)]
-    assert tuned.best.config["num_workers"] == 2, told
+    assert tuned.best.config["num_workers"] == 2, "\n".join(map(repr, told))
     assert tuned.best.constraints.accuracy.metric == UNCHANGED
     speedup = tuned.best.evidence.speedup
     assert speedup.rounds >= 6

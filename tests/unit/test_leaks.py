@@ -25,6 +25,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "_PATIENCE_SECONDS", 0.1)
 
 
+def is_sleeping(pid: int) -> bool:
+    """Whether it has become that program; until then it may show no environment."""
+    process = psutil.Process(pid)
+    return process.name() == "sleep" and leaks.MARK in process.environ()
+
+
 def test_nothing_is_found_where_nothing_was_left() -> None:
     before = leaks.traces()
     subprocess.run(["true"], check=True)
@@ -34,8 +40,8 @@ def test_nothing_is_found_where_nothing_was_left() -> None:
 def test_a_process_that_was_left_is_named_and_ended() -> None:
     before = leaks.traces()
     with subprocess.Popen(["sleep", "60"]) as process:
-        while psutil.Process(process.pid).name() != "sleep":
-            time.sleep(0.01)  # while it becomes that, it shows no environment
+        while not is_sleeping(process.pid):
+            time.sleep(0.01)
         (left,) = leaks.left_since(before)
         assert f"process {process.pid} " in left
         assert "sleep 60" in left
