@@ -4,15 +4,19 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from autotune.config import TrainingConfig
 from autotune.outcome import TimedOut, TrialOutcome
-from autotune.tuning.events import Event
+from autotune.tuning.events import CandidateRefused, Event
 from autotune.tuning.session import trial_seconds
 from autotune.tuning.storing.archive import read_archive
-from scripted_runner import ScriptedRunner, at, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
 FASTEST = 4
+MORE_BATCHES = "batch_size: [8, 48, 52, 56, 60, 64, 68]\n"
+FASTEST_BATCH = 68
 
 
 def rate_of(config: TrainingConfig) -> float:
@@ -101,10 +105,34 @@ def test_a_machine_that_slows_down_slows_nobodys_further_timings(tmp_path: Path)
         assert all(0.7 * truth < rate < 1.4 * truth for rate in rates)
 
 
-def test_a_time_budget_keeps_a_tenth_for_it(tmp_path: Path) -> None:
+def about_alike(config: TrainingConfig) -> float:
+    """All batches but the baseline's, the largest a little faster."""
+    return {8: 100.0, FASTEST_BATCH: 550.0}.get(batch_of(config), 500.0)
+
+
+def test_who_does_not_train_well_enough_takes_no_time_from_the_others(tmp_path: Path) -> None:
+    random = Random(1)
+    runner = ScriptedRunner(
+        lambda config, phase: at(about_alike(config) * random.lognormvariate(0.0, 0.1)),
+        quality=lambda config, seed: 0.8 if seed and batch_of(config) == FASTEST_BATCH else 0.9,
+        seed_seconds=1000.0,  # so that trials are followed before they are proven
+    )
+    events = events_of(options_in(tmp_path, MORE_BATCHES, trials=10), runner)
+    asked = [(one.phase, one.batch_size) for one in runner.asked]
+    assert ("trial", FASTEST_BATCH) in asked
+    assert ("again", FASTEST_BATCH) not in asked
+    assert "again" in dict(asked)
+    refused = [event.trial for event in events if isinstance(event, CandidateRefused)]
+    assert FASTEST_BATCH in map(batch_of, (trial.config for trial in refused))
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.2])
+def test_a_time_budget_keeps_a_tenth_for_as_many_as_that_is_enough_for(
+    noise: float, tmp_path: Path
+) -> None:
     random = Random(0)
     runner = ScriptedRunner(
-        lambda config, phase: at(rate_of(config) * random.lognormvariate(0.0, 0.1))
+        lambda config, phase: at(rate_of(config) * random.lognormvariate(0.0, noise))
     )
     events_of(options_in(tmp_path, SPACE, trials=13, time_budget_seconds=60.0), runner)
     again = sum(timed_again(runner).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import stdev
@@ -16,11 +16,20 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Measure, MeasurePlan, Probe, Task
-from autotune.outcome import Crashed, Diagnosed, Inspected, Loading, Lost, Measured, TrialOutcome
+from autotune.outcome import (
+    Crashed,
+    Diagnosed,
+    Inspected,
+    Loading,
+    Lost,
+    Measured,
+    Probed,
+    TrialOutcome,
+)
 from autotune.tuning.events import Answered, TrialEnded
 from autotune.tuning.running.record import Recorded, record
 from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.table import Table, read_table
+from autotune.tuning.running.table import Row, Table, probed, read_table, write_table
 from autotune.tuning.scene import SearchOptions, survey
 from autotune.tuning.search import search
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
@@ -103,6 +112,58 @@ def test_a_second_pass_measures_everything_once_more(tmp_path: Path) -> None:
     recorded(tmp_path, repeats=2)
     counts = map(len, read_table(tmp_path / "table.jsonl").timed.values())
     assert min(counts) == 2
+
+
+def test_seeds_that_a_table_lacks_are_added(tmp_path: Path) -> None:
+    whole = table_in(tmp_path)
+    assert {row.task.seeds for row in probes(whole)} == {(0, 1, 2, 3, 4, 5)}
+    earlier = [with_fewer_seeds(row, 3) for row in whole.answers]
+    path = tmp_path / "table.jsonl"
+    path.unlink()
+    write_table(replace(whole, answers=tuple(earlier)), path)
+    added = [one.answer.task for one in recorded(tmp_path)]
+    assert {task.seeds for task in added if isinstance(task, Probe)} == {(3, 4, 5)}
+    assert len(added) == len(whole.probed)
+    now = read_table(path).probed
+    assert seeds_and_qualities(now) == seeds_and_qualities(whole.probed)
+
+
+def test_further_seeds_take_no_longer_than_those_that_were_disturbed_less(tmp_path: Path) -> None:
+    whole = table_in(tmp_path)
+    key, row = next(iter(whole.probed.items()))
+    first = replace(with_fewer_seeds(row, 3), seconds=6.0)
+    assert isinstance(first.task, Probe)
+    more = replace(first, task=replace(first.task, seeds=(3, 4, 5)), seconds=60.0)
+    assert probed([first, more])[key].seconds == probed([more, first])[key].seconds == 12.0
+
+
+def seeds_and_qualities(found: Mapping[str, Row]) -> dict[str, tuple[object, object]]:
+    return {
+        key: (row.task, row.outcome.qualities)
+        for key, row in found.items()
+        if isinstance(row.outcome, Probed)
+    }
+
+
+def test_each_seed_has_as_long_as_a_trial(tmp_path: Path) -> None:
+    runner = scripted()
+    recorded(tmp_path, runner)
+    timeout = options(tmp_path).trial_timeout_seconds
+    assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Probe)} == {6 * timeout}
+    assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Measure)} == {timeout}
+
+
+def probes(table: Table) -> list[Row]:
+    return list(table.probed.values())
+
+
+def with_fewer_seeds(row: Row, seeds: int) -> Row:
+    if not isinstance(row.task, Probe) or not isinstance(row.outcome, Probed):
+        return row
+    task = replace(row.task, seeds=row.task.seeds[:seeds])
+    share = seeds / len(row.task.seeds)
+    outcome = Probed(row.outcome.qualities[:seeds], share * row.outcome.seconds)
+    return replace(row, task=task, outcome=outcome)
 
 
 def test_a_lost_answer_is_asked_for_the_next_time(tmp_path: Path) -> None:

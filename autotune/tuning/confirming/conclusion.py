@@ -16,7 +16,7 @@ from autotune.measurement import Measurement
 from autotune.outcome import Failure, describe
 from autotune.tuning.confirming.answer import Confirmed, build_answer, confirmed_by, keep_baseline
 from autotune.tuning.confirming.belief import Beliefs
-from autotune.tuning.confirming.candidates import candidates, contenders
+from autotune.tuning.confirming.candidates import Candidate, candidates, contenders
 from autotune.tuning.confirming.confirm import Standing, contest, looks
 from autotune.tuning.confirming.fates import kept
 from autotune.tuning.confirming.playoff import PlayOff
@@ -97,6 +97,7 @@ def _find(
     tested: set[int] = set()
     play_off = PlayOff(session, costs)
     while pool:
+        pool = yield from _led_by_accurate(session, accuracy, pool)
         pool = yield from play_off.play(pool)
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
@@ -109,14 +110,31 @@ def _find(
                 return won
         others = [one for one in pool if one not in group] if len(tested) < _MOST_TESTED else []
         again = [one for one in group if one.trial.number in aside]
-        pool = [
-            one
-            for one in pool
-            if one in (*again, *others) and not accuracy.prober.speaks_against(one.trial.config)
-        ]
+        pool = _hopeful([one for one in pool if one in (*again, *others)], accuracy)
         if session.over_budget():
             break
     return None
+
+
+def _led_by_accurate(
+    session: Session, accuracy: Accuracy, pool: list[Candidate]
+) -> Generator[Event, None, list[Candidate]]:
+    """The pool without who does not train well enough, as far as it may decide who is tested.
+
+    Timing them again, for which there are so many seconds, would take those from the others.
+    """
+    while True:
+        group = contenders(pool)[: _affordable(session)]
+        held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
+        refused = [one for one in group if one.trial.number not in held]
+        pool = _hopeful([one for one in pool if one not in refused], accuracy)
+        if not refused or session.over_budget():
+            return pool
+
+
+def _hopeful(pool: Sequence[Candidate], accuracy: Accuracy) -> list[Candidate]:
+    """Less who trains like those that do not train well enough."""
+    return [one for one in pool if not accuracy.prober.speaks_against(one.trial.config)]
 
 
 def _affordable(session: Session) -> int:

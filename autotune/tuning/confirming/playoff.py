@@ -48,11 +48,9 @@ class PlayOff:
     def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:
         """The candidates, the fastest first, with what further timings of the near ones tell."""
         found = [self._with_noise(one) for one in pool]
-        while rivals := self._rivals(found):
+        while rivals := self._affordable(self._rivals(found)):
             start = time.monotonic()
             seconds = sum(trial_seconds(one.trial) for one in rivals)
-            if seconds > self._seconds_left:
-                break
             detail = f"{len(rivals)} that may be as fast as each other, timed again"
             yield StepStarted(detail, self._session.conclusion_seconds())
             speed = drift_now(self._session)
@@ -77,6 +75,12 @@ class PlayOff:
         gains = expected_improvement(means, np.array(apart), first.belief.mean)
         near = [one for one, gain in zip(others, gains, strict=True) if gain > _PRECISE]
         return [first, *near] if near else []
+
+    def _affordable(self, rivals: Sequence[Candidate]) -> list[Candidate]:
+        """As many of them as there are seconds for; nobody where that is one alone."""
+        taken = np.cumsum([trial_seconds(one.trial) for one in rivals])
+        count = int((taken <= self._seconds_left).sum())
+        return list(rivals[:count]) if count > 1 else []
 
     def _timed_again(self, one: Candidate, speed: float) -> Candidate:
         """With one more timing; what fails now is left to the contest to refuse."""

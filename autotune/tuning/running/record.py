@@ -19,12 +19,12 @@ from statistics import median
 from autotune.config import TrainingConfig
 from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
-from autotune.outcome import Lost, Measured, TrialOutcome, as_failure, describe
+from autotune.outcome import Lost, Measured, Probed, TrialOutcome, as_failure, describe
 from autotune.tuning.diagnosis import time_stages
-from autotune.tuning.judging.accuracy import SEEDS, AccuracyProber, probe_samples
+from autotune.tuning.judging.accuracy import MOST_SEEDS, AccuracyProber, probe_samples
 from autotune.tuning.judging.gates import NUMERICS, GateKeeper
 from autotune.tuning.running.runner import Runner
-from autotune.tuning.running.table import Header, Row, append_answer, start_table
+from autotune.tuning.running.table import Header, Row, append_answer, probed, start_table
 from autotune.tuning.scene import Scene, SearchOptions, sha256_of, survey
 from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.study import TuningStudy
@@ -35,6 +35,7 @@ _FIRST_RUNS = 3
 _BASELINE_EVERY = 20
 _MOST = 20_000
 _MOST_LOST_IN_A_ROW = 5
+_ALL_SEEDS = tuple(range(MOST_SEEDS))
 _TIMING = Measure(MeasurePlan(looks=(6,), precision=0.0))
 
 
@@ -140,14 +141,19 @@ class _Recording:
             before = len(self.recorder.answers)
             keeper.gated(config)
             yield from self._news(before, total)
-        for config in probes:
-            yield from self._asked(self._probe(), config, total)
+        for config, seeds in probes:
+            yield from self._asked(Probe(self._probe_samples(), seeds), config, total)
 
     def _asked(self, task: Task, config: TrainingConfig, total: int) -> Iterator[Recorded]:
         before = len(self.recorder.answers)
         folder = self.scene.options.folder / "record" / f"{before:05d}"
-        self.recorder.run(self.scene.job(task, config), folder)
+        self.recorder.run(self.scene.job(task, config, self._deadline(task)), folder)
         yield from self._news(before, total)
+
+    def _deadline(self, task: Task) -> float:
+        """Seconds; a search probes one seed after the other, and each has as long as a trial."""
+        seconds = self.scene.options.trial_timeout_seconds
+        return seconds * len(task.seeds) if isinstance(task, Probe) else seconds
 
     def _news(self, before: int, total: int) -> Iterator[Recorded]:
         for number in range(before, len(self.recorder.answers)):
@@ -196,24 +202,30 @@ class _Recording:
     def _numerics(self, config: TrainingConfig) -> tuple[object, ...]:
         return tuple(config[name] for name in NUMERICS)
 
-    def _missing_probes(self) -> list[TrainingConfig]:
-        """One configuration for each kind of training that a probe can tell apart."""
+    def _missing_probes(self) -> list[tuple[TrainingConfig, tuple[int, ...]]]:
+        """One configuration for each kind of training that a probe tells, and what seeds it lacks.
+
+        A search may ask for all of them, and invented ones would say who trains well enough.
+        """
         prober = AccuracyProber(self.scene, self.recorder, self.study, 0)
         trained = map(prober.trained_as, self.scene.space.configurations())
         kinds = {config.quality_key(): config for config in trained}
         have = {
-            TrainingConfig.of(answer.config).quality_key()
-            for answer in self.recorder.answers
-            if isinstance(answer.task, Probe)
+            key: row.task.seeds if isinstance(row.outcome, Probed) else _ALL_SEEDS
+            for key, row in probed(self.recorder.answers).items()
+            if isinstance(row.task, Probe)
         }
-        return [config for key, config in kinds.items() if key not in have]
+        missing = [
+            (config, tuple(seed for seed in _ALL_SEEDS if seed not in have.get(key, ())))
+            for key, config in kinds.items()
+        ]
+        return [(config, seeds) for config, seeds in missing if seeds]
 
-    def _probe(self) -> Probe:
-        """As long as a search's; where there is one already, as long as that."""
+    def _probe_samples(self) -> int:
+        """As many as in a search; where there is a probe already, as many as in that."""
         for answer in self.recorder.answers:
             if isinstance(answer.task, Probe):
-                return answer.task
+                return answer.task.samples
         runs = self._timed(self.scene.baseline)
         rates = [run.measurement.samples_per_second for run in runs if isinstance(run, Measured)]
-        samples = self.scene.options.accuracy_samples or probe_samples(self.scene, median(rates))
-        return Probe(samples, SEEDS)
+        return self.scene.options.accuracy_samples or probe_samples(self.scene, median(rates))

@@ -108,7 +108,7 @@ class ReplayRunner:
 
     def _probed(self, config: TrainingConfig, task: Probe) -> Row | None:
         """Recorded seeds; one that was not recorded differs from their mean as much as they do."""
-        known = self._probes.get(config.quality_key())
+        known = self._table.probed.get(config.quality_key())
         if known is None or not isinstance(known.outcome, Probed):
             return known
         assert isinstance(known.task, Probe)
@@ -117,12 +117,6 @@ class ReplayRunner:
         share = min(1.0, task.samples / known.task.samples)
         seconds = share * known.seconds * len(drawn) / len(qualities)
         return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
-
-    @cached_property
-    def _probes(self) -> dict[str, Row]:
-        """What a probe tells of each kind of training."""
-        probes = (answer for answer in self._table.answers if isinstance(answer.task, Probe))
-        return {TrainingConfig.of(answer.config).quality_key(): answer for answer in probes}
 
     @cached_property
     def _gates(self) -> dict[tuple[Value, ...], Row]:

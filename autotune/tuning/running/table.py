@@ -11,7 +11,7 @@ import json
 import lzma
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -22,10 +22,10 @@ from pydantic import Discriminator, TypeAdapter
 
 from autotune.config import TrainingConfig
 from autotune.errors import UsageError
-from autotune.job import Measure, Task
+from autotune.job import Measure, Probe, Task
 from autotune.knobs.base import Value
 from autotune.machine import Machine
-from autotune.outcome import Inspected, Measured, TrialOutcome, nonsense_in
+from autotune.outcome import Inspected, Measured, Probed, TrialOutcome, nonsense_in
 from autotune.strict_json import MOST_BYTES, check, fault_of
 from autotune.tuning.running.shrinkage import Array, shrunk
 from autotune.tuning.storing.identity import ALIKE
@@ -96,6 +96,11 @@ class Table:
         return found
 
     @cached_property
+    def probed(self) -> Mapping[str, Row]:
+        """Each kind of training, by its key, with all of its seeds; a failure stands for it."""
+        return probed(self.answers)
+
+    @cached_property
     def timing_seconds(self) -> float:
         """Of one timing, on average."""
         return fmean(row.seconds for rows in self.timed.values() for row in rows)
@@ -164,6 +169,34 @@ class Table:
         """By the runs of the baseline; None where there are too few."""
         runs = [rate for config, rate in self._runs if config == self.baseline]
         return stdev(runs) if len(runs) >= _FEWEST_REPEATS else None
+
+
+def probed(answers: Iterable[Row]) -> dict[str, Row]:
+    """What probes tell of each kind of training; those of further seeds are added to the first."""
+    found: dict[str, Row] = {}
+    for answer in answers:
+        if isinstance(answer.task, Probe):
+            key = TrainingConfig.of(answer.config).quality_key()
+            found[key] = _with_seeds(found[key], answer) if key in found else answer
+    return found
+
+
+def _with_seeds(before: Row, more: Row) -> Row:
+    """The same probe with further seeds; all take as long as those that were disturbed less."""
+    if not isinstance(before.outcome, Probed) or not isinstance(before.task, Probe):
+        return before
+    if not isinstance(more.outcome, Probed) or not isinstance(more.task, Probe):
+        return more
+    qualities = before.outcome.qualities + more.outcome.qualities
+    faster = min((before, more), key=_seconds_of_a_seed)
+    seconds = len(qualities) * _seconds_of_a_seed(faster)
+    task = replace(before.task, seeds=before.task.seeds + more.task.seeds)
+    return Row(task, before.config, Probed(qualities, seconds), seconds)
+
+
+def _seconds_of_a_seed(probe: Row) -> float:
+    assert isinstance(probe.task, Probe)
+    return probe.seconds / len(probe.task.seeds)
 
 
 def write_table(table: Table, path: Path) -> None:
