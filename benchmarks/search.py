@@ -29,6 +29,7 @@ import worlds
 from autotune.config import TrainingConfig
 from autotune.constraints import Tolerance
 from autotune.job import Gate
+from autotune.non_inferiority import decide
 from autotune.outcome import Gated, Measured, Probed
 from autotune.tuning.events import Answered, TrialEnded
 from autotune.tuning.judging.accuracy import SEEDS
@@ -231,7 +232,11 @@ def _peak(outcome: object) -> int:
 
 
 def _accurate(table: Table) -> Iterator[str]:
-    """What may be trained: kinds of training that are as good as the baseline's on average."""
+    """What may be trained: kinds of training that all recorded seeds together prove to be as good.
+
+    Not those whose mean is: it may be good by chance, and no search may answer with what it cannot
+    prove.
+    """
     probes = {
         key: row.outcome.qualities
         for key, row in table.probed.items()
@@ -239,10 +244,10 @@ def _accurate(table: Table) -> Iterator[str]:
     }
     own = probes[table.baseline.quality_key()]
     sign = 1 if table.header.workload.has_evaluate else -1
+    allowed = TOLERANCE.absolute(own[: len(SEEDS)])
     for key, qualities in probes.items():
-        seeds = min(len(own), len(qualities))
-        loss = sign * (fmean(own[:seeds]) - fmean(qualities[:seeds]))
-        if loss <= TOLERANCE.absolute(own[: len(SEEDS)]):
+        losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
+        if decide(losses, allowed) == "accept":
             yield key
 
 

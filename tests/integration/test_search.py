@@ -46,7 +46,7 @@ options = SearchOptions(
     folder / "best.yaml", space="quick", trials=3,
 )
 with SubprocessRunner(folder / "inductor") as runner:
-    events = list(search(options, HurriedRunner(runner)))
+    events = list(search(options, HurriedRunner(runner, one_host=True)))
 print(type(events[-1]).__name__, "torch" in sys.modules, "model" in sys.modules)
 """
 

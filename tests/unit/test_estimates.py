@@ -111,6 +111,45 @@ def test_a_round_of_slow_steps_takes_three_blocks_of_them(
     assert slow - usual == pytest.approx(6 * 2 * (3 * 5.0 - 1.5)), "six rounds of two"
 
 
+def with_a_best(
+    nine: SearchSpace, folder: Path, seconds: float, compiling: float, **notes: object
+) -> Session:
+    """A search whose second trial leads, of which so many seconds went into compiling."""
+    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    own, best, *_ = nine.configurations()
+    details = {"seconds": 1.0, "process_seconds": 1.0, "trained_as": own.quality_key()}
+    study.add(own, Verdict(80.0, HOLDS), details)
+    details = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}
+    study.add(best, Verdict(90.0, HOLDS), {**details, "trained_as": "another"})
+    for key, value in notes.items():
+        study.note(key, value)
+    session = session_with(nine, folder, [])
+    # The play-off takes a tenth of a budget, and half of the trials' seconds of a large one.
+    return replace(session, study=study, scene=replace(session.scene, time_budget_seconds=10.0))
+
+
+def test_what_was_compiled_is_not_compiled_again_in_every_round(
+    nine: SearchSpace, tmp_path: Path
+) -> None:
+    eager = with_a_best(nine, tmp_path, 6.0, 0.0).conclusion_seconds()
+    compiled = with_a_best(nine, tmp_path, 21.0, 20.0).conclusion_seconds()
+    assert compiled == pytest.approx(eager), "six seconds the second time: a quarter of compiling"
+
+
+def test_seeds_that_are_known_are_not_waited_for(nine: SearchSpace, tmp_path: Path) -> None:
+    own = next(iter(nine.configurations())).quality_key()
+
+    def seconds(own_seeds: int, other_seeds: int) -> float:
+        qualities = {own: [1.0] * own_seeds, "another": [1.0] * other_seeds}
+        notes = {"qualities": qualities, "probe_seconds": 5.0}
+        return with_a_best(nine, tmp_path, 6.0, 0.0, **notes).conclusion_seconds()
+
+    none_left = seconds(3, 3)
+    assert seconds(3, 6) == none_left
+    assert seconds(1, 1) - none_left == pytest.approx(4 * 5.0)
+    assert seconds(3, 2) - none_left == pytest.approx(5.0)
+
+
 def steps_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
 ) -> list[tuple[str, float]]:

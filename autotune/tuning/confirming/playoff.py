@@ -22,7 +22,7 @@ from autotune.tuning.drift import drift_now
 from autotune.tuning.events import StepStarted
 from autotune.tuning.judging.costs import ColdCosts
 from autotune.tuning.sampling.promise import expected_improvement
-from autotune.tuning.session import Session, trial_seconds
+from autotune.tuning.session import Session, seconds_again
 from autotune.tuning.trial_plan import deadline, spread_of_processes, trial_plan
 
 AGAIN = "timed_again"
@@ -50,7 +50,7 @@ class PlayOff:
         found = [self._with_noise(one) for one in pool]
         while rivals := self._affordable(self._rivals(found)):
             start = time.monotonic()
-            seconds = sum(trial_seconds(one.trial) for one in rivals)
+            seconds = sum(seconds_again(one.trial) for one in rivals)
             detail = f"{len(rivals)} that may be as fast as each other, timed again"
             yield StepStarted(detail, self._session.conclusion_seconds())
             speed = drift_now(self._session)
@@ -78,7 +78,7 @@ class PlayOff:
 
     def _affordable(self, rivals: Sequence[Candidate]) -> list[Candidate]:
         """As many of them as there are seconds for; nobody where that is one alone."""
-        taken = np.cumsum([trial_seconds(one.trial) for one in rivals])
+        taken = np.cumsum([seconds_again(one.trial) for one in rivals])
         count = int((taken <= self._seconds_left).sum())
         return list(rivals[:count]) if count > 1 else []
 
