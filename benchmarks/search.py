@@ -32,8 +32,8 @@ from autotune.job import Gate
 from autotune.non_inferiority import decide
 from autotune.outcome import Gated, Measured, Probed
 from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.judging.accuracy import SEEDS
 from autotune.tuning.judging.gates import NUMERICS, PRECISION, gate_fault
+from autotune.tuning.judging.seeds import SEEDS
 from autotune.tuning.running.replay import ReplayRunner
 from autotune.tuning.running.table import Table, read_table
 from autotune.tuning.sampling.stopping import has_settled

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
 
-from pydantic import TypeAdapter
-
 from autotune.best import UNCHANGED
 from autotune.constraints import AccuracyRule, judge
 from autotune.errors import AutotuneError, WorkloadError
@@ -27,9 +25,11 @@ from autotune.outcome import (
 from autotune.text import readable
 from autotune.tuning.events import StepStarted
 from autotune.tuning.forecast import PLAN, RUNS, before_runs
-from autotune.tuning.judging.accuracy import SEEDS, AccuracyProber, no_reference, probe_samples
+from autotune.tuning.judging.accuracy import AccuracyProber, no_reference, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
-from autotune.tuning.session import RUN_SECONDS, Session, details_of, process_seconds
+from autotune.tuning.judging.seeds import SEEDS
+from autotune.tuning.reserve import BASELINE_RUNS, RUN_SECONDS, noted_runs
+from autotune.tuning.session import Session, details_of, process_seconds
 from autotune.tuning.storing.finished import TRAINED_AS
 from autotune.tuning.storing.study import FinishedTrial
 
@@ -42,7 +42,7 @@ def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | st
     Raises:
         WorkloadError: they do not run at all, which is for the user to mend.
     """
-    known = noted_runs(session)
+    known = noted_runs(session.study)
     if known is not None:
         return known
     runs: list[Measurement] = []
@@ -62,16 +62,8 @@ def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | st
             raise WorkloadError(_own_settings_fail(session, outcome, folder))
         runs.append(session.comparable(outcome.measurement))
     session.study.note(RUN_SECONDS, round(median(seconds), 3))
-    session.study.note("baseline_runs", [asdict(run) for run in runs])
+    session.study.note(BASELINE_RUNS, [asdict(run) for run in runs])
     return tuple(runs)
-
-
-def noted_runs(session: Session) -> Runs | None:
-    """The runs of the baseline that the study already has."""
-    noted = session.study.noted("baseline_runs")
-    if noted is None:
-        return None
-    return TypeAdapter(Runs).validate_python(noted)
 
 
 def baseline_prober(session: Session, runs: Runs) -> AccuracyProber:

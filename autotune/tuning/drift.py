@@ -14,8 +14,8 @@ from typing import Any
 
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Measured
-from autotune.tuning.baseline import noted_runs
-from autotune.tuning.session import Session, trial_seconds
+from autotune.tuning.reserve import noted_runs, trial_seconds
+from autotune.tuning.session import Session
 
 EVERY = 4
 """Trials, at least, between two measurements of the baseline."""
@@ -40,7 +40,7 @@ def drift_now(session: Session, resumed: bool = False) -> float:
         rate = _measure(session, told) or last
         anchors = [*anchors, {"trials": told, "samples_per_second": rate}]
         session.study.note(_NOTE + session.worker, anchors)
-    runs = noted_runs(session)
+    runs = noted_runs(session.study)
     if not anchors or not runs:
         return 1.0
     return drift([run.samples_per_second for run in runs], anchors[-1]["samples_per_second"])

@@ -11,7 +11,8 @@ from statistics import median
 
 from autotune.config import TrainingConfig
 from autotune.tuning.judging.accuracy import SEED_SECONDS, probe_seconds
-from autotune.tuning.session import Accuracy, Session, trial_seconds
+from autotune.tuning.reserve import trial_seconds
+from autotune.tuning.session import Accuracy, Session
 
 # What a kind of training takes on average before it is refused or leads.
 _SEEDS = 2

@@ -11,8 +11,10 @@ from statistics import median
 
 from autotune.job import MeasurePlan
 from autotune.tuning.confirming.confirm import LOOKS
-from autotune.tuning.judging.accuracy import SEEDS, probe_seconds
-from autotune.tuning.session import LIMITS_SECONDS, Session
+from autotune.tuning.judging.accuracy import probe_seconds
+from autotune.tuning.judging.seeds import SEEDS
+from autotune.tuning.reserve import LIMITS_SECONDS
+from autotune.tuning.session import Session
 
 RUNS = 3
 """Processes of the baseline, because two runs of the same settings differ by more than their blocks

@@ -7,13 +7,18 @@ from typing import cast
 
 from autotune.outcome import Failure, Lost, describe
 from autotune.tuning.events import LeadLost
-from autotune.tuning.judging.accuracy import MOST_SEEDS, SEED_SECONDS, SEEDS, AccuracyVerdict
+from autotune.tuning.judging.accuracy import SEED_SECONDS, AccuracyVerdict
+from autotune.tuning.judging.seeds import MOST_SEEDS, SEEDS
+from autotune.tuning.reserve import trial_seconds
 from autotune.tuning.sampling.samplers import AUTO
-from autotune.tuning.session import Accuracy, Session, trial_seconds
+from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.storing.finished import TRAINED_AS, alone
 from autotune.tuning.storing.study import FinishedTrial, best_feasible
 
 _FAILED = 1.0
+# Of a search. What leads then is most likely to be the answer, which has to be proven anyway; where
+# it does not hold, half of the trials are left to find another.
+_LATE = 1 / 2
 
 
 def proves_late(session: Session) -> bool:
@@ -60,6 +65,8 @@ def _proven(session: Session, accuracy: Accuracy, best: FinishedTrial) -> Accura
 
 def _pays(session: Session, accuracy: Accuracy, best: FinishedTrial, seeds: int) -> bool:
     """Whether one more seed is paid for, and those of the baseline that are missing beside it."""
+    if session.spent() >= _LATE:
+        return True
     known = accuracy.prober.known_seeds(session.scene.baseline)
     missing = max(0, seeds + 1 - known)
     price = _seconds_of_a_seed(session, accuracy) * (1 + missing)

@@ -30,11 +30,12 @@ from autotune.tuning.events import (
     Warned,
 )
 from autotune.tuning.forecast import RUNS, before_diagnosis, before_probes
+from autotune.tuning.reserve import RUN_SECONDS
 from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop, StoppableRunner
 from autotune.tuning.scene import Scene, SearchOptions, survey
-from autotune.tuning.session import RUN_SECONDS, Accuracy, Session
+from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.storing.identity import fingerprint_of
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.opening import open_study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,42 +12,27 @@ from typing import Any
 
 from autotune.constraints import AccuracyRule
 from autotune.errors import WorkloadError
-from autotune.knobs import KNOBS
 from autotune.measurement import Measurement
 from autotune.objectives import fixed_seconds
 from autotune.outcome import Measured, OutOfMemory, TrialOutcome
 from autotune.text import readable
-from autotune.tuning.confirming.confirm import LOOKS
-from autotune.tuning.confirming.rounds import TASK
 from autotune.tuning.diagnosis import Diagnosis, narrowed
 from autotune.tuning.events import TrialEnded
 from autotune.tuning.judging.accuracy import (
-    SEED_SECONDS,
-    SEEDS,
     AccuracyProber,
     own_accuracy_fails,
-    probe_seconds,
 )
 from autotune.tuning.judging.reliance import Reliance
+from autotune.tuning.reserve import Reserve
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.stop import Stop
 from autotune.tuning.sampling.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
 from autotune.tuning.scene import Scene
-from autotune.tuning.storing.finished import QUALITIES, TRAINED_AS
 from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
 
 PHASE_SECONDS = "phase_seconds"
 """Of the study's notes: what was done before its first trial to the seconds that took."""
 _LEAST_NOTED = 0.2
-_PLAY_OFF_OF_TRIALS, _PLAY_OFF_OF_BUDGET = 1 / 2, 1 / 10
-RUN_SECONDS = "baseline_run_seconds"
-"""Of the study's notes."""
-_ROUND = TASK.plan
-LIMITS_SECONDS = 6.0
-"""About what timing the loader and the computation of the answer alone takes."""
-# Of what compiling took, what it takes when it is in the cache: 1.1 to 1.7 s were measured where
-# it had taken 4 to 24 s (digits_cnn).
-_FROM_CACHE = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -129,55 +113,25 @@ class Session:
             return float("inf")
         return budget - self.elapsed_seconds - self.conclusion_seconds()
 
+    def spent(self) -> float:
+        """Share of the trials that are done, or of the time for them, whichever is more."""
+        trials = min(self.scene.trials, self.scene.space.size)
+        gone, left = self.elapsed_seconds, max(0.0, self.seconds_left())
+        return max(len(self.study.finished()) / trials, gone / (gone + left or 1.0))
+
     def over_budget(self) -> bool:
         """Whether the time budget is spent, conclusion or not."""
         budget = self.scene.time_budget_seconds
         return budget is not None and self.elapsed_seconds > budget
 
     def conclusion_seconds(self) -> float:
-        """An estimate: a play-off, rounds until the first look, accuracy probes, stages' limits.
+        """An estimate of what comes after the trials."""
+        return self.reserve.seconds() if self.study.finished() else 0.0
 
-        Where time is up, a contest goes no further than that look.
-        """
-        if not self.study.finished():
-            return 0.0
-        rounds = LOOKS[0] * self._round_seconds()
-        return self.play_off_seconds() + rounds + self._proof_seconds() + LIMITS_SECONDS
-
-    def play_off_seconds(self) -> float:
-        """What timing candidates again may take: a share of the trials' time, and of a budget."""
-        trials = sum(map(trial_seconds, self.study.finished()[1:]))
-        budget = self.scene.time_budget_seconds or math.inf
-        return min(_PLAY_OFF_OF_TRIALS * trials, _PLAY_OFF_OF_BUDGET * budget)
-
-    def _proof_seconds(self) -> float:
-        """Of the first seeds of what leads and of the baseline, as far as they are not known."""
-        script = self.scene.options.script
-        silent = script is not None and script.metric is None
-        if silent or all(KNOBS[name].effect == "exact" for name in self.scene.space.varied()):
-            return 0.0
-        best = best_feasible(self.study.finished()) or self.baseline
-        known: dict[str, list[float]] = self.study.noted(QUALITIES, {})
-        kinds = {str(trial.details.get(TRAINED_AS)) for trial in (self.baseline, best)}
-        missing = sum(max(0, len(SEEDS) - len(known.get(kind, ()))) for kind in kinds)
-        a_seed = self.study.noted(SEED_SECONDS, probe_seconds(self.scene))
-        return float(missing * a_seed)
-
-    def run_seconds(self) -> float:
-        """What the baseline takes from when it is asked for until its outcome is there."""
-        return float(self.study.noted(RUN_SECONDS, self.baseline.details["process_seconds"]))
-
-    def _round_seconds(self) -> float:
-        """Of a new interpreter, and in it the baseline and the best trial, as long as rounds time.
-
-        What a timing takes beside its blocks is known of both.
-        """
-        best = best_feasible(self.study.finished()) or self.baseline
-        own = _in_a_round(self.baseline, self.run_seconds())
-        if best.number == self.baseline.number:
-            return self.scene.start_seconds + 2 * own
-        started = seconds_again(best) - self.scene.start_seconds
-        return self.scene.start_seconds + own + _in_a_round(best, started)
+    @property
+    def reserve(self) -> Reserve:
+        """What is kept of the time for that."""
+        return Reserve(self.scene, self.study)
 
     def eta_seconds(self) -> float:
         """An estimate of the time until the answer.
@@ -188,7 +142,8 @@ class Session:
         seconds = [trial.details["seconds"] for trial in self.study.finished()[1:]]
         trials = min(self.scene.trials, self.scene.space.size) - len(seconds) - 1
         a_trial: float = median(seconds) if seconds else self.baseline.details["process_seconds"]
-        left = min(max(0, trials) * a_trial, max(0.0, self.seconds_left()))
+        trials_seconds = max(0, trials) * a_trial / self.scene.options.at_once
+        left = min(trials_seconds, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
@@ -248,26 +203,6 @@ def details_of(outcome: TrialOutcome, seconds: float) -> dict[str, Any]:
             "measurement": asdict(run),
         }
     return details
-
-
-def _in_a_round(trial: FinishedTrial, seconds: float) -> float:
-    """What a timing takes whose blocks are those of a round, where a trial's took `seconds`."""
-    run = trial.details.get("measurement", {"blocks": []})
-    blocks = [block["seconds"] for block in run["blocks"]]
-    # A block of slow steps is one step, however short it was to be.
-    fewest = _ROUND.looks[0] * median(blocks) if blocks else 0.0
-    return float(max(0.0, seconds - sum(blocks)) + max(_ROUND.max_seconds, fewest))
-
-
-def trial_seconds(trial: FinishedTrial) -> float:
-    """What a finished trial took: its process, or until it failed."""
-    return float(trial.details.get("process_seconds") or trial.details["seconds"])
-
-
-def seconds_again(trial: FinishedTrial) -> float:
-    """What timing it once more takes: what was compiled for it is in the cache by then."""
-    compiling = float(trial.details.get("compile_seconds") or 0.0)
-    return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
 
 
 def process_seconds(run: Measurement) -> float:

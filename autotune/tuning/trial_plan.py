@@ -8,7 +8,7 @@ from statistics import stdev
 
 from autotune.config import TrainingConfig
 from autotune.job import MeasurePlan
-from autotune.tuning.baseline import noted_runs
+from autotune.tuning.reserve import noted_runs
 from autotune.tuning.session import Session
 from autotune.tuning.storing.study import best_feasible
 
@@ -37,7 +37,7 @@ def trial_plan(session: Session, incumbent_seconds_per_sample: float | None = No
 
 def spread_of_processes(session: Session) -> float:
     """Deviation of the logarithm of the rate, as far as the baseline's few runs tell."""
-    runs = noted_runs(session) or ()
+    runs = noted_runs(session.study) or ()
     rates = [math.log(run.samples_per_second) for run in runs]
     return min(stdev(rates), _MOST_APART) if len(rates) > 1 else 0.0
 

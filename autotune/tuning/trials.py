@@ -19,7 +19,8 @@ from autotune.tuning.drift import drift_now
 from autotune.tuning.events import LeadLost, LeftOut, TrialEnded, TrialStarted
 from autotune.tuning.expense import expense
 from autotune.tuning.foresight import foresee
-from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyVerdict
+from autotune.tuning.judging.accuracy import AccuracyVerdict
+from autotune.tuning.judging.seeds import MOST_SEEDS, SEEDS
 from autotune.tuning.proving import prove_lead, proves_late
 from autotune.tuning.session import Accuracy, Session, details_of
 from autotune.tuning.storing.finished import TRAINED_AS

@@ -24,9 +24,10 @@ from autotune.errors import StudyMismatchError, UsageError
 from autotune.outcome import Inspected
 from autotune.space import SearchSpace
 from autotune.trial_folder import make_private
-from autotune.tuning.baseline import baseline_prober, noted_runs
+from autotune.tuning.baseline import baseline_prober
 from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
+from autotune.tuning.reserve import noted_runs
 from autotune.tuning.running.devices import Device
 from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
@@ -238,7 +239,7 @@ def _work(session: Session) -> Iterator[Event]:
     noted = noted_diagnosis(session.scene, session.study)
     if noted is not None:
         session = session.narrowed_by(noted)
-    runs = noted_runs(session)
+    runs = noted_runs(session.study)
     assert runs is not None, "a search admits workers after its baseline"
     yield Planned(session.scene, len(session.study.finished()))
     yield PhaseStarted("search", f"trials of {session.study.name} run here, too")

@@ -46,10 +46,11 @@ parent   tuning.sampling: stopping warm_start
 parent   tuning.running: shrinkage table replay
 parent   tuning.observation tuning.scene
 parent   tuning.diagnosis
-parent   tuning.judging: gates accuracy script_accuracy costs reliance
+parent   tuning.judging: seeds gates accuracy script_accuracy costs reliance
 parent   tuning.confirming: confirm compare
 parent   tuning.events
 parent   tuning.confirming: fates answer
+parent   tuning.reserve
 parent   tuning.session
 parent   tuning.confirming: candidates unconfirmed
 parent   tuning.breaker tuning.forecast

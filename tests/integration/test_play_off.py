@@ -1,6 +1,8 @@
 """Candidates that nobody can tell apart are timed again before one is put to the test."""
 
+import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -8,8 +10,9 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.outcome import TimedOut, TrialOutcome
-from autotune.tuning.events import CandidateRefused, Event
-from autotune.tuning.session import trial_seconds
+from autotune.tuning.events import CandidateRefused, Event, RoundEnded
+from autotune.tuning.reserve import trial_seconds
+from autotune.tuning.search import search
 from autotune.tuning.storing.archive import read_archive
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -138,3 +141,79 @@ def test_a_time_budget_keeps_a_tenth_for_as_many_as_that_is_enough_for(
     again = sum(timed_again(runner).values())
     each = trial_seconds(read_archive(f"sqlite:///{tmp_path / 'study.db'}").finished[1])
     assert 0 < again * each <= 6.0
+
+
+@dataclass
+class Clock:
+    """Seconds that go by only where a test says so."""
+
+    now: float = field(default_factory=time.monotonic)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the session; leads are not proven while trials run, so that the end has to."""
+    clock = Clock()
+    monkeypatch.setattr("autotune.tuning.session.time", clock)
+    monkeypatch.setattr("autotune.tuning.trials.prove_lead", lambda *_: iter(()))
+    return clock
+
+
+def test_where_the_time_is_up_nobody_is_timed_again_who_is_not_proven(
+    tmp_path: Path, clock: Clock
+) -> None:
+    random = Random(2)
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        clock.now += 10.0 if phase == "trial" else 0.0
+        return at(about_alike(config) * random.lognormvariate(0.0, 0.1))
+
+    runner = ScriptedRunner(measure, seed_seconds=0.0)
+    space = MORE_BATCHES + "num_workers: [0, 1]\n"
+    both = tuple(
+        TrainingConfig.of({"batch_size": FASTEST_BATCH, "num_workers": workers})
+        for workers in (0, 1)
+    )
+    options = options_in(tmp_path, space, trials=14, time_budget_seconds=150.0, warm_start=both)
+    answered = events_of(options, runner)[-1]
+    seeds = Counter(batch for batch, some in runner.probes() for _ in some)
+    assert all(seeds[batch] >= 3 for batch in runner.batches("again"))
+    assert 0 < min(seeds.values()) < 3 or set(runner.batches("trial")) > set(seeds)
+    assert answered.best.config["batch_size"] != 8
+
+
+def test_where_proving_took_all_the_time_the_next_one_is_put_to_the_test_yet(
+    tmp_path: Path, clock: Clock
+) -> None:
+    def quality(config: TrainingConfig, seed: int) -> float:
+        ended = len(runner.batches("trial")) == 4
+        clock.now += 100.0 if ended else 0.0
+        scattered = batch_of(config) in (32, 64) and seed % 2
+        return 0.9 - (0.017 if scattered else 0.0)
+
+    runner = ScriptedRunner(lambda config, phase: at(10.0 * batch_of(config)), quality)
+    options = options_in(
+        tmp_path, "batch_size: [8, 16, 24, 32, 64]\n", trials=5, time_budget_seconds=900.0
+    )
+    events = events_of(options, runner)
+    refused = [event.trial.config for event in events if isinstance(event, CandidateRefused)]
+    assert [batch_of(config) for config in refused] == [64, 32]
+    assert clock.now - time.monotonic() > 900.0
+    assert events[-1].best.config["batch_size"] == 24
+
+
+def test_a_continued_search_knows_what_was_timed_again(tmp_path: Path) -> None:
+    random = Random(0)
+    runner = ScriptedRunner(
+        lambda config, phase: at(rate_of(config) * random.lognormvariate(0.0, 0.2))
+    )
+    options = options_in(tmp_path, SPACE, trials=13)
+    running = search(options, runner)
+    next(event for event in running if isinstance(event, RoundEnded))
+    running.close()
+    first = len(runner.batches("again"))
+    events_of(options, runner)
+    assert 0 < first <= len(runner.batches("again")) <= len(runner.batches("trial")) / 2

@@ -1,7 +1,9 @@
 """What leads a search is proven to be accurate the longer the search relies on it."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.job import Job, Measure, Probe
 from autotune.outcome import Measured, NonFinite, TrialOutcome
-from autotune.tuning.events import LeadLost, PhaseStarted, TrialEnded
+from autotune.tuning.events import LeadLost, PhaseStarted, TrialEnded, TrialStarted
 from autotune.tuning.sampling.warm_start import seeds_from
 from autotune.tuning.scene import SearchOptions
 from autotune.tuning.search import search
@@ -59,10 +61,40 @@ def seeds_by_phase(options: SearchOptions, runner: ScriptedRunner) -> dict[str, 
     return seeds
 
 
+def seeds_before(number: int, options: SearchOptions, runner: ScriptedRunner) -> list[int]:
+    """Seeds with which batches of 64 were probed before the trial of that number began."""
+    running = search(options, runner)
+    for event in running:
+        if isinstance(event, TrialStarted) and event.number == number:
+            break
+    running.close()
+    return [seed for batch, some in runner.probes() if batch == 64 for seed in some]
+
+
 def test_a_lead_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
-    seeds = seeds_by_phase(options_for(tmp_path), runner_with((0.001,) * 6, FOR_HOURS))
-    assert seeds["search"] == [0]
-    assert seeds["confirmation"] == [1, 2]
+    options = options_for(tmp_path, warm_start=in_order(64))
+    assert seeds_before(2, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0]
+
+
+def test_in_the_second_half_of_a_search_a_lead_is_proven_at_once(tmp_path):
+    options = options_for(tmp_path, warm_start=in_order(64))
+    assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1]
+
+
+@pytest.mark.parametrize(("budget", "seeds"), [(800.0, [0, 1]), (2000.0, [0])])
+def test_in_the_second_half_of_the_time_too(budget, seeds, tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.tuning.session.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+
+    def quality(config, seed):
+        clock.now += 100.0
+        return 0.9
+
+    runner = ScriptedRunner(speed, quality, seed_seconds=100.0)
+    options = options_for(tmp_path, time_budget_seconds=budget, warm_start=in_order(64))
+    assert seeds_before(2, options, runner) == seeds
 
 
 def test_a_lead_that_lasts_is_proven_in_the_search(tmp_path):
@@ -198,9 +230,9 @@ def test_a_lead_whose_further_seed_fails_leads_no_longer(tmp_path):
 
 
 def test_a_lead_pays_for_its_seeds_with_later_trials(tmp_path):
-    options = options_for(tmp_path, trials=2, warm_start=in_order(64))
-    seeds = seeds_by_phase(options, runner_with((0.001,) * 6, seed_seconds=0.1))
-    assert seeds["search"] == [0], "it led no trial but itself"
+    options = options_for(tmp_path, warm_start=in_order(64))
+    seeds = seeds_before(2, options, runner_with((0.001,) * 6, seed_seconds=0.1))
+    assert seeds == [0], "it led no trial but itself"
 
 
 def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):

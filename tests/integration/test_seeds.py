@@ -7,7 +7,8 @@ import pytest
 from autotune.config import TrainingConfig
 from autotune.constraints import AccuracyRule
 from autotune.outcome import TimedOut
-from autotune.tuning.judging.accuracy import MOST_SEEDS, SEEDS, AccuracyProber
+from autotune.tuning.judging.accuracy import AccuracyProber
+from autotune.tuning.judging.seeds import MOST_SEEDS, SEEDS
 from autotune.tuning.scene import survey
 from autotune.tuning.storing.opening import open_study
 from scripted_runner import ScriptedRunner, batch_of, options_in

@@ -15,7 +15,14 @@ from autotune.intervals import CONFIDENCE, median_interval
 from autotune.measurement import Measurement
 from autotune.outcome import Crashed, Failure
 from autotune.tuning.confirming.belief import Belief, Beliefs
-from autotune.tuning.confirming.confirm import Standing, changes, contest, looks, preferred
+from autotune.tuning.confirming.confirm import (
+    Standing,
+    changes,
+    contest,
+    looks,
+    preferred,
+    rounds_to_win,
+)
 from autotune.tuning.confirming.rounds import Contestant, Course, Duel
 from factories import GIB, measurement
 
@@ -90,6 +97,15 @@ def test_more_candidates_need_more_rounds(family: int, rounds: tuple[int, ...]) 
         assert median_interval(range(look), confidence) == (losses, look - 1 - losses)
     first = rounds[0]
     assert 2 / 2 ** (first - 1) > 1 - confidence, "one round less would not be enough"
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.1, 9), (0.2, 12)])
+def test_a_small_gain_among_noise_takes_more_rounds(noise: float, rounds: int) -> None:
+    assert rounds_to_win(0.15, noise) == rounds
+    assert rounds_to_win(1.0, noise) == 6
+    random = Random(0)
+    lost = sum(random.gauss(0.15, noise) < random.gauss(0.0, noise) for _ in range(10_000)) / 10_000
+    assert rounds * lost <= looks(1).index(rounds) + 0.6 or rounds == looks(1)[-1]
 
 
 def test_one_that_is_always_faster_wins_in_the_fewest_rounds() -> None:

@@ -22,9 +22,10 @@ from autotune.tuning.events import (
     TrialEnded,
     TrialStarted,
 )
+from autotune.tuning.reserve import LIMITS_SECONDS
 from autotune.tuning.scene import Scene, SearchOptions
 from autotune.tuning.search import search
-from autotune.tuning.session import LIMITS_SECONDS, Session
+from autotune.tuning.session import Session
 from autotune.tuning.storing.study import TuningStudy
 from factories import IMAGE_FACTS, cpu_machine
 from finished_study import runner
@@ -111,6 +112,13 @@ def test_a_round_of_slow_steps_takes_three_blocks_of_them(
     assert slow - usual == pytest.approx(6 * 2 * (3 * 5.0 - 1.5)), "six rounds of two"
 
 
+def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Path) -> None:
+    one = session_with(nine, tmp_path, [2.0])
+    options = replace(one.scene.options, at_once=2)
+    two = replace(one, scene=replace(one.scene, options=options))
+    assert one.eta_seconds() - two.eta_seconds() == pytest.approx(7 * 2.0 / 2)
+
+
 def with_a_best(
     nine: SearchSpace, folder: Path, seconds: float, compiling: float, **notes: object
 ) -> Session:
@@ -136,18 +144,29 @@ def test_what_was_compiled_is_not_compiled_again_in_every_round(
     assert compiled == pytest.approx(eager), "six seconds the second time: a quarter of compiling"
 
 
-def test_seeds_that_are_known_are_not_waited_for(nine: SearchSpace, tmp_path: Path) -> None:
-    own = next(iter(nine.configurations())).quality_key()
+@pytest.mark.parametrize(
+    ("own", "others", "seeds"),
+    [
+        ([1.0] * 3, [1.0] * 3, 0),
+        ([1.0], [1.0], 2 + 2),
+        ([1.0] * 3, [1.0] * 2, 1),
+        ([1.0] * 3, [], 3),
+        ([1.0] * 3, [0.9, 1.0, 1.1], 3 + 3),
+        ([1.0] * 3, [0.9, 1.0, 1.1, 1.0], 3 + 2),
+        ([1.0] * 6, [0.9, 1.0, 1.1] * 2, 0),
+    ],
+)
+def test_as_many_seeds_are_waited_for_as_it_may_take(
+    nine: SearchSpace, tmp_path: Path, own: list[float], others: list[float], seeds: int
+) -> None:
+    kind = next(iter(nine.configurations())).quality_key()
 
-    def seconds(own_seeds: int, other_seeds: int) -> float:
-        qualities = {own: [1.0] * own_seeds, "another": [1.0] * other_seeds}
-        notes = {"qualities": qualities, "probe_seconds": 5.0}
-        return with_a_best(nine, tmp_path, 6.0, 0.0, **notes).conclusion_seconds()
+    def seconds(*known: list[float]) -> float:
+        notes = {"qualities": dict(zip((kind, "another"), known, strict=True))}
+        found = with_a_best(nine, tmp_path, 6.0, 0.0, **notes, probe_seconds=5.0)
+        return found.conclusion_seconds()
 
-    none_left = seconds(3, 3)
-    assert seconds(3, 6) == none_left
-    assert seconds(1, 1) - none_left == pytest.approx(4 * 5.0)
-    assert seconds(3, 2) - none_left == pytest.approx(5.0)
+    assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
 
 
 def steps_of(

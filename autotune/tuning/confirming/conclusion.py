@@ -31,7 +31,8 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.judging.accuracy import AccuracyVerdict
 from autotune.tuning.judging.costs import ColdCosts
-from autotune.tuning.session import LIMITS_SECONDS, Accuracy, Session
+from autotune.tuning.reserve import LIMITS_SECONDS
+from autotune.tuning.session import Accuracy, Session
 from autotune.tuning.storing.study import FinishedTrial
 
 ANSWER = "answer"
@@ -98,6 +99,7 @@ def _find(
     play_off = PlayOff(session, costs)
     while pool:
         pool = yield from _led_by_accurate(session, accuracy, pool)
+        pool, later = _in_time(session, accuracy, pool)
         pool = yield from play_off.play(pool)
         group = contenders(pool)[: _affordable(session)]
         held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
@@ -110,8 +112,10 @@ def _find(
                 return won
         others = [one for one in pool if one not in group] if len(tested) < _MOST_TESTED else []
         again = [one for one in group if one.trial.number in aside]
-        pool = _hopeful([one for one in pool if one in (*again, *others)], accuracy)
-        if session.over_budget():
+        pool = [one for one in pool if one in (*again, *others)]
+        pool = _hopeful((*pool, *later), accuracy)
+        # A search whose candidates were all refused has still to test one that may be faster.
+        if session.over_budget() and tested:
             break
     return None
 
@@ -132,6 +136,22 @@ def _led_by_accurate(
             return pool
 
 
+def _in_time(
+    session: Session, accuracy: Accuracy, pool: list[Candidate]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Who may be tested in what is left of the time, and who only if none of those is the answer.
+
+    The seeds of whoever is not proven yet are paid for by the first alone, and by no one when the
+    time is up.
+    """
+    if session.seconds_left() > 0:
+        return pool, []
+    proven = [one for one in pool if accuracy.prober.is_proven(one.trial.config)]
+    first = [] if proven and session.over_budget() else pool[:1]
+    now = [one for one in pool if one in (*first, *proven)]
+    return now, [one for one in pool if one not in now]
+
+
 def _hopeful(pool: Sequence[Candidate], accuracy: Accuracy) -> list[Candidate]:
     """Less who trains like those that do not train well enough."""
     return [one for one in pool if not accuracy.prober.speaks_against(one.trial.config)]
@@ -139,7 +159,7 @@ def _hopeful(pool: Sequence[Candidate], accuracy: Accuracy) -> list[Candidate]:
 
 def _affordable(session: Session) -> int:
     """How many candidates there is time to test together: each further one costs processes."""
-    spare = session.seconds_left() / (_PROCESSES_MORE * max(session.run_seconds(), 0.1))
+    spare = session.seconds_left() / (_PROCESSES_MORE * max(session.reserve.run_seconds(), 0.1))
     return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))
 
 
@@ -176,7 +196,8 @@ def _test(
         if standing.winner is not None:
             trial, qualities = held[numbers[standing.winner]]
             return confirmed_by(standing.duels[standing.winner], trial, qualities), set()
-        if session.over_budget() and standing.rounds >= looks(family)[0]:
+        # What the rounds since a look have cost is lost where they do not go on to the next.
+        if session.over_budget() and standing.rounds in looks(family):
             left = standing.duels.keys() - standing.refused.keys() - standing.set_aside.keys()
             for one in left:
                 yield CandidateRefused(trials[one], _TIME_IS_UP)

@@ -49,6 +49,18 @@ def _ways(rounds: int, losses: int) -> int:
 
 
 LOOKS = looks(1)
+
+
+def rounds_to_win(gain: float, noise: float) -> int:
+    """Rounds after which one candidate has probably won that gains so much over the baseline.
+
+    Both as logarithms: what it gains, and by how much a timing is off. A round compares two.
+    """
+    lost = 0.5 * math.erfc(gain / (2 * noise))
+    enough = (rounds for most, rounds in enumerate(LOOKS) if rounds * lost <= most + 0.5)
+    return next(enough, LOOKS[-1])
+
+
 _NO_BELIEFS: Beliefs = MappingProxyType({})
 
 

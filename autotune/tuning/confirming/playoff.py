@@ -21,8 +21,9 @@ from autotune.tuning.confirming.candidates import Candidate, worth
 from autotune.tuning.drift import drift_now
 from autotune.tuning.events import StepStarted
 from autotune.tuning.judging.costs import ColdCosts
+from autotune.tuning.reserve import seconds_again
 from autotune.tuning.sampling.promise import expected_improvement
-from autotune.tuning.session import Session, seconds_again
+from autotune.tuning.session import Session
 from autotune.tuning.trial_plan import deadline, spread_of_processes, trial_plan
 
 AGAIN = "timed_again"
@@ -40,19 +41,24 @@ class PlayOff:
     def __init__(self, session: Session, costs: ColdCosts) -> None:
         self._session = session
         self._costs = costs
-        self._seconds_left = session.play_off_seconds()
+        # What an earlier run of the search was told, which each candidate takes in once.
+        self._told: dict[str, list[float]] = dict(session.study.noted(AGAIN, {}))
+        self._seconds_left = session.reserve.play_off_seconds() - self._seconds_told()
         # Trials of many configurations do not tell of a timing that it varies by so little.
         self._noise = max(_FINEST, _AT_MOST * spread_of_processes(session))
         self._failed: set[int] = set()
 
     def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:
         """The candidates, the fastest first, with what further timings of the near ones tell."""
-        found = [self._with_noise(one) for one in pool]
+        found = sorted(map(self._informed, pool), key=lambda one: -one.belief.mean)
         while rivals := self._affordable(self._rivals(found)):
+            if self._session.over_budget():
+                break
             start = time.monotonic()
             seconds = sum(seconds_again(one.trial) for one in rivals)
             detail = f"{len(rivals)} that may be as fast as each other, timed again"
-            yield StepStarted(detail, self._session.conclusion_seconds())
+            spent = self._session.reserve.play_off_seconds() - self._seconds_left
+            yield StepStarted(detail, self._session.conclusion_seconds() - spent)
             speed = drift_now(self._session)
             again = [self._timed_again(one, speed) for one in rivals]
             others = [one for one in found if one not in rivals]
@@ -60,8 +66,21 @@ class PlayOff:
             self._seconds_left -= max(seconds, time.monotonic() - start)
         return found
 
-    def _with_noise(self, one: Candidate) -> Candidate:
-        return replace(one, belief=replace(one.belief, noise=min(one.belief.noise, self._noise)))
+    def _seconds_told(self) -> float:
+        """What the timings of an earlier run took, out of the same allowance."""
+        finished = self._session.study.finished()
+        return sum(len(self._told.get(str(t.number), ())) * seconds_again(t) for t in finished)
+
+    def _informed(self, one: Candidate) -> Candidate:
+        """With what further timings it varies by, and what those of an earlier run told."""
+        belief = replace(one.belief, noise=min(one.belief.noise, self._noise))
+        for rate in self._told.pop(str(one.trial.number), ()):
+            belief = belief.after(self._shown(one, rate), 1)
+        return replace(one, belief=belief)
+
+    def _shown(self, one: Candidate, rate: float) -> float:
+        """The logarithm of what such a rate is worth."""
+        return math.log(worth(self._session, self._costs, one.trial, rate))
 
     def _rivals(self, pool: Sequence[Candidate]) -> list[Candidate]:
         """The first, and who may be faster by so much that it pays to know; or nobody."""
@@ -95,5 +114,4 @@ class PlayOff:
             return one
         rate = outcome.measurement.samples_per_second / speed
         session.study.note_entry(AGAIN, str(number), [*told, readable(rate)])
-        shown = worth(session, self._costs, one.trial, rate)
-        return replace(one, belief=one.belief.after(math.log(shown), 1))
+        return replace(one, belief=one.belief.after(self._shown(one, rate), 1))

@@ -30,15 +30,12 @@ from autotune.outcome import (
     describe,
 )
 from autotune.tuning.judging.gates import NUMERICS, PRECISION, GateFault, GateKeeper, Gates
+from autotune.tuning.judging.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.scene import Scene
 from autotune.tuning.storing.finished import MARGINS, QUALITIES
 from autotune.tuning.storing.study import TuningStudy
 
-SEEDS = (0, 1, 2)
-"""Of the baseline, and at most of a trial during the search."""
-MOST_SEEDS = 6
-"""Of what leads the search, or is about to be the answer."""
 _SECONDS = 6.0
 """Of the baseline's training. Shorter probes judge the first updates only, in which larger batches
 always look worse."""
@@ -110,14 +107,7 @@ class AccuracyProber:
         qualities = self._probed(own, max(seeds, self.known_seeds(own)))
         if not isinstance(qualities, tuple):
             return qualities
-        metric, higher_is_better = self.scene.metric
-        rule = AccuracyRule(
-            metric=metric,
-            higher_is_better=higher_is_better,
-            baseline=qualities,
-            tolerance=self.scene.options.accuracy_tolerance.absolute(qualities[: len(SEEDS)]),
-            minimum=self.scene.options.min_accuracy,
-        )
+        rule = rule_from(self.scene, qualities)
         self._note_margin(own, rule.margin(qualities))
         return rule
 
@@ -172,6 +162,11 @@ class AccuracyProber:
             return False  # what speaks against one is judged by so many seeds of the baseline
         found = self._after(config, len(qualities))
         return isinstance(found, AccuracyVerdict) and found.margin > 0
+
+    def is_proven(self, config: TrainingConfig) -> bool:
+        """Whether no further seed is needed to accept `config`; runs nothing."""
+        trained_as = self.trained_as(config).quality_key()
+        return decision_so_far(self.scene, self.study, trained_as) == "accept"
 
     def known_seeds(self, config: TrainingConfig) -> int:
         """Of how many seeds the quality is known."""

@@ -21,8 +21,9 @@ from autotune.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.outcome import Lost, Measured, Probed, TrialOutcome, as_failure, describe
 from autotune.tuning.diagnosis import time_stages
-from autotune.tuning.judging.accuracy import MOST_SEEDS, AccuracyProber, probe_samples
+from autotune.tuning.judging.accuracy import AccuracyProber, probe_samples
 from autotune.tuning.judging.gates import NUMERICS, GateKeeper
+from autotune.tuning.judging.seeds import MOST_SEEDS
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.running.table import Header, Row, append_answer, probed, start_table
 from autotune.tuning.scene import Scene, SearchOptions, sha256_of, survey
