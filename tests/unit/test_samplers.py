@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler
+from optuna.trial import TrialState
 
 from autotune.commands.search import search
 from autotune.config import TrainingConfig
+from autotune.errors import UsageError
 from autotune.space import SearchSpace
-from autotune.tuning.events import Answered
+from autotune.tuning.events import Answered, TrialEnded
 from autotune.tuning.sampling.samplers import (
     AUTO,
     SAMPLERS,
@@ -21,8 +25,10 @@ from autotune.tuning.sampling.samplers import (
     config_of,
     sampler_named,
 )
+from autotune.tuning.storing.study import TuningStudy
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from tuning import HOLDS, THROUGHPUT, tell
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -127,14 +133,23 @@ class Last(BaseSampler):
         return param_distribution.choices[-1]
 
 
+THREE_KNOBS = """\
+batch_size: [8, 16]
+num_workers: [0, 1]
+num_threads: [1, 2]
+"""
+GRID = {"batch_size": [8, 16], "num_workers": [0, 1], "num_threads": [1, 2]}
 OWN_SAMPLERS = {
     "random": lambda: RandomSampler(seed=0),
     "tpe": lambda: optuna.samplers.TPESampler(seed=0, n_startup_trials=1),
-    "grid": lambda: optuna.samplers.GridSampler({"batch_size": [8, 16, 32, 64, 128]}, seed=0),
+    "joint tpe": lambda: optuna.samplers.TPESampler(seed=0, n_startup_trials=1, multivariate=True),
+    "grid": lambda: GridSampler({"batch_size": [8, 16, 32, 64, 128]}, seed=0),
     "brute force": lambda: optuna.samplers.BruteForceSampler(seed=0),
-    "nsga3": lambda: optuna.samplers.NSGAIIISampler(seed=0),
+    "nsga2": lambda: optuna.samplers.NSGAIISampler(population_size=2, seed=0),
+    "nsga3": lambda: optuna.samplers.NSGAIIISampler(population_size=2, seed=0),
+    "qmc": lambda: optuna.samplers.QMCSampler(seed=0, warn_independent_sampling=False),
     "partly fixed": lambda: optuna.samplers.PartialFixedSampler(
-        {"batch_size": 64}, RandomSampler(seed=0)
+        {"batch_size": 16}, RandomSampler(seed=0)
     ),
     "own": Last,
 }
@@ -151,3 +166,81 @@ def test_any_sampler_goes_through_a_whole_space_without_repeating_itself(
     assert sorted(runner.batches("trial")) == [16, 32, 64, 128]
     if sampler is Last:
         assert runner.batches("trial")[0] == 128
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    {**OWN_SAMPLERS, "grid": lambda: GridSampler(GRID, seed=0)}.values(),
+    ids=OWN_SAMPLERS,
+)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_any_sampler_goes_through_a_space_of_three_knobs(
+    tmp_path: Path, sampler: Callable[[], BaseSampler]
+) -> None:
+    wanted = TrainingConfig.of({"batch_size": 16, "num_workers": 1, "num_threads": 2})
+    options = options_in(tmp_path, THREE_KNOBS, trials=8, storage=None, warm_start=(wanted,))
+    runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)))
+    events = events_of(replace(options, sampler=sampler()), runner)
+    assert isinstance(events[-1], Answered)
+    tried = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    assert len(set(tried)) == len(tried) == 8
+    assert tried[1] == wanted
+
+
+class Faulty(RandomSampler):
+    """Does something else in one of its methods."""
+
+    def __init__(self, where: str, does: Callable[..., Any]) -> None:
+        super().__init__(seed=0)
+        setattr(self, where, does)
+
+
+def raises(*_: object) -> None:
+    raise KeyError("no such thing")
+
+
+FAULTS = [
+    ("before_trial", raises),
+    ("infer_relative_search_space", raises),
+    ("sample_relative", raises),
+    ("sample_independent", raises),
+    ("sample_independent", lambda *_: 3),
+    ("after_trial", raises),
+]
+NAMED = (
+    r"^the sampler Faulty failed: (KeyError: 'no such thing'|ValueError: '3' not in .*\))\. Mend"
+)
+
+
+@pytest.mark.parametrize(("where", "does"), FAULTS)
+def test_a_sampler_that_fails_is_named_and_leaves_no_trial_running(
+    space: SearchSpace, where: str, does: Callable[..., Any]
+) -> None:
+    optunas = optuna.create_study(direction="maximize")
+    study = TuningStudy(optunas, space, THROUGHPUT)
+    study.use_sampler(Faulty(where, does), seed=0)
+    with pytest.raises(UsageError, match=NAMED):
+        tell(study, 1.0, HOLDS)
+    (trial,) = optunas.trials
+    state = TrialState.COMPLETE if where == "after_trial" else TrialState.FAIL
+    assert trial.state == state
+
+
+def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study: TuningStudy) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    study.use_sampler(Faulty("sample_relative", interrupted), seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        study.ask()
+    assert study.reap() == 0
+
+
+def test_a_search_whose_sampler_fails_continues_with_another(url: str, tmp_path: Path) -> None:
+    sampler = Faulty("sample_independent", raises)
+    with pytest.raises(UsageError, match=NAMED):
+        events_of(options_in(tmp_path, sampler=sampler), ScriptedRunner())
+    study = optuna.load_study(study_name="scripted", storage=url)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.FAIL]
+    events = events_of(options_in(tmp_path, sampler="random"), ScriptedRunner())
+    assert isinstance(events[-1], Answered)

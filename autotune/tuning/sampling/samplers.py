@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from random import Random
 from typing import Any
 
@@ -18,8 +20,10 @@ from optuna.samplers import (
     TPESampler,
 )
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.config import TrainingConfig
+from autotune.errors import AutotuneError, UsageError
 from autotune.knobs.base import Value
 from autotune.space import SearchSpace
 
@@ -82,7 +86,7 @@ class NoRepeatSampler(BaseSampler):
     """Another sampler whose repeats are replaced by the nearest configuration not yet seen.
 
     Optuna never removes duplicates, and on a small space a sampler repeats itself often; each
-    repeat would cost a trial.
+    repeat would cost a trial. What the other sampler raises becomes a UsageError that names it.
     """
 
     def __init__(
@@ -109,10 +113,8 @@ class NoRepeatSampler(BaseSampler):
         """The base sampler's proposal, or its nearest neighbour that is not known yet."""
         # Optuna reads it before `before_trial`, in which samplers note what they will propose.
         trial = study.get_trials(deepcopy=False)[trial.number]
-        joint = self._base.infer_relative_search_space(study, trial)
-        params = self._base.sample_relative(study, trial, joint)
-        for name in [n for n in search_space if n not in params]:
-            params[name] = self._base.sample_independent(study, trial, name, search_space[name])
+        with self._blamed():
+            params = self._proposed(study, trial, search_space)
         fresh = self._nearest_unknown(config_of(params, self._space))
         return params if fresh is None else {n: fresh.get(n, params[n]) for n in search_space}
 
@@ -124,7 +126,8 @@ class NoRepeatSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """The base sampler's own; only reached for parameters outside the space."""
-        return self._base.sample_independent(study, trial, param_name, param_distribution)
+        with self._blamed():
+            return self._base.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
         """New random numbers, as Optuna asks for in parallel workers."""
@@ -133,7 +136,8 @@ class NoRepeatSampler(BaseSampler):
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Passed on."""
-        self._base.before_trial(study, trial)
+        with self._blamed():
+            self._base.before_trial(study, trial)
 
     def after_trial(
         self,
@@ -143,12 +147,51 @@ class NoRepeatSampler(BaseSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Passed on."""
+        with self._blamed():
+            try:
+                self._base.after_trial(study, trial, state, values)
+            except RuntimeError as error:
+                # Some end `Study.optimize` here when they are through; this study is not run by it.
+                if "Study.stop" not in str(error):
+                    raise
+
+    def _proposed(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The base sampler's proposal, drawn as Optuna draws one: what is wanted is not sampled."""
+        joint = self._base.infer_relative_search_space(study, trial)
+        known = self._base.sample_relative(study, trial, joint) | self._wanted(trial)
+        so_far = copy(trial)  # some samplers look at what was drawn before
+        so_far.params, so_far.distributions = {}, {}
+        for name, distribution in search_space.items():
+            if name not in known:
+                known[name] = self._base.sample_independent(study, so_far, name, distribution)
+            distribution.to_internal_repr(known[name])  # raises where it is none of the choices
+            so_far.params[name], so_far.distributions[name] = known[name], distribution
+        return so_far.params
+
+    def _wanted(self, trial: FrozenTrial) -> dict[str, Value]:
+        """What the trial was enqueued with, as far as this space has it."""
+        fixed, varied = trial.system_attrs.get("fixed_params", {}), self._space.varied()
+        return {name: value for name, value in fixed.items() if value in varied.get(name, ())}
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Names the base sampler where it fails; a storage that fails under it speaks for itself.
+
+        Raises:
+            UsageError: it raised something.
+        """
         try:
-            self._base.after_trial(study, trial, state, values)
-        except RuntimeError as error:
-            # Some end `Study.optimize` here when they are through; this study is not run by it.
-            if "Study.stop" not in str(error):
-                raise
+            yield
+        except (AutotuneError, SQLAlchemyError, optuna.exceptions.StorageInternalError):
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}".rstrip(".")
+            raise UsageError(
+                f"the sampler {type(self._base).__name__} failed: {said}. "
+                "Mend it or choose another; the same search continues with what was measured."
+            ) from error
 
     def _nearest_unknown(self, config: TrainingConfig) -> dict[str, Value] | None:
         """Breadth first over one-knob changes; None where the proposal itself is unknown."""

@@ -11,21 +11,39 @@ from contextlib import suppress
 from typing import Any, cast
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._rdb.models import TrialModel, TrialUserAttributeModel
 from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotune.errors import StudyMismatchError
+from autotune.errors import StudyMismatchError, UsageError
 from autotune.tuning.storing.finished import finished_trial
 from autotune.tuning.storing.journal import Journal, Line, NoteRecord, TrialRecord
-from autotune.tuning.storing.leases import LIVE
+from autotune.tuning.storing.leases import LEASE, LIVE
 from autotune.tuning.storing.lines import CONSTRAINTS_ATTRIBUTE, NotReadableError
 
 # A number that is further ahead than this was not given out by the study.
 _WIDEST_GAP = 1000
 _NOT_KEPT = "lost: it was never finished, and its number alone is known"
+
+
+def asked(
+    study: optuna.Study, distributions: dict[str, BaseDistribution] | None = None
+) -> optuna.Trial:
+    """A new trial of Optuna's; where its sampler fails or is interrupted, none is left running.
+
+    Raises:
+        UsageError: the sampler failed.
+    """
+    try:
+        return study.ask(distributions)
+    except (UsageError, KeyboardInterrupt, SystemExit) as error:
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if LEASE not in trial.user_attrs:  # the others were proposed and are somebody's
+                with suppress(UsageError):  # the sampler's again, told of it
+                    give_up(study, trial.number, str(error) or type(error).__name__)
+        raise
 
 
 def write_trial(study: optuna.Study, record: TrialRecord) -> int:

@@ -42,7 +42,7 @@ from autotune.tuning.storing.knowledge import Knowledge, params_of
 from autotune.tuning.storing.leases import CLOSED, LEADER, LEASE, LIVE, lease_of
 from autotune.tuning.storing.mutex import LocalMutex, Mutex
 from autotune.tuning.storing.overrule import obey_rulings
-from autotune.tuning.storing.retell import give_up, set_attributes, write_trial
+from autotune.tuning.storing.retell import asked, give_up, set_attributes, write_trial
 
 __all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
 
@@ -132,7 +132,7 @@ class TuningStudy:
         with self._mutex.turn():
             if wanted is not None:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
-            trial = self._study.ask(self._distributions)
+            trial = asked(self._study, self._distributions)
             config = config_of(trial.params, self._space)
             told = {LEASE: self._mutex.lease.as_dict(), "config": config.as_dict()}
             set_attributes(self._study._storage, trial._trial_id, told)
@@ -180,7 +180,7 @@ class TuningStudy:
         """Give up the trials whose processes are gone; how many there were."""
         with self._mutex.turn():
             for _ in self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-                self._study.ask()  # else it would come in place of the next one that is wanted
+                asked(self._study)  # else it would come in place of the next one that is wanted
             self._elsewhere = set()
             reaped = 0
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
