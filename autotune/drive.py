@@ -219,17 +219,19 @@ def drive_recording(options: SearchOptions, repeats: int) -> None:
 
 
 def drive_profile(options: SearchOptions, trace: Path | None) -> None:
-    """Show what bounds training and what takes its time.
+    """Show what bounds training and what takes its time; into `trace` go the steps themselves.
 
     Raises:
+        UsageError: no trace can be written there.
         WorkloadError: the workload fails with the user's own settings.
     """
-    if trace is not None and not trace.parent.is_dir():
-        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}.")
+    _check_trace(trace)
     with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
         scene = survey(replace(options, folder=folder), runner)
         stages = time_stages(scene, runner)
-        task = Profile(trace_path=None if trace is None else str(trace.resolve()))
+        # The profiler does not say when it cannot write: it writes here, and what is here is kept.
+        written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
+        task = Profile(trace_path=None if trace is None else str(written.resolve()))
         profiled = runner.run(scene.job(task, scene.baseline), folder / "trials" / "profile")
         whole = runner.run(
             scene.job(Measure(MeasurePlan()), scene.baseline), folder / "trials" / "whole"
@@ -241,11 +243,37 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
             raise WorkloadError(
                 f"{options.model_path} cannot be profiled: {describe(failure)}\nWhole log: {log}"
             )
-    diagnosis = diagnosis_of(scene, stages)
-    notes = narrowed(scene.space, diagnosis).notes
-    rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
-    own = [note for note in notes if note not in scene.space.notes]
-    show_profile(diagnosis, own, profiled, rate)
+        diagnosis = diagnosis_of(scene, stages)
+        notes = narrowed(scene.space, diagnosis).notes
+        rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+        own = [note for note in notes if note not in scene.space.notes]
+        show_profile(diagnosis, own, profiled, rate)
+        if trace is not None:
+            _keep_trace(written, trace)
+
+
+def _check_trace(trace: Path | None) -> None:
+    if trace is not None and trace.is_dir():
+        raise UsageError(
+            f"--trace {trace} is a folder. Name a file, such as {trace / 'trace.json'}."
+        )
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")
+
+
+def _keep_trace(written: Path, trace: Path) -> None:
+    if not written.is_file():
+        raise UsageError(
+            f"--trace {trace}: the profiler wrote no trace into {written.parent}. Free some space "
+            "there, or name another folder with TMPDIR."
+        )
+    try:
+        shutil.copyfile(written, trace)
+    except OSError as error:
+        raise UsageError(
+            f"--trace {trace} cannot be written: {error.strerror}. Name another file."
+        ) from error
+    to_stderr(f"Wrote {trace}")
 
 
 def inspect_once(device: str, model: Path | None) -> Inspected:

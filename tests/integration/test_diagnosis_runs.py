@@ -78,12 +78,32 @@ def test_a_profile_names_the_operators_and_writes_a_trace(runner, tmp_path):
     assert "traceEvents" in json.loads(trace.read_text())
 
 
-def test_the_profile_command_says_what_bounds_training(tmp_path):
-    done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", "--space", "quick")
+def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_path):
+    flags = ("--space", "quick", "--trace", "trace.json")
+    done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for loading." in done.stdout
     assert re.search(r"Together they reach [\d.]+/s, \d+ % of that alone", done.stdout)
     assert "aten::" in done.stdout
+    assert done.stderr.endswith("Wrote trace.json\n")
+    traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert any(event["name"].startswith("aten::") for event in traced)
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        ("here", "--trace here is a folder. Name a file, such as here/trace.json."),
+        ("absent/trace.json", "--trace absent/trace.json: there is no folder absent. Make it"),
+    ],
+)
+def test_a_trace_that_cannot_be_written_is_refused_before_anything_runs(trace, words, tmp_path):
+    (tmp_path / "here").mkdir()
+    done = autotune(tmp_path, "profile", WORKLOADS / "failing_import.py", "--trace", trace)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"autotune: {words}")
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+    assert (tmp_path / "here").is_dir()
 
 
 @pytest.mark.keeps_log
