@@ -20,6 +20,7 @@ from autotune.text import clean
 from autotune.trial_folder import write_atomically
 
 if TYPE_CHECKING:
+    from autotune.config import TrainingConfig
     from autotune.tuning.scene import SearchOptions
 
 Command = Callable[..., None]
@@ -47,9 +48,9 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     """What a search is asked for; files go to studies/NAME/ unless a flag says otherwise.
 
     Raises:
-        UsageError: model or output is no file that can be read or written.
+        UsageError: model or output is no file that can be read or written; or see
+            `warm_start_from`.
     """
-    from autotune.tuning.sampling.warm_start import seeds_from
     from autotune.tuning.scene import SearchOptions
 
     check_model(model)
@@ -70,8 +71,63 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
         time_budget_seconds=flags.pop("time_budget"),
         memory_limit_bytes=flags.pop("memory_limit"),
         trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
-        warm_start=seeds_from(warm_start) if warm_start else (),
+        warm_start=warm_start_from(warm_start, storage) if warm_start else (),
         **flags,
+    )
+
+
+def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:
+    """What was best in an earlier search, the best first.
+
+    `source` is what other commands take as STUDY. What is nothing of the kind here may be the name
+    of a study in `storage`, where the search itself has a storage that is shared.
+
+    Raises:
+        UsageError, StorageError: there is nothing of the kind, or it cannot be read.
+    """
+    from autotune.best import read_best
+    from autotune.report.source import find_source
+    from autotune.tuning.sampling.warm_start import seeds_from
+
+    try:
+        found = find_source(source)
+    except UsageError as error:
+        if storage is not None and _holds(storage, source):
+            return seeds_from(storage, source)
+        raise UsageError(f"--warm-start: {error}") from error
+    if found.url is None:
+        assert found.answer is not None
+        return (read_best(found.answer).training_config,)
+    try:
+        return seeds_from(found.url, _study_meant(found.url, source))
+    except UsageError as error:
+        raise UsageError(f"--warm-start: {error}") from error
+
+
+def _holds(storage: str, study: str) -> bool:
+    from autotune.tuning.storing.archive import study_names
+    from autotune.tuning.storing.storage import check_storage, database_of
+
+    check_storage(storage)
+    database = database_of(storage)
+    return (database is None or database.is_file()) and study in study_names(storage)
+
+
+def _study_meant(storage: str, source: str) -> str | None:
+    """Of a storage with several studies, the one of that name or that its folder is named after."""
+    from autotune.tuning.storing.archive import study_names
+    from autotune.tuning.storing.storage import database_of, masked
+
+    names, database = study_names(storage), database_of(storage)
+    if len(names) < 2:  # noqa: PLR2004
+        return None
+    folder = "" if database is None else database.resolve().parent.name
+    for name in (source, *(name for name in names if folder_name(name) == folder)):
+        if name in names:
+            return name
+    raise UsageError(
+        f"{masked(storage)} holds several studies: {', '.join(map(repr, names))}. Choose one by "
+        "its name, --warm-start NAME, in a search with that --storage."
     )
 
 

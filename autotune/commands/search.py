@@ -85,7 +85,8 @@ _NOTHING_FEASIBLE = 3
 @click.option(
     "--warm-start",
     metavar="STUDY|BEST.yaml",
-    help="Try first what was best in an earlier search, of another machine or model.",
+    help="Try first what was best in an earlier search, of another machine or model: STUDY as "
+    "`autotune report` takes it, or the name of one in --storage.",
 )
 @click.option(
     "--sampler",

@@ -239,9 +239,9 @@ def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
     database = tmp_path / "study.db"
-    before = seeds_from(str(database))
+    before = seeds_from(options.storage)
     assert 64 not in map(batch_of, before)
     repair(tmp_path, database)
-    assert seeds_from(str(database)) == before
+    assert seeds_from(options.storage) == before
     study = optuna.load_study(study_name="scripted", storage=options.storage)
     assert study.best_trial.params["batch_size"] == 32

@@ -12,8 +12,9 @@ from optuna.trial import TrialState
 
 from autotune.errors import StorageError, StudyMismatchError, UsageError
 from autotune.space import SearchSpace
+from autotune.tuning.storing.archive import read_archive
 from autotune.tuning.storing.journal import Journal
-from autotune.tuning.storing.opening import open_study, read_study
+from autotune.tuning.storing.opening import open_study
 from autotune.tuning.storing.storage import masked
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
@@ -138,8 +139,8 @@ def test_trials_that_someone_else_told_are_data_and_refused(
     foreign.add_trial(trial)
     with pytest.raises(StudyMismatchError, match="trial 0 of the study was not told by autotune"):
         open_study("s", url, nine, THROUGHPUT)
-    with pytest.raises(UsageError, match=r"holds no study of autotune's"):
-        read_study(url)
+    with pytest.raises(UsageError, match=r"'s' is none of autotune's"):
+        read_archive(url)
 
 
 @pytest.mark.parametrize("number", [None, 0.5])

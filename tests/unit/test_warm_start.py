@@ -8,14 +8,14 @@ import optuna
 import pytest
 
 from autotune.best import write_best
+from autotune.commands.common import options_of, study_folder, warm_start_from
 from autotune.config import TrainingConfig
 from autotune.constraints import Verdict
 from autotune.errors import UsageError
 from autotune.space import SearchSpace
 from autotune.tuning.events import TrialEnded
-from autotune.tuning.sampling.warm_start import seeds_from
 from autotune.tuning.storing.opening import open_study
-from factories import best_config
+from factories import best_config, written
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 from tuning import CRASHED, HOLDS, THROUGHPUT, tell
 
@@ -26,7 +26,17 @@ def earlier(nine: SearchSpace, url: str) -> list[TrainingConfig]:
     """A study of five trials, the third infeasible; its configurations."""
     study = open_study("earlier", url, nine, THROUGHPUT)
     rates = [100.0, 300.0, None, 200.0, 50.0]
-    return [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
+    configs = [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
+    study.disconnect()
+    return configs
+
+
+def beside_it(nine: SearchSpace, url: str) -> TrainingConfig:
+    """The one configuration of a second, smaller study."""
+    study = open_study("my net", url, nine, THROUGHPUT)
+    config = tell(study, 80.0, HOLDS)
+    study.disconnect()
+    return config
 
 
 @pytest.mark.parametrize("name", ["study.db", "."])
@@ -34,19 +44,19 @@ def test_the_best_few_of_a_study_come_first(
     nine: SearchSpace, url: str, tmp_path: Path, name: str
 ) -> None:
     configs = earlier(nine, url)
-    assert seeds_from(str(tmp_path / name)) == (configs[1], configs[3], configs[0])
+    assert warm_start_from(str(tmp_path / name)) == (configs[1], configs[3], configs[0])
 
 
 def test_an_answer_has_one_configuration(tmp_path: Path) -> None:
     wanted = BASELINE.replace(num_workers=2)
     write_best(best_config(wanted, BASELINE), tmp_path / "best.yaml")
-    assert seeds_from(str(tmp_path / "best.yaml")) == (wanted,)
+    assert warm_start_from(str(tmp_path / "best.yaml")) == (wanted,)
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.db", "nowhere.yaml"])
 def test_what_is_not_there_is_said(tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match="nowhere"):
-        seeds_from(str(tmp_path / source))
+        warm_start_from(str(tmp_path / source))
 
 
 def test_a_study_without_a_feasible_trial_has_nothing_to_give(
@@ -54,8 +64,8 @@ def test_a_study_without_a_feasible_trial_has_nothing_to_give(
 ) -> None:
     study = open_study("earlier", url, nine, THROUGHPUT)
     study.add(BASELINE, Verdict(None, CRASHED, "crashed"), {})
-    with pytest.raises(UsageError, match=r"no trial of .* was feasible"):
-        seeds_from(str(tmp_path / "study.db"))
+    with pytest.raises(UsageError, match=r"no trial of study 'earlier' .* was feasible"):
+        warm_start_from(str(tmp_path / "study.db"))
 
 
 def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path) -> None:
@@ -70,16 +80,59 @@ def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path)
 
 def test_a_study_that_is_not_ours_is_refused(tmp_path: Path, url: str) -> None:
     optuna.create_study(storage=url).add_trial(optuna.trial.create_trial(value=1.0))
-    with pytest.raises(UsageError, match="no study of autotune's"):
-        seeds_from(str(tmp_path / "study.db"))
+    with pytest.raises(UsageError, match=r"--warm-start: .* is none of autotune's"):
+        warm_start_from(str(tmp_path / "study.db"))
 
 
-def test_a_name_with_a_dot_is_a_study_all_the_same(
-    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["resnet.v2", "my net", "../x"])
+def test_a_study_of_any_name_is_found_by_it(
+    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    earlier(nine, url)
-    folder = tmp_path / "studies" / "resnet.v2"
+    configs = earlier(nine, url)
+    folder = tmp_path / study_folder(name)
     folder.mkdir(parents=True)
     (tmp_path / "study.db").rename(folder / "study.db")
     monkeypatch.chdir(tmp_path)
-    assert len(seeds_from("resnet.v2")) == 3
+    assert warm_start_from(name) == (configs[1], configs[3], configs[0])
+
+
+def test_of_several_studies_the_one_that_was_named_is_read(
+    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier(nine, url)
+    meant = beside_it(nine, url)
+    with pytest.raises(UsageError, match=r"holds several studies: 'earlier', 'my net'\. Choose"):
+        warm_start_from(str(tmp_path))
+    folder = tmp_path / study_folder("my net")
+    folder.mkdir(parents=True)
+    (tmp_path / "study.db").rename(folder / "study.db")
+    monkeypatch.chdir(tmp_path)
+    named = ["my net", str(folder), str(folder / "study.db"), f"sqlite:///{folder / 'study.db'}"]
+    assert [warm_start_from(source) for source in named] == [(meant,)] * 4
+
+
+@pytest.fixture(params=["url", "server_storage"])
+def storage(request: pytest.FixtureRequest) -> str:
+    """A database of its own: a file, or one of a server."""
+    return str(request.getfixturevalue(request.param))
+
+
+def test_a_name_may_be_one_in_the_storage_of_the_search(
+    nine: SearchSpace, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = written(tmp_path, "# trains\n", "model.py")
+    configs = earlier(nine, storage)
+    best = (configs[1], configs[3], configs[0])
+    assert options_of(model, warm_start=storage).warm_start == best
+    meant = beside_it(nine, storage)
+    for name, wanted in (("my net", (meant,)), ("earlier", best)):
+        assert options_of(model, storage=storage, warm_start=name).warm_start == wanted
+    with pytest.raises(UsageError, match="--warm-start: STUDY 'absent': there is neither"):
+        options_of(model, storage=storage, warm_start="absent")
+    absent = tmp_path / "absent.db"
+    with pytest.raises(UsageError, match="there is neither"):
+        options_of(model, storage=f"sqlite:///{absent}", warm_start="earlier")
+    assert not absent.exists()
+    with pytest.raises(UsageError, match="holds several studies: 'earlier', 'my net'"):
+        options_of(model, warm_start=storage)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import optuna
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.config import TrainingConfig
@@ -56,8 +57,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         UsageError: there is no study of that name, several to choose from, or none of autotune's.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with storage_errors(url), _collecting_nothing():
-        storage = existing(url)
+    with _collecting_nothing(), _opened(url) as storage:
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
         study = optuna.load_study(study_name=chosen, storage=storage)
@@ -72,6 +72,28 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
     return Archive(chosen, masked(url), finished, opened, notes)
+
+
+def study_names(url: str) -> list[str]:
+    """Of all studies that a storage holds, in the order of the alphabet.
+
+    Raises:
+        StorageError: the storage cannot be read.
+    """
+    with _opened(url) as storage:
+        return sorted(optuna.get_all_study_names(storage))
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[RDBStorage]:
+    """A storage that is let go of afterwards, which a search that reads another's is to do."""
+    with storage_errors(url):
+        storage = existing(url)
+        try:
+            yield storage
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 @contextmanager

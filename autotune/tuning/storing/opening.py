@@ -1,4 +1,4 @@
-"""Opens studies: creates or continues them, or reads them."""
+"""Opens studies: creates or continues them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import warnings
 
 import optuna
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
 
 from autotune.constraints import CONSTRAINTS
-from autotune.errors import StorageError, StudyMismatchError, UsageError
+from autotune.errors import StudyMismatchError
 from autotune.objectives import Objective
 from autotune.space import SearchSpace
-from autotune.tuning.storing.finished import (
-    RULINGS,
-    FinishedTrial,
-    finished_trials,
-    overruled,
-)
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.mutex import mutex_for
 from autotune.tuning.storing.retell import reconcile
-from autotune.tuning.storing.storage import connected, masked, refuse, storage_errors
+from autotune.tuning.storing.storage import connected, refuse, storage_errors
 from autotune.tuning.storing.study import TuningStudy
 
 
@@ -78,31 +71,6 @@ def created(name: str, storage: str | None, objective: Objective) -> optuna.Stud
         _set_metric_name(study, objective.unit)
         study.set_user_attr("constraint_names", list(CONSTRAINTS))
     return study
-
-
-def read_study(storage: str) -> list[FinishedTrial]:
-    """Every finished trial of the largest study that a storage holds.
-
-    Raises:
-        StorageError, UsageError: it cannot be read, or holds no study of autotune's.
-    """
-    with storage_errors(storage):
-        studies = [
-            optuna.load_study(study_name=name, storage=storage)
-            for name in optuna.get_all_study_names(storage)
-        ]
-    largest = max(studies, key=lambda study: len(_complete(study)), default=None)
-    if largest is None or not _complete(largest):
-        raise StorageError(f"{masked(storage)} holds no study with finished trials.")
-    try:
-        rulings = largest.user_attrs.get(RULINGS, {})
-        return [overruled(trial, rulings) for trial in finished_trials(largest)]
-    except StudyMismatchError as error:
-        raise UsageError(f"{masked(storage)} holds no study of autotune's.") from error
-
-
-def _complete(study: optuna.Study) -> list[FrozenTrial]:
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def _set_metric_name(study: optuna.Study, unit: str) -> None:
