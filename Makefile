@@ -72,6 +72,7 @@ bench-studies: $(INSTALLED)
 # Each search is one process: linear algebra of its own threads would only be in the way.
 bench-search: $(INSTALLED)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/budget.py
 
 bench-scaling: $(INSTALLED)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
