@@ -101,8 +101,11 @@ class Diagnosis:
 
     def ceiling(self, space: SearchSpace) -> float | None:
         """Samples per second that nothing in `space` can exceed; None where computing varies."""
-        loads_only = set(space.varied()) <= {*LOADER, "pin_memory"}
-        return self.compute_limit if loads_only else None
+        loads = {*LOADER, "pin_memory"}
+        if self.machine.has_accelerator:
+            # On a CPU it is computing that threads change, and fewer may be faster.
+            loads.add("num_threads")
+        return self.compute_limit if set(space.varied()) <= loads else None
 
     def frozen(self) -> dict[str, str]:
         """Knobs that cannot gain anything worth a trial, each with the reason."""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.outcome import Diagnosed, Loading, Lost, TrialOutcome
+from autotune.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from autotune.progress import PlainProgress
 from autotune.tuning.events import Event, StagesTimed, TrialEnded, TrialsEnded
 from autotune.tuning.sampling.stopping import FEWEST
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from factories import cuda_machine
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\nfused_optimizer: [false, true]\n"
 # Loading and updating take no time worth mentioning.
@@ -102,3 +103,14 @@ def test_a_search_of_the_loader_ends_at_the_speed_of_light(tmp_path: Path) -> No
     (ended,) = [event.reason for event in events if isinstance(event, TrialsEnded)]
     assert "95 % of 80.0/s" in ended
     assert configs(events)[-1][1] == 2
+
+
+def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: Path) -> None:
+    scripted = ScriptedRunner(
+        lambda config, phase: at(79.0 if config["num_workers"] else 20.0),
+        diagnosed=replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1))),
+        inspected=Inspected(cuda_machine(), FACTS),
+    )
+    wanted = replace(options_in(tmp_path, trials=None, storage=None), space="loader")
+    (ended,) = [e.reason for e in events_of(wanted, scripted) if isinstance(e, TrialsEnded)]
+    assert "95 % of 80.0/s" in ended

@@ -11,8 +11,10 @@ from autotune.config import TrainingConfig
 from autotune.machine import Machine
 from autotune.outcome import Diagnosed, Loading
 from autotune.space import SearchSpace
+from autotune.space_file import shipped_spaces
 from autotune.tuning.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
 from factories import cpu_machine, cuda_machine
+from factories import narrowed as space_here
 
 STAGES = Diagnosed(
     batch_size=32,
@@ -153,3 +155,14 @@ def test_limits_are_what_each_stage_could_do_alone() -> None:
 def test_a_search_of_the_loader_alone_has_a_ceiling() -> None:
     assert diagnosis().ceiling(space_of(num_workers=(0, 2), pin_memory=(False, True))) == 320.0
     assert diagnosis().ceiling(space_of(num_workers=(0, 2), batch_size=(32, 64))) is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "ceiling"),
+    [(cuda_machine(), 320.0), (cpu_machine(cores=1), 320.0), (cpu_machine(cores=2), None)],
+)
+def test_the_shipped_space_of_the_loader_has_a_ceiling_where_its_threads_do_not_compute(
+    machine: Machine, ceiling: float | None
+) -> None:
+    space = space_here(shipped_spaces()["loader"], machine, {"batch_size": 32})
+    assert diagnosis(machine).ceiling(space) == ceiling
