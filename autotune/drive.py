@@ -243,11 +243,11 @@ def drive_profile(options: SearchOptions, trace: Path | None) -> None:
             raise WorkloadError(
                 f"{options.model_path} cannot be profiled: {describe(failure)}\nWhole log: {log}"
             )
-        diagnosis = diagnosis_of(scene, stages)
-        notes = narrowed(scene.space, diagnosis).notes
         rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+        diagnosis = diagnosis_of(scene, stages, rate)
+        notes = narrowed(scene.space, diagnosis).notes
         own = [note for note in notes if note not in scene.space.notes]
-        show_profile(diagnosis, own, profiled, rate)
+        show_profile(diagnosis, own, profiled)
         if trace is not None:
             _keep_trace(written, trace)
 

@@ -182,7 +182,7 @@ class LiveProgress:
         if isinstance(event, StagesUnknown):
             self._say([f"no diagnosis, so everything is searched: {event.reason}"])
             return
-        board.light = event.diagnosis.compute_limit
+        board.light = None if event.diagnosis.doubt else event.diagnosis.compute_limit
         known = board.scene.space.notes
         notes = [f"  {note}" for note in event.space.notes if note not in known]
         self._say([*stage_lines(event.diagnosis), *notes])

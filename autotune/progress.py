@@ -206,8 +206,9 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
     """What each stage of training could do if it were the only one, and which one bounds it."""
     limits = diagnosis.limits()
     width = max(map(len, limits))
+    waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
     return [
-        f"\ndiagnosis: your settings wait for {diagnosis.bound}; each stage alone would reach",
+        f"\ndiagnosis: {waits}each stage alone would reach",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
     ]
 

@@ -16,6 +16,7 @@ from autotune.outcome import Profiled
 from autotune.space_file import read_space, shipped_spaces
 from autotune.text import clean, size
 from autotune.tuning.diagnosis import Diagnosis
+from autotune.tuning.sampling.stopping import ENOUGH
 from autotune.workload_facts import WorkloadFacts
 
 
@@ -68,28 +69,33 @@ def show_machine(machine: Machine) -> None:
     _print(table)
 
 
-def show_profile(
-    diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled, reached: float | None
-) -> None:
-    """What each stage could do alone, which bounds training, and what the steps are made of.
-
-    `reached` is what all stages reach together, in samples per second; None where that failed.
-    """
+def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
+    """What each stage could do alone, which bounds training, and what the steps are made of."""
     stages = _table("stage alone", "samples/s", "seconds a batch")
     for name, rate in diagnosis.limits().items():
         seconds = diagnosis.stages.batch_size / rate
         stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
     _print(stages)
-    lines = [f"Your settings wait for {diagnosis.bound}.", *notes]
-    if reached is not None:
-        part = reached / diagnosis.stage_limits()[diagnosis.bound]
-        lines.insert(1, f"Together they reach {reached:.1f}/s, {100 * part:.0f} % of that alone.")
+    lines = [*_bound_lines(diagnosis), *notes]
+    if diagnosis.doubt:
+        lines = [f"Run it again: {diagnosis.doubt}."]
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
         share = f"{100 * one.share:.1f} %"
         operators.add_row(_cell(one.name), share, f"{one.seconds:.6f}", str(one.calls))
     sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
     _print(operators)
+
+
+def _bound_lines(diagnosis: Diagnosis) -> list[str]:
+    """Which stage training waits for, and how much is left to win beside it."""
+    lines = [f"Your settings wait for {diagnosis.bound}."]
+    reached, share = diagnosis.reached, diagnosis.reached_share
+    if reached is not None and share is not None:
+        lines.append(f"Together they reach {reached:.1f}/s, {100 * share:.0f} % of that alone.")
+        if share >= ENOUGH:
+            lines.append(f"Nothing is left to win but by faster {diagnosis.bound}.")
+    return lines
 
 
 def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
 
@@ -28,12 +27,11 @@ from autotune.tuning.forecast import PLAN, RUNS, before_runs
 from autotune.tuning.judging.accuracy import AccuracyProber, no_reference, probe_samples
 from autotune.tuning.judging.script_accuracy import ScriptProber
 from autotune.tuning.judging.seeds import SEEDS
-from autotune.tuning.reserve import BASELINE_RUNS, RUN_SECONDS, noted_runs
+from autotune.tuning.reserve import RUN_SECONDS
 from autotune.tuning.session import Session, details_of, process_seconds
 from autotune.tuning.storing.finished import TRAINED_AS
+from autotune.tuning.storing.own_runs import Runs, note_runs, noted_runs
 from autotune.tuning.storing.study import FinishedTrial
-
-Runs = tuple[Measurement, ...]
 
 
 def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | str]:
@@ -62,7 +60,7 @@ def measure_baseline(session: Session) -> Generator[StepStarted, None, Runs | st
             raise WorkloadError(_own_settings_fail(session, outcome, folder))
         runs.append(session.comparable(outcome.measurement))
     session.study.note(RUN_SECONDS, round(median(seconds), 3))
-    session.study.note(BASELINE_RUNS, [asdict(run) for run in runs])
+    note_runs(session.study, tuple(runs))
     return tuple(runs)
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from statistics import median
 
 from pydantic import TypeAdapter
 
@@ -23,6 +24,7 @@ from autotune.outcome import Diagnosed, Failure, as_failure, describe
 from autotune.space import SearchSpace
 from autotune.tuning.running.runner import Runner
 from autotune.tuning.scene import Scene
+from autotune.tuning.storing.own_runs import noted_runs
 from autotune.tuning.storing.study import TuningStudy
 
 Useless = Callable[[Value], bool]
@@ -45,6 +47,9 @@ _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
 # Two timings of the same may differ by twice as much.
 _NOISE = 0.05
+# Training is no faster than its slowest stage, but two processes of the same settings differ: by
+# a tenth to a third where the tables were recorded. What lies well beyond that is no noise.
+_FAR_FASTER = 1.5
 _SECONDS = 90.0
 # What follows from it are orders of magnitude.
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
@@ -61,6 +66,8 @@ class Diagnosis:
     baseline: TrainingConfig
     largest_offered: int
     """The largest batch of the search space."""
+    reached: float | None = None
+    """Samples per second of all stages together; None where that is not known."""
 
     @property
     def load_seconds(self) -> float:
@@ -95,12 +102,30 @@ class Diagnosis:
         return {stage: self.stages.batch_size / s for stage, s in seconds.items() if s > 0}
 
     @property
+    def reached_share(self) -> float | None:
+        """What all stages reach together over what the slowest reaches alone."""
+        return None if self.reached is None else self.reached / self.stage_limits()[self.bound]
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the stages tell nothing of training, which is far faster than the slowest of them."""
+        share = self.reached_share
+        if share is None or share < _FAR_FASTER:
+            return None
+        return (
+            f"training reaches {100 * share:.0f} % of what {self.bound} alone reached; something "
+            "else ran while the stages were timed, or their batch takes longer than others"
+        )
+
+    @property
     def compute_limit(self) -> float:
         """Samples per second that no setting of the loader can exceed."""
         return self.stages.batch_size / self.stages.compute_seconds
 
     def ceiling(self, space: SearchSpace) -> float | None:
-        """Samples per second that nothing in `space` can exceed; None where computing varies."""
+        """Samples per second that nothing in `space` can exceed; None where that is not known."""
+        if self.doubt:
+            return None
         loads = {*LOADER, "pin_memory"}
         if self.machine.has_accelerator:
             # On a CPU it is computing that threads change, and fewer may be faster.
@@ -197,7 +222,9 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
 def noted_diagnosis(scene: Scene, study: TuningStudy) -> Diagnosis | None:
     """What the study knows already."""
     noted = study.noted(DIAGNOSIS)
-    return None if noted is None else diagnosis_of(scene, _adapter().validate_python(noted))
+    if noted is None:
+        return None
+    return diagnosis_of(scene, _adapter().validate_python(noted), _reached(study))
 
 
 def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | str:
@@ -208,13 +235,18 @@ def diagnose(scene: Scene, runner: Runner, study: TuningStudy) -> Diagnosis | st
     if not isinstance(outcome, Diagnosed):
         return describe(outcome)
     study.note(DIAGNOSIS, asdict(outcome))
-    return diagnosis_of(scene, outcome)
+    return diagnosis_of(scene, outcome, _reached(study))
 
 
-def diagnosis_of(scene: Scene, stages: Diagnosed) -> Diagnosis:
-    """What follows from the stages in this scene."""
+def diagnosis_of(scene: Scene, stages: Diagnosed, reached: float | None) -> Diagnosis:
+    """What follows from the stages in this scene, where all together reach so many samples/s."""
     sizes = [int(size or 1) for size in scene.space.domains["batch_size"]]
-    return Diagnosis(stages, scene.machine, scene.baseline, max(sizes))
+    return Diagnosis(stages, scene.machine, scene.baseline, max(sizes), reached)
+
+
+def _reached(study: TuningStudy) -> float | None:
+    runs = noted_runs(study)
+    return median(run.samples_per_second for run in runs) if runs else None
 
 
 def time_stages(scene: Scene, runner: Runner) -> Diagnosed | Failure:
@@ -236,6 +268,8 @@ def _adapter() -> TypeAdapter[Diagnosed]:
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
     """The space without what cannot matter; the baseline stays inside."""
+    if diagnosis.doubt:
+        return space.noted([f"nothing is left out: {diagnosis.doubt}"])
     domains = dict(space.domains)
     notes = list(space.notes)
     for name, reason in diagnosis.frozen().items():

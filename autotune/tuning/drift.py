@@ -14,8 +14,9 @@ from typing import Any
 
 from autotune.job import Measure, MeasurePlan
 from autotune.outcome import Measured
-from autotune.tuning.reserve import noted_runs, trial_seconds
+from autotune.tuning.reserve import trial_seconds
 from autotune.tuning.session import Session
+from autotune.tuning.storing.own_runs import noted_runs
 
 EVERY = 4
 """Trials, at least, between two measurements of the baseline."""

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
 
-from pydantic import TypeAdapter
-
 from autotune.knobs import KNOBS
-from autotune.measurement import Measurement
 from autotune.tuning.confirming.confirm import LOOKS, rounds_to_win
 from autotune.tuning.confirming.rounds import TASK
 from autotune.tuning.judging.accuracy import SEED_SECONDS, probe_seconds
 from autotune.tuning.judging.seeds import seeds_to_come
 from autotune.tuning.scene import Scene
 from autotune.tuning.storing.finished import TRAINED_AS
+from autotune.tuning.storing.own_runs import noted_runs
 from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
 
-RUN_SECONDS, BASELINE_RUNS = "baseline_run_seconds", "baseline_runs"
+RUN_SECONDS = "baseline_run_seconds"
 """Of the study's notes."""
 LIMITS_SECONDS = 6.0
 """About what timing the loader and the computation of the answer alone takes."""
@@ -96,15 +94,6 @@ class Reserve:
         if self._best is None:
             return start + 2 * own
         return start + own + _in_a_round(self._best, seconds_again(self._best) - start)
-
-
-def noted_runs(study: TuningStudy) -> tuple[Measurement, ...] | None:
-    """The runs of the baseline that the study already has."""
-    noted = study.noted(BASELINE_RUNS)
-    return None if noted is None else _RUNS.validate_python(noted)
-
-
-_RUNS = TypeAdapter(tuple[Measurement, ...])
 
 
 def trial_seconds(trial: FinishedTrial) -> float:

@@ -8,8 +8,8 @@ from statistics import stdev
 
 from autotune.config import TrainingConfig
 from autotune.job import MeasurePlan
-from autotune.tuning.reserve import noted_runs
 from autotune.tuning.session import Session
+from autotune.tuning.storing.own_runs import noted_runs
 from autotune.tuning.storing.study import best_feasible
 
 # A trial may take this many times the baseline's seconds, and this long more where it compiles.

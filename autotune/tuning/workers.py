@@ -27,7 +27,6 @@ from autotune.trial_folder import make_private
 from autotune.tuning.baseline import baseline_prober
 from autotune.tuning.diagnosis import noted_diagnosis
 from autotune.tuning.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
-from autotune.tuning.reserve import noted_runs
 from autotune.tuning.running.devices import Device
 from autotune.tuning.running.neighbours import neighbours, shared_line
 from autotune.tuning.running.runner import Runner
@@ -39,6 +38,7 @@ from autotune.tuning.storing.identity import differences
 from autotune.tuning.storing.journal import Journal
 from autotune.tuning.storing.mutex import mutex_for
 from autotune.tuning.storing.opening import open_study
+from autotune.tuning.storing.own_runs import noted_runs
 from autotune.tuning.storing.storage import (
     check_storage,
     connected,

@@ -40,7 +40,8 @@ parent   tuning.sampling: samplers
 parent   tuning.confirming: rounds belief
 parent   tuning.sampling: surrogate encoding promise coverage surrogate_sampler
 parent   tuning.storing: lock heartbeat storage leases mutex finished facts lines journal
-parent   tuning.storing: knowledge overrule identity retell study opening archive importance repair
+parent   tuning.storing: knowledge overrule identity retell study own_runs opening archive
+parent   tuning.storing: importance repair
 parent   tuning.running: stop device_locks devices neighbours
 parent   tuning.sampling: stopping warm_start
 parent   tuning.running: shrinkage table replay

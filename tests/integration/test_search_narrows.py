@@ -9,7 +9,7 @@ import pytest
 
 from autotune.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from autotune.progress import PlainProgress
-from autotune.tuning.events import Event, StagesTimed, TrialEnded, TrialsEnded
+from autotune.tuning.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
 from autotune.tuning.sampling.stopping import FEWEST
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
@@ -114,3 +114,21 @@ def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: 
     wanted = replace(options_in(tmp_path, trials=None, storage=None), space="loader")
     (ended,) = [e.reason for e in events_of(wanted, scripted) if isinstance(e, TrialsEnded)]
     assert "95 % of 80.0/s" in ended
+
+
+def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path: Path) -> None:
+    def outrun() -> ScriptedRunner:
+        return ScriptedRunner(lambda config, phase: at(40 * batch_of(config)), diagnosed=STAGES)
+
+    said: list[str] = []
+    progress = PlainProgress(said.append)
+    begun = searched(tmp_path, outrun(), trials=2)
+    for event in begun:
+        progress.show(event)
+    text = "\n".join(said)
+    assert "nothing is left out: training reaches 400 % of what computing alone reached" in text
+    assert "settings wait for" not in text
+    (answered,) = [event.best for event in begun if isinstance(event, Answered)]
+    assert answered.evidence.baseline.stages is None
+    timed = [e for e in searched(tmp_path, outrun(), trials=4) if isinstance(e, StagesTimed)]
+    assert [event.space.size for event in timed] == [18], "a resumed search reads the same"

@@ -9,9 +9,10 @@ import pytest
 
 from autotune.config import TrainingConfig
 from autotune.machine import Machine
-from autotune.outcome import Diagnosed, Loading
+from autotune.outcome import Diagnosed, Loading, Profiled
 from autotune.space import SearchSpace
 from autotune.space_file import shipped_spaces
+from autotune.tables import show_profile
 from autotune.tuning.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
 from factories import cpu_machine, cuda_machine
 from factories import narrowed as space_here
@@ -166,3 +167,45 @@ def test_the_shipped_space_of_the_loader_has_a_ceiling_where_its_threads_do_not_
 ) -> None:
     space = space_here(shipped_spaces()["loader"], machine, {"batch_size": 32})
     assert diagnosis(machine).ceiling(space) == ceiling
+
+
+IDLE = {"loading": loading(0.0001), "optimizer_seconds": 0.0001, "transfer_seconds": 0.0001}
+"""What would be frozen, and workers dropped."""
+
+
+@pytest.mark.parametrize("reached", [None, 300.0, 1.3 * 320, 1.45 * 320])
+def test_noise_throws_no_doubt_on_the_stages(reached: float | None) -> None:
+    timed = replace(diagnosis(**IDLE), reached=reached)
+    space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
+    assert timed.doubt is None
+    assert narrowed(space, timed).size < space.size
+    assert timed.ceiling(space) == 320.0
+
+
+def test_stages_that_training_outruns_leave_nothing_out() -> None:
+    """Something else ran while they were timed: computing did not take what they say."""
+    timed = replace(diagnosis(**IDLE), reached=3.57 * 320)
+    space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
+    assert narrowed(space, timed).domains == space.domains
+    (note,) = narrowed(space, timed).notes
+    assert "nothing is left out: training reaches 357 % of what computing alone" in note
+    assert timed.ceiling(space) is None
+
+
+@pytest.mark.parametrize(
+    ("reached", "says", "not_said"),
+    [
+        (300.0, "Together they reach 300.0/s, 94 % of that alone.\n", "Nothing is left to win"),
+        (308.0, "Nothing is left to win but by faster computing.\n", "Run it again"),
+        (400.0, "Nothing is left to win but by faster computing.\n", "Run it again"),
+        (1142.4, "Run it again: training reaches 357 % of what computing alone", "left to win"),
+        (None, "Your settings wait for computing.\n\n", "Together"),
+    ],
+)
+def test_a_profile_says_how_much_is_left_to_win(
+    reached: float | None, says: str, not_said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_profile(replace(diagnosis(loading=loading(0.02)), reached=reached), [], Profiled(()))
+    shown = capsys.readouterr().out
+    assert says in shown
+    assert not_said not in shown

@@ -111,9 +111,9 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
 
 
 def _stages(prober: AccuracyProber) -> Stages | None:
-    """What the diagnosis found; None where it failed."""
+    """What the diagnosis found; None where it failed, or tells nothing of training."""
     found = noted_diagnosis(prober.scene, prober.study)
-    if found is None:
+    if found is None or found.doubt:
         return None
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
