@@ -21,6 +21,7 @@ from autotune.tuning.events import (
     PhaseStarted,
     Planned,
     RoundEnded,
+    StagesTimed,
     StepStarted,
     TrialEnded,
 )
@@ -97,6 +98,17 @@ def test_a_bar_is_as_long_as_the_rate_with_marks_at_the_own_rate_and_at_computin
     assert bar[1].index("│") == int(108 / 200 * 28)
     assert bar[1].index("┊") == 27
     assert bar[1].rstrip("┊ ").rindex("━") == int(164 / 200 * 28)
+
+
+def test_stages_that_were_disturbed_put_no_mark_at_computing_alone(events: list[Event]) -> None:
+    doubted = [
+        replace(event, diagnosis=replace(event.diagnosis, reached=500.0))
+        if isinstance(event, StagesTimed)
+        else event
+        for event in events
+    ]
+    assert "computing alone" in frame(until(events, TrialEnded, 5))
+    assert "computing alone" not in frame(until(doubted, TrialEnded, 5))
 
 
 @pytest.mark.parametrize(("width", "cells"), [(79, 0), (80, 8), (88, 16), (120, 28)])
