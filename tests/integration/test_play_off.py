@@ -217,3 +217,20 @@ def test_a_continued_search_knows_what_was_timed_again(tmp_path: Path) -> None:
     first = len(runner.batches("again"))
     events_of(options, runner)
     assert 0 < first <= len(runner.batches("again")) <= len(runner.batches("trial")) / 2
+
+
+def test_a_contest_that_the_end_of_the_time_finds_between_two_looks_goes_on_to_the_next(
+    tmp_path: Path, clock: Clock
+) -> None:
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        if phase != "confirmation" or batch_of(config) == 8:
+            return at(10.0 * batch_of(config))
+        rounds = sum(batch != 8 for batch in runner.batches("confirmation"))
+        clock.now += 1000.0 if rounds == 7 else 0.0
+        return at(70.0 if rounds == 3 else 160.0)
+
+    runner = ScriptedRunner(measure)
+    options = options_in(tmp_path, "batch_size: [8, 16]\n", trials=2, time_budget_seconds=900.0)
+    events = events_of(options, runner)
+    assert max(len(event.ratios) for event in events if isinstance(event, RoundEnded)) == 9
+    assert events[-1].best.config["batch_size"] == 16
