@@ -93,7 +93,7 @@ def emit(session: Session, best: BestConfig) -> Answered:
 def _find(
     session: Session, accuracy: Accuracy, costs: ColdCosts
 ) -> Generator[Event, None, Confirmed | None]:
-    """The winner of the first group that has one, unless the time budget is spent before."""
+    """The winner of the first group that has one; none once time is up and somebody was tested."""
     pool = candidates(session, accuracy, costs)
     tested: set[int] = set()
     play_off = PlayOff(session, costs)
@@ -110,10 +110,10 @@ def _find(
             won, aside = yield from _test(session, costs, held, beliefs, len(tested))
             if won is not None:
                 return won
-        others = [one for one in pool if one not in group] if len(tested) < _MOST_TESTED else []
-        again = [one for one in group if one.trial.number in aside]
-        pool = [one for one in pool if one in (*again, *others)]
-        pool = _hopeful((*pool, *later), accuracy)
+        left = [one for one in group if one.trial.number in aside]
+        if len(tested) < _MOST_TESTED:
+            left = [one for one in pool if one in left or one not in group] + later
+        pool = _hopeful(left, accuracy)
         # A search whose candidates were all refused has still to test one that may be faster.
         if session.over_budget() and tested:
             break
@@ -141,8 +141,7 @@ def _in_time(
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Who may be tested in what is left of the time, and who only if none of those is the answer.
 
-    The seeds of whoever is not proven yet are paid for by the first alone, and by no one when the
-    time is up.
+    What is kept of the time has seeds for the first alone, and for nobody where it is spent.
     """
     if session.seconds_left() > 0:
         return pool, []
