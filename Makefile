@@ -1,81 +1,109 @@
-# Two commands do everything: `make demo` and `make test`. Each creates .venv by itself; a second run installs nothing.
+# `make demo`, `make test` and `make check` create .venv, each with what it needs; a second run installs nothing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+# Installed so far: the core with the examples, the tools of the tests, everything.
+CORE := $(VENV)/.installed-core
+TEST := $(VENV)/.installed-test
+ALL := $(VENV)/.installed-all
+# Holds pip to a torch that the environment shares; empty otherwise.
+CONSTRAINTS := $(VENV)/constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
+.PHONY: demo test test-quick test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
+.DELETE_ON_ERROR:
 
-$(INSTALLED): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,examples,hf,lightning,timm,browser,postgres]'
+$(CONSTRAINTS):
+	$(PYTHON) -m venv $(VENV)
+	$(if $(SHARED),$(PYTHON) .ci/shared_torch.py $(VENV),printf '') > $@
+
+$(CORE): pyproject.toml | $(CONSTRAINTS)
+	$(INSTALL) '.[examples]'
 	touch $@
 
-demo: $(INSTALLED)
+$(TEST): pyproject.toml | $(CONSTRAINTS)
+	$(INSTALL) '.[examples,test]'
+	touch $(CORE) $@
+
+$(ALL): pyproject.toml | $(CONSTRAINTS)
+	$(INSTALL) '.[examples,test,dev,hf,lightning,timm,browser,postgres]'
+	touch $(CORE) $(TEST) $@
+
+# A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.
+demo: SHARED := yes
+demo: $(CORE)
 	$(BIN)/autotune search $(MODEL) --space quick
 
 # Two at a time, a file each: most of a test is waiting for a process that it started.
-test: $(INSTALLED)
+test: $(TEST)
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-# Fifty times as many generated inputs as `test`, and a search that is killed at 200 random moments instead of 20.
-test-long: $(INSTALLED)
+# A test that starts a process is skipped.
+test-quick: $(TEST)
+	$(BIN)/python -m pytest --no-children -m 'not slow' tests/architecture tests/unit tests/contract
+
+# Fifty times as many generated inputs as `test`, a search that is killed at 200 random moments instead of 20,
+# and five seeds of each golden instead of one.
+test-long: $(TEST)
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
+	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py
 
-fuzz: $(INSTALLED)
+fuzz: $(TEST)
 	$(BIN)/python -m pip install --quiet atheris
 	PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(READER) -max_total_time=60
 
-# `test` runs as a second make so that the suite comes last, after every quick check has passed.
-check: $(INSTALLED)
+# Everything, as .ci/run does. `test` runs as a second make: the suite comes last, after every quick check.
+check: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(MAKE) --no-print-directory test
 
-format: $(INSTALLED)
+format: $(ALL)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED)
-	$(BIN)/python -m autotune.knobs.page > docs/knobs.md
+docs: $(CORE)
+	$(BIN)/python -m autotune.knobs.docs_page > docs/knobs.md
+	$(BIN)/python -m benchmarks.page
+	$(BIN)/python tests/covering.py
 
 # Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
-docs-pictures: $(INSTALLED)
+docs-pictures: $(ALL)
 	$(BIN)/python docs/pictures.py $(if $(STUDY),--study $(STUDY))
 
-bench-startup: $(INSTALLED)
-	$(BIN)/python benchmarks/startup.py
+bench-startup: $(CORE)
+	$(BIN)/python -m benchmarks.startup
 
-bench-overhead: $(INSTALLED)
-	$(BIN)/python benchmarks/overhead.py
+bench-overhead: $(CORE)
+	$(BIN)/python -m benchmarks.overhead
 
-bench-run: $(INSTALLED)
-	$(BIN)/python benchmarks/run_overhead.py
-	for script in plain_loop hf_trainer lightning_fit; do $(BIN)/python benchmarks/run_throughput.py $$script || exit; done
+bench-run: $(ALL)
+	$(BIN)/python -m benchmarks.run_overhead
+	for script in plain_loop hf_trainer lightning_fit; do $(BIN)/python -m benchmarks.run_throughput $$script || exit; done
 
-bench-same: $(INSTALLED)
-	$(BIN)/python benchmarks/same_settings.py
+bench-same: $(CORE)
+	$(BIN)/python -m benchmarks.same_settings
 
-bench-reproduction: $(INSTALLED)
-	$(BIN)/python benchmarks/reproduction.py
+bench-reproduction: $(CORE)
+	$(BIN)/python -m benchmarks.reproduction
 
-bench-report: $(INSTALLED)
-	$(BIN)/python benchmarks/report.py
+bench-report: $(CORE)
+	$(BIN)/python -m benchmarks.report
 
-bench-studies: $(INSTALLED)
-	$(BIN)/python benchmarks/example_studies.py
+bench-studies: $(CORE)
+	$(BIN)/python -m benchmarks.example_studies
 
 # Each search is one process: linear algebra of its own threads would only be in the way.
-bench-search: $(INSTALLED)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/budget.py
+bench-search: $(CORE)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.search
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget
 
-bench-scaling: $(INSTALLED)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
+bench-scaling: $(ALL)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist

@@ -1,7 +1,7 @@
-"""autotune: the settings under which a PyTorch model trains fastest on this machine.
+"""Settings under which a PyTorch model trains fastest on this machine.
 
-`autotune.search` measures, `best.yaml` is the answer, `autotune.load` reads it back. Nothing heavy
-is imported here: neither torch nor Optuna.
+`autotune.search` measures and writes `best.yaml`; `autotune.load` reads it back. This module
+imports neither torch nor Optuna.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import MismatchError, MismatchWarning
-from autotune.version import __version__
+from autotune.values.errors import MismatchError, MismatchWarning
+from autotune.values.version import __version__
 
 if TYPE_CHECKING:
     from autotune.notebook import SearchResult
@@ -20,23 +20,25 @@ __all__ = ["MismatchError", "MismatchWarning", "__version__", "load", "search"]
 
 
 def load(path: str | Path, *, strict: bool = False, model: str | Path | None = None) -> Best:
-    """Read a best.yaml, checked against its schema and this machine, ready to be put into force.
+    """Read a best.yaml and check it against its schema and this machine.
 
-    What differs from where it was found (CPU, cores, PyTorch, driver, model.py) is one
-    `MismatchWarning` that names all of it. Which accelerator there is, is not looked at before
-    `apply_to_process`, because only torch can tell.
+    One `MismatchWarning` names every difference from the recorded machine: CPU, cores, PyTorch,
+    driver, model.py. The accelerator is checked by `apply_to_process`, because that needs torch.
 
     Args:
-        path: the file.
+        path: path of the best.yaml.
         strict: raise instead of warning, here and in `apply_to_process`.
-        model: the model.py that is trained; else the one that the file names, if it is there.
+        model: the model.py to be trained. Default: the one that the file names, if it exists.
+
+    Returns:
+        The settings with methods that apply them.
 
     Raises:
         UsageError: a file is missing or not valid, or was written by a newer autotune.
         MismatchError: something differs, and `strict` is set.
     """
-    from autotune.best import read_best
-    from autotune.mismatch import mismatches, report
+    from autotune.configuration.best_config import read_best
+    from autotune.configuration.mismatch import mismatches, report
     from autotune.production import Best
 
     answer = read_best(Path(path))
@@ -45,22 +47,25 @@ def load(path: str | Path, *, strict: bool = False, model: str | Path | None = N
 
 
 def search(model: str | Path, **flags: Any) -> SearchResult:
-    """Find the settings under which a model.py or a script trains fastest: `autotune search`.
+    """Find the settings under which a model.py or a script trains fastest, as `autotune search`.
 
-    Keywords are the flags of the command line, with its defaults: space, trials, time_budget,
-    study, storage, out, device, objective, run_samples, run_epochs, memory_headroom, memory_limit,
-    accuracy_tolerance, min_accuracy, accuracy_samples, lr_scaling, baseline, trial_timeout,
-    warm_start, sampler, seed, max_failures, progress. `autotune search --help` describes them.
-    Values may be written as there ("10m", "8%") or as Python has them: seconds, bytes, shares, a
-    dict for `baseline`, any Optuna sampler for `sampler`. For a training script: arguments (its
-    own, as a list), allow, maps, metric_regex and metric_mode.
+    The same call continues the same study. The timed processes do not import the calling module,
+    so it needs no `if __name__ == "__main__"`.
 
-    The same study is continued by the same call. Nothing of the caller is imported by the processes
-    that are timed, so a script needs no `if __name__ == "__main__"`.
+    Args:
+        model: path of the model.py or the training script.
+        flags: the flags of `autotune search`, which `autotune search --help` describes, with the
+            same defaults: space, trials, time_budget, study, storage, out, device, objective,
+            run_samples, run_epochs, memory_headroom, memory_limit, accuracy_tolerance,
+            min_accuracy, accuracy_samples, lr_scaling, baseline, trial_timeout, warm_start,
+            sampler, seed, max_failures, fresh_data, progress. A training script also takes
+            arguments (a list of its own arguments), allow, maps, metric_regex and metric_mode.
+            Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,
+            shares, a dict for `baseline`, any Optuna sampler.
 
     Raises:
-        AutotuneError: as the command line does; `exit_code` says which.
-        KeyboardInterrupt: somebody stopped it; finished trials are kept.
+        AutotuneError: the error of the command line; `exit_code` is its exit code.
+        KeyboardInterrupt: the search was stopped; finished trials are kept.
     """
     from autotune.notebook import run_search
 

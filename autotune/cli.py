@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and what becomes of their errors."""
+"""The command line: the list of commands, and the exit codes of their errors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from autotune.commands.dashboard import dashboard
 from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
-from autotune.commands.record import record
 from autotune.commands.repair import repair
 from autotune.commands.report import report
 from autotune.commands.run import run
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
 from autotune.commands.worker import worker
-from autotune.errors import AutotuneError, UsageError
-from autotune.text import clean
-from autotune.version import __version__
+from autotune.values.errors import AutotuneError, UsageError
+from autotune.values.text import clean
+from autotune.values.version import __version__
 
 _INTERRUPTED = 130
-# A path that was given cannot be used, whichever it is.
+# Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 _COMMANDS = (
     init,
@@ -42,7 +41,6 @@ _COMMANDS = (
     dashboard,
     repair,
     export,
-    record,
     knobs,
     spaces,
     doctor,
@@ -50,7 +48,7 @@ _COMMANDS = (
 
 
 def main() -> None:
-    """Run a command; what goes wrong becomes a message and an exit code."""
+    """Run a command; turn errors into a message and an exit code."""
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:

@@ -1,7 +1,7 @@
 """A workload for autotune: plain functions, found by their names.
 
 Try it as it is:   autotune search model.py --space quick
-Then put your own model and data in. Only the three functions marked NEEDED are needed.
+Then put in your own model and data. Only the three functions marked NEEDED are needed.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-# The settings that you train with today, from which the search starts and against which it is
-# compared. What is not named is PyTorch's default; `autotune knobs` lists what can be named.
+# The settings that you train with today. The search starts from them and compares against them.
+# Omitted settings have PyTorch's defaults; `autotune knobs` lists all settings.
 BASELINE = {"batch_size": 32, "num_workers": 0}
 
 
@@ -24,29 +24,29 @@ def build_model() -> nn.Module:
     )
 
 
-# NEEDED. The training set: anything with __getitem__ and __len__, or an IterableDataset. It is
-# read by a torch DataLoader, so __getitem__ may decode and augment.
+# NEEDED. The training set: anything with __getitem__ and __len__, or an IterableDataset. A torch
+# DataLoader reads it, so __getitem__ may decode and augment.
 def build_dataset() -> Dataset[tuple[Tensor, ...]]:
     """Return the training set."""
     return _made_up_points(seed=0, samples=8192)
 
 
-# NEEDED. One batch, already on the device, to a scalar loss. autocast, compilation and the
-# backward pass are done around it: no zero_grad, no backward, no step here.
+# NEEDED. The scalar loss of one batch, which is on the device already. autotune adds autocast,
+# compilation and the backward pass: no zero_grad, no backward, no step here.
 def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Return the training loss of one batch."""
     points, labels = batch
     return nn.functional.cross_entropy(model(points), labels)
 
 
-# Optional; AdamW(lr=1e-3) without it. `options` carries what the search decides, such as
-# fused=True: pass it on.
+# Optional; default AdamW(lr=1e-3). `options` carries settings of the search, such as fused=True:
+# pass them on.
 def build_optimizer(parameters: Iterator[nn.Parameter], **options: Any) -> torch.optim.Optimizer:
     """Return the optimizer that you train with."""
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, **options)
 
 
-# Optional; higher is better. Without it, the loss on a slice held out of the training set decides
+# Optional; higher is better. Default: the loss on a held-out slice of the training set. It decides
 # whether a configuration trains as well as yours.
 def evaluate(model: nn.Module, device: torch.device) -> float:
     """Return the accuracy on points that training never sees."""

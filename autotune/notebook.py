@@ -1,4 +1,4 @@
-"""A search from Python: the command line's flags as keywords, and its end as an object."""
+"""A search from Python: the command line's flags as keywords, the result as an object."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import UsageError
 from autotune.production import Best
-from autotune.suggest import did_you_mean
+from autotune.values.errors import UsageError
+from autotune.values.suggest import did_you_mean
 
 if TYPE_CHECKING:
     import click
     import optuna
     import pandas as pd
 
-    from autotune.tuning.events import Answered, NothingFeasible
-    from autotune.tuning.scene import SearchOptions
+    from autotune.context.search_context import SearchOptions
+    from autotune.searching.run.events import Answered, NothingFeasible
 
-# Flags that only a shell has a use for.
+# Parameters of the command that are no keywords here.
 _ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices", "force")
-# Of a trial's details, what tables show.
+# Details of a trial that tables show.
 _FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """What a search came to. In a notebook it shows itself as a table."""
+    """Result of a search. A notebook shows it as a table."""
 
     best: Best | None
-    """What `autotune.load` gives of the answer; None where nothing was feasible."""
+    """The settings found, as `autotune.load` gives them; None if nothing was feasible."""
     path: Path | None
-    """Where best.yaml was written."""
+    """Path of best.yaml; None if nothing was feasible."""
     study: optuna.Study
-    """With every trial, for Optuna's own plots and tools."""
+    """The study with every trial, for Optuna's plots and tools."""
     reasons: Mapping[str, int]
-    """Why nothing was feasible, each with its count; empty where something was."""
+    """Reasons why nothing was feasible, each with its count; empty if something was."""
 
     def dataframe(self) -> pd.DataFrame:
-        """One row for each finished trial, the baseline first: outcome and every setting."""
+        """Return one row for each finished trial, the baseline first: outcome and settings."""
         import pandas as pd
 
         from autotune.knobs import KNOBS
-        from autotune.tuning.storing.study import finished_trials
+        from autotune.study.study import finished_trials
 
         rows = [
             {
                 "number": trial.number,
                 "feasible": trial.verdict.feasible,
-                **{name: trial.details.get(name) for name in _FIGURES},
+                **{name: getattr(trial.details, name) for name in _FIGURES},
                 "reason": trial.verdict.reason,
                 **trial.config.as_dict(),
             }
@@ -59,7 +59,7 @@ class SearchResult:
         return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *KNOBS])
 
     def headline(self) -> str:
-        """The answer in a line or a few."""
+        """Return the result in a few lines."""
         if self.best is not None:
             return self.best.explain()
         return "nothing feasible: " + ", ".join(f"{n} x {why}" for why, n in self.reasons.items())
@@ -70,7 +70,7 @@ class SearchResult:
         return f"<SearchResult: {first}; study {self.study.study_name!r}{where}>"
 
     def _repr_html_(self) -> str:
-        """The headline and a table of the trials, without the settings that all of them share."""
+        """Return the headline and a table of the trials, without settings that all share."""
         trials = self.dataframe()
         shown = [name for name in trials if name not in self._settings_in_common(trials)]
         table = trials[shown].to_html(index=False, border=0, na_rep="", escape=True)
@@ -84,12 +84,12 @@ class SearchResult:
 
 
 def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
-    """Search to the end.
+    """Run a search to its end.
 
     Raises:
         AutotuneError: see `autotune.search`.
     """
-    from autotune.drive import run_search as run
+    from autotune.commands.drive import run_search as run
 
     given = dict(flags)
     arguments = given.pop("arguments", None)
@@ -100,11 +100,11 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
 
 
 def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> SearchResult:
-    """What a search with these options came to, from its last event."""
+    """Return the result of a search with these options, from its last event."""
     import optuna
 
-    from autotune.tuning.events import Answered
-    from autotune.tuning.storing.storage import connected
+    from autotune.searching.run.events import Answered
+    from autotune.storage.database import connected
 
     assert options.storage is not None, "what the keywords give is in memory never"
     storage = connected(options.storage)
@@ -116,14 +116,14 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
 
 
 def values_of(model: str | Path, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for each flag of `autotune search`, checked as on the command line.
+    """Return a value for each flag of `autotune search`, checked as on the command line.
 
     Raises:
-        UsageError: unknown keywords or values that cannot be; all named at once.
+        UsageError: unknown keywords or illegal values, all named at once.
     """
     from autotune.commands.search import search as command
 
-    # Absolute, a name that begins with a dash is no flag.
+    # An absolute path keeps a name that begins with a dash from being read as a flag.
     path = model if not str(model).startswith("-") else Path(model).absolute()
     context = command.make_context("autotune.search", [str(path)])
     known = {p.name: p for p in command.params if p.name and p.name not in _ELSEWHERE}
@@ -144,13 +144,13 @@ def values_of(model: str | Path, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _converted(parameter: click.Parameter, value: Any, context: click.Context) -> Any:
-    """The value that the flag would have."""
+    """Return the value that the flag would have on the command line."""
     import click
     from optuna.samplers import BaseSampler
 
     if parameter.name == "sampler" and isinstance(value, BaseSampler):
         return value
-    # int() would make 2 of 2.5.
+    # As text, because int() would turn 2.5 into 2.
     text = str(value) if isinstance(parameter.type, click.types.IntParamType) else value
     try:
         if isinstance(parameter, click.Option) and parameter.multiple:
@@ -165,9 +165,9 @@ def _converted(parameter: click.Parameter, value: Any, context: click.Context) -
 
 def _options(values: dict[str, Any], arguments: Sequence[str] | None) -> SearchOptions:
     from autotune.commands.common import options_of
-    from autotune.commands.scripts import script_options
+    from autotune.commands.script_options import script_options
 
-    # Nothing of it is shown: arguments may hold secrets.
+    # The message shows no value, because arguments may hold secrets.
     words = () if arguments is None else arguments
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The answer in a training script of your own: the same settings, put into force the same way.
+"""Apply the settings of a best.yaml in a training script, by the code that trials use.
 
     best = autotune.load("best.yaml")
     best.apply_to_process()
@@ -8,7 +8,7 @@
         with best.autocast(device):
             loss = compute_loss(model, best.transfer(batch, device))
 
-Nothing of it is in the way where you do something yourself: each method stands alone.
+Each method stands alone: use those that you need.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autotune.best import NOT_MEASURED, AccuracyEvidence, BestConfig
-from autotune.config import TrainingConfig, render
-from autotune.mismatch import difference, report
+from autotune.configuration.best_config import NOT_MEASURED, AccuracyEvidence, BestConfig
+from autotune.configuration.mismatch import difference, report
+from autotune.configuration.training_config import TrainingConfig, render
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Best:
-    """A best.yaml whose settings can be put into force."""
+    """Settings of a best.yaml, with methods that apply them."""
 
     def __init__(self, answer: BestConfig, *, strict: bool = False) -> None:
         self.answer = answer
-        """The file as it was read: configuration, evidence, constraints, machine, provenance."""
+        """Content of the file: configuration, evidence, constraints, machine, provenance."""
         self.config = answer.training_config
         self._strict = strict
 
@@ -51,26 +51,26 @@ class Best:
 
     @cached_property
     def settings(self) -> Settings:
-        """The configuration in PyTorch's terms; importing torch is put off until it is needed."""
+        """Return the configuration in PyTorch's terms; the first access imports torch."""
         from autotune.training.settings import Settings
 
         return Settings(self.config)
 
     def apply_to_process(self) -> None:
-        """Threads, cuDNN and matmul settings of this process; before the first operation.
+        """Set threads, cuDNN and matmul precision of this process. Call it before any operation.
 
-        What has to be in the environment before Python starts cannot be set here: see
-        `autotune export --format env`. Warns where the file was made for another accelerator.
+        It cannot set environment variables that Python needs at its start: see
+        `autotune export --format env`. It warns if the file was made for another accelerator.
 
         Raises:
-            MismatchError: instead of the warning, where the file was loaded with `strict`.
+            MismatchError: in place of the warning, if the file was loaded with `strict`.
         """
         name = f"the answer of study {self.answer.provenance.study}"
         report(name, self._other_device(), strict=self._strict)
         self.settings.apply_to_process()
 
     def _other_device(self) -> list[str]:
-        """That the accelerator is not the one in the file; anyone may train on the CPU."""
+        """Return the difference between the recorded accelerator and the one here, as lines."""
         recorded = self.answer.machine.device
         if recorded == "cpu":
             return []
@@ -80,21 +80,25 @@ class Best:
         return [] if here == recorded else [difference("device", recorded, here)]
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """The model to train, from one on its device: memory format and torch.compile."""
+        """Return the model to train, with memory format and torch.compile applied.
+
+        `model` is on its device already. The result runs compiled while gradients are recorded, and
+        eager in an evaluation without them.
+        """
         return self.settings.prepare(model)
 
     def optimizer_kwargs(self) -> dict[str, Any]:
-        """Arguments for the optimizer, such as `fused=True`."""
+        """Return arguments for the optimizer, such as `fused=True`."""
         return self.settings.optimizer_kwargs()
 
     def lr(self, lr: float) -> float:
-        """The learning rate for the new batch size, by the rule that the search was told."""
+        """Return the learning rate for the new batch size, by the search's `--lr-scaling`."""
         return lr * self.answer.lr_scaling.factor
 
     def loader(self, dataset: Any, **kwargs: Any) -> DataLoader[Any]:
-        """A DataLoader with batch size, workers and pinning; `kwargs` win over the file.
+        """Return a DataLoader with batch size, workers and pinning; `kwargs` win over the file.
 
-        Incomplete last batches are left out, as they were when it was measured.
+        Incomplete last batches are dropped, as in the measurements.
         """
         from torch.utils.data import DataLoader
 
@@ -104,22 +108,24 @@ class Best:
         return DataLoader(dataset, **{**own, **kwargs})
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
-        """A batch on the device, however nested; asynchronous where it lies in pinned memory."""
+        """Return a batch, however nested, on the device; pinned memory is copied asynchronously."""
         return self.settings.transfer(batch, device)
 
     def autocast(self, device: str | torch.device) -> AbstractContextManager[None]:
-        """What the forward pass and the loss run under."""
+        """Return the autocast context for the forward pass and the loss."""
         return self.settings.autocast(device)
 
     def scaler(self, device: str | torch.device) -> torch.amp.GradScaler:
-        """A gradient scaler; disabled, and free of cost, unless the file asks for float16."""
+        """Return a gradient scaler, which is disabled unless the settings use float16."""
         return self.settings.scaler(device)
 
     def explain(self) -> str:
-        """In a few lines: what the file changes, what that brings, and what it was held to."""
+        """Return a few lines: changed settings, speed-up, quality and remarks."""
         evidence, accuracy = self.answer.evidence, self.answer.constraints.accuracy
         if self.answer.keeps_baseline:
-            return "keep your settings: nothing was faster beyond the noise"
+            searched = evidence.searched
+            tried = "" if searched is None else f" of the {searched.measured} that were measured"
+            return f"keep your settings: nothing{tried} was faster beyond the noise"
         (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
         changed = self.config.differences(TrainingConfig.of(evidence.baseline.config))
         lines = [
@@ -139,7 +145,7 @@ class Best:
 
 
 def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Arguments of the file that DataLoader refuses beside those of the caller."""
+    """Yield the file's arguments that DataLoader refuses beside those of the caller."""
     if kwargs.get("num_workers") == 0:
         yield from ("prefetch_factor", "persistent_workers")
     if kwargs.get("batch_sampler") is not None:

@@ -1,10 +1,10 @@
-"""Whether a search ends when its time is up, and with what: by replay, whose clock is the search's.
+"""Check that replayed searches keep to their time budget, and print their results.
 
-    python benchmarks/budget.py [--seconds 360] [--seeds 10] [TABLE ...]
+    python -m benchmarks.budget [--seconds 360] [--seeds 10] [TABLE ...]
 
-A search that reads the clock is told the seconds that measuring would have taken so far. Printed
-per recorded table: when searches ended, how often they kept the user's settings, and their regret,
-for which those count with what their settings are worth.
+The clock of a search shows the seconds that measuring would have taken so far. The table has, per
+recorded table, when searches ended, how many kept the user's settings, how many ended without a
+result, and the mean regret. In the regret, a search without a result counts as one that kept them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from statistics import fmean, median
 from types import SimpleNamespace
 
-from search import options_for, recorded_tables, truth_of
-
-from autotune.config import TrainingConfig
-from autotune.tuning.events import Answered
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.search import search
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import Answered
+from autotune.searching.search import search
+from autotune.values.errors import NotSearchedEnoughError
+from benchmarks.replay import ReplayRunner
+from benchmarks.search import options_for, recorded_tables, truth_of
 
 _NO_LIMIT = 1000
-"""Of trials."""
+"""Number of trials that no search reaches."""
 
 
 def main() -> None:
@@ -38,36 +38,45 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=360.0)
     parser.add_argument("--seeds", type=int, default=10)
     arguments = parser.parse_args()
-    print("| table | ended after: least, median, most | kept their settings | regret, mean |")
+    print("| table | ended: least, median, most | kept settings, not enough | regret, mean |")
     print("|---|---|---|---|")
     for table in arguments.tables:
         jobs = [(table, arguments.seconds, seed) for seed in range(arguments.seeds)]
         with Pool() as pool:
-            ended, kept, shares = zip(*pool.starmap(one_search, jobs), strict=True)
+            ended, answers, shares = zip(*pool.starmap(one_search, jobs), strict=True)
         spread = f"{min(ended):.0f}, {median(ended):.0f}, {max(ended):.0f} s"
+        kept, unsaid = (answers.count(answer) for answer in ("keep", "not searched enough"))
         regret = 100 * (1 - fmean(shares))
-        print(f"| {table} | {spread} | {sum(kept)} of {len(kept)} | {regret:.1f} % |", flush=True)
+        print(f"| {table} | {spread} | {kept}, {unsaid} | {regret:.1f} % |", flush=True)
 
 
-def one_search(table: str, seconds: float, seed: int) -> tuple[float, bool, float]:
-    """When it ended, whether it kept the baseline, and what its answer is worth of the optimum."""
+def one_search(table: str, seconds: float, seed: int) -> tuple[float, str, float]:
+    """Run one search; return its seconds, its answer, and the answer's share of the optimum."""
     truth = truth_of(table)
     runner = ReplayRunner(truth.table, seed)
     begun = time.monotonic()
     _set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
     with tempfile.TemporaryDirectory() as folder:
         options = options_for(truth, Path(folder), "auto", seed, _NO_LIMIT)
-        for event in search(replace(options, time_budget_seconds=seconds), runner):
-            if isinstance(event, Answered):
-                share = truth.share(TrainingConfig.of(event.best.config))
-                return runner.seconds, event.best.keeps_baseline, share
-    raise RuntimeError(f"{table}, seed {seed}: no answer")
+        try:
+            *_, last = search(replace(options, time_budget_seconds=seconds), runner)
+        except NotSearchedEnoughError:
+            return runner.seconds, "not searched enough", truth.share(truth.table.baseline)
+        assert isinstance(last, Answered), last
+        share = truth.share(TrainingConfig.of(last.best.config))
+        return runner.seconds, "keep" if last.best.keeps_baseline else "faster", share
+
+
+_SEARCH = tuple(
+    f"autotune.{folder}."
+    for folder in ("accuracy", "comparison", "context", "searching", "storage")
+)
 
 
 def _set_clock(clock: SimpleNamespace) -> None:
-    """In every module of the search that reads one."""
+    """Replace the clock in every module of the search that reads one."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("autotune.tuning") and hasattr(module, "time"):
+        if name.startswith(_SEARCH) and hasattr(module, "time"):
             module.time = clock  # type: ignore[attr-defined]
 
 

@@ -1,11 +1,11 @@
-"""What a quick search gains on each example, and what it costs.
+"""Measure gain and cost of a quick search on each example.
 
-    python benchmarks/example_studies.py [NAME ...] [--trials N]
+    python -m benchmarks.example_studies [NAME ...] [--trials N]
 
-For each study: seconds to the answer, trials, confirmed speed-up over its own BASELINE with the
-95 % interval, and trials lost to memory, crashes and accuracy. Each search starts from nothing,
-in a folder of its own. Run it on a machine that does nothing else. `--save` keeps best.yaml and the
-figures beside the example.
+The table has the seconds to the result, the trials, and the confirmed speed-up over the study's own
+BASELINE with its 95 % interval. It also counts the trials that were infeasible for memory, crashes
+and accuracy. Each search starts from nothing, in a folder of its own. Run it on an idle machine.
+`--save` keeps best.yaml and the log beside the example.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     """Run the searches one after the other and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=OFFLINE)
-    parser.add_argument("--trials", type=int, help="default: as many as the space asks for")
+    parser.add_argument("--trials", type=int, help="total trials (default: those of the space)")
     parser.add_argument("--space", default="quick")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def row(name: str, arguments: argparse.Namespace) -> str:
-    """Search one example; its line of the table."""
+    """Search one example and return its row of the table."""
     trials = ["--trials", str(arguments.trials)] if arguments.trials else []
     with tempfile.TemporaryDirectory() as folder:
         example = Path(folder) / "studies" / name
@@ -79,12 +79,12 @@ def row(name: str, arguments: argparse.Namespace) -> str:
 
 
 def load_trials(database: Path, name: str) -> list[optuna.trial.FrozenTrial]:
-    """The finished trials of a study."""
+    """Return all trials of a study."""
     return optuna.load_study(study_name=name, storage=f"sqlite:///{database}").trials
 
 
 def violations(trial: optuna.trial.FrozenTrial) -> list[str]:
-    """Names of the constraints that a trial violates."""
+    """Return the names of the constraints that a trial violates."""
     margins = zip(("memory", "accuracy", "ran"), trial.constraints.values(), strict=False)
     return [name for name, margin in margins if margin > 0]
 

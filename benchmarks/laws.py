@@ -1,7 +1,7 @@
-"""What a configuration's rate, memory and quality are, by a law that most of worlds.py share.
+"""The law of most synthetic tables: rate, memory and quality of a configuration.
 
-It is that of real training: a step takes what the slowest stage takes, workers load side by side,
-half precision and compilation speed up the computation alone, and batches fill memory.
+It imitates real training. A step takes as long as its slowest stage, and workers load in parallel.
+Half precision and compilation speed up computing alone. Memory grows with the batch size.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotune.config import TrainingConfig
-from autotune.outcome import Diagnosed, Loading
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.outcome import Diagnosed, Loading
 
 GIB = 1 << 30
 CORES = 16
@@ -19,46 +19,50 @@ _REFERENCE_QUALITY = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a configuration is, without noise."""
+    """True values of a configuration, without noise."""
 
     rate: float
     """Samples per second."""
     memory_gib: float
+    """Peak memory in GiB."""
     quality: float = _REFERENCE_QUALITY
+    """Quality after training; higher is better."""
     crash: str = ""
+    """Reason of a crash; empty if the configuration runs."""
     compile_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model and a dataset as a few seconds and gigabytes, in float32 and eager mode."""
+    """Costs of a synthetic model and its dataset, in float32 and eager mode."""
 
     fixed: float
     """Seconds of a step that do not depend on the batch: launching kernels, the optimizer."""
     each: float
-    """Seconds of computation per sample."""
+    """Seconds to compute a sample."""
     load: float
-    """Seconds in which one worker loads a sample."""
+    """Seconds for one worker to load a sample."""
     copy: float
-    """Seconds in which a sample gets to the device from memory that is not pinned."""
+    """Seconds to copy a sample to the device from memory that is not pinned."""
     held_gib: float
-    """Model, gradients and optimizer."""
+    """GiB of model, gradients and optimizer."""
     sample_gib: float
+    """GiB of a sample's activations."""
     matmul: float = 0.7
     """Share of the computation that half precision speeds up."""
     layout: float = 1.0
-    """By what channels_last multiplies the computation's time in half precision."""
+    """Factor of channels_last on the computation's time in half precision."""
     critical_batch: int = 512
-    """From here on larger batches train worse."""
+    """Batch size beyond which larger batches train worse."""
 
 
 def number(config: TrainingConfig, name: str) -> int:
-    """A setting that is a number, as one."""
+    """Return a setting as an integer; 0 for null."""
     return int(config[name] or 0)
 
 
 def step(model: Model, config: TrainingConfig) -> Truth:
-    """The law that most worlds share."""
+    """Return the true values of a configuration by the law."""
     batch, workers = number(config, "batch_size"), number(config, "num_workers")
     compute = _compute_seconds(model, config)
     load = model.load * batch
@@ -99,7 +103,7 @@ def _compute_seconds(model: Model, config: TrainingConfig) -> float:
 
 
 def stages(model: Model, config: TrainingConfig) -> Diagnosed:
-    """What a diagnosis of these settings finds."""
+    """Return the stages that a diagnosis of these settings would find."""
     batch = number(config, "batch_size")
     load = model.load * batch
     double = config.replace(batch_size=2 * batch)

@@ -1,10 +1,10 @@
-"""What a trial costs beside the user's own work: forked from the warm host, and started afresh.
+"""Measure the overhead of a trial, forked from the warm host and started in a fresh interpreter.
 
-    python benchmarks/overhead.py [--trials N] [MODEL.py]
+    python -m benchmarks.overhead [--trials N] [MODEL.py]
 
-Seconds per trial that are neither warm-up, nor compilation, nor measurement, nor the user's own
-building of model and dataset. Both ways to start take turns in one run, on a machine that does
-nothing else; without a MODEL.py on a perceptron that trains in microseconds.
+Overhead is all that is neither warm-up, nor compilation, nor timing, nor the user's own building of
+model and dataset. Both ways to start take turns. Without a MODEL.py, the workload is a perceptron
+that trains in microseconds. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from autotune.config import TrainingConfig
-from autotune.intervals import median_interval
-from autotune.job import Job, Measure, MeasurePlan
-from autotune.outcome import Measured
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.intervals import median_interval
+from autotune.values.outcome import Measured
 
 SMALL = """
 import torch
@@ -46,7 +46,7 @@ def main() -> None:
     """Run both kinds in turn and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", type=Path)
-    parser.add_argument("--trials", type=int, default=9, help="of each kind")
+    parser.add_argument("--trials", type=int, default=9, help="trials of each kind")
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
     with tempfile.TemporaryDirectory() as name:
@@ -66,12 +66,12 @@ def main() -> None:
 
 
 def measure(folder: Path, model: Path, trials: int) -> dict[str, list[float]]:
-    """Seconds of overhead of each trial, by the way it was started."""
+    """Return the overhead of each trial in seconds, by the way to start."""
     config = TrainingConfig.of({"batch_size": 32, "num_threads": 1}).as_dict()
     job = Job(Measure(PLAN), "cpu", str(model.resolve()), config)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     with SubprocessRunner(folder / "inductor") as runner:
-        runner.run(job, folder / "first")  # starts the host, which is paid once a search
+        runner.run(job, folder / "first")  # starts the host, once per search
         for _ in range(trials):
             for way, host in WAYS.items():
                 task = replace(job, host=host)
@@ -80,14 +80,14 @@ def measure(folder: Path, model: Path, trials: int) -> dict[str, list[float]]:
 
 
 def overhead(runner: SubprocessRunner, job: Job, folder: Path) -> float:
-    """Seconds of one trial beside warm-up, compilation, measurement and the user's building."""
+    """Run one trial; return its seconds beside warm-up, compilation, timing and building."""
     start = time.perf_counter()
     outcome = runner.run(job, folder)
     wall = time.perf_counter() - start
     assert isinstance(outcome, Measured), outcome
     run = outcome.measurement
-    own = run.build_seconds + sum(run.warmup_step_seconds) + sum(run.boundary_seconds)
-    return wall - own - sum(block.seconds for block in run.blocks)
+    own = max(0.0, run.build_seconds - run.shared_seconds) + sum(run.boundary_seconds)
+    return wall - own - sum((*run.warmup_step_seconds, *(block.seconds for block in run.blocks)))
 
 
 if __name__ == "__main__":

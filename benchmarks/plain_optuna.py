@@ -1,9 +1,9 @@
-"""What a person writes who tunes with Optuna alone: sixty lines, an interpreter for each trial.
+"""A tuning script with Optuna alone, for comparison: each trial is a fresh interpreter.
 
-    python benchmarks/plain_optuna.py MODEL.py SPACE.json SECONDS SEED
+    python -m benchmarks.plain_optuna MODEL.py SPACE.json SECONDS SEED
 
-Prints a JSON line per trial: seconds since the start, the settings, samples per second of 20 steps.
-It checks neither memory nor accuracy, and nothing of autotune is in it.
+It prints a JSON line per trial: seconds since the start, the settings, and samples per second of 20
+steps. It checks neither memory nor accuracy, and it uses nothing of autotune.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WARM_UP_STEPS, TIMED_STEPS = 5, 20
 
 
 def tune(model: Path, space: dict[str, list[object]], seconds: float, seed: int) -> None:
-    """Ask, time in a process of its own, tell, until the time is up."""
+    """Run trials until the time is up: ask, time in a process of its own, tell."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -40,7 +40,7 @@ def tune(model: Path, space: dict[str, list[object]], seconds: float, seed: int)
 
 
 def time_steps(model: Path, settings: dict[str, object]) -> float:
-    """Samples per second of a few training steps."""
+    """Time a few training steps; return the samples per second."""
     import torch
 
     sys.path.insert(0, str(model.parent))

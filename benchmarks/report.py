@@ -1,10 +1,10 @@
-"""What a report costs as a study grows: its page of 100 trials and of 1000, in turns.
+"""Measure the cost of a report for studies of 100 and of 1000 trials, in turns.
 
-    python benchmarks/report.py [--rounds 5] [--seed 0]
+    python -m benchmarks.report [--rounds 5] [--seed 0]
 
-The trials are drawn from a world of worlds.py, a fifth of which crashes, and told to a study as a
-search tells them. Printed: seconds of `autotune report --html` as a process of its own, those of
-reading the study and of making the page, and the size of the page.
+The trials are drawn from a synthetic table of synthetic.py, a fifth of which crashes. They are told
+to a study as a search tells them. The table has the size of the page and three times in seconds: of
+`autotune report --html` as a process, of reading the study, and of making the page.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
 import optuna
-import world_tables
-import worlds
 
-from autotune.constraints import Tolerance, judge
-from autotune.objectives import OBJECTIVES
-from autotune.outcome import Measured, Probed, TrialOutcome
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.verdict import Tolerance, judge
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.source import Source
-from autotune.space import SearchSpace
-from autotune.tuning.running.table import Table
-from autotune.tuning.session import details_of
-from autotune.tuning.storing.study import TuningStudy
+from autotune.searching.run.search_run import details_of
+from autotune.study.study import TuningStudy
+from autotune.values.objectives import OBJECTIVES
+from autotune.values.outcome import Measured, Probed, TrialOutcome
+from benchmarks import synthetic, synthetic_tables
+from benchmarks.table import Table
 
 FEW, MANY = 100, 1000
 THROUGHPUT = OBJECTIVES["throughput"]
 TOLERANCE = Tolerance(0.01, relative=True)
 Seconds = tuple[float, float, float]
-"""Of the command, of reading the study, of making the page."""
+"""Seconds of the command, of reading the study, and of making the page."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
-    table = world_tables.table_of(worlds.crashes())
+    table = synthetic_tables.table_of(synthetic.crashes())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         urls = {
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
-    """The URL of a study of so many trials of a table, the baseline first."""
+    """Make a study with trials drawn from a table, the baseline first; return its URL."""
     space = SearchSpace(dict(table.header.space))
     memory = optuna.create_study(direction="maximize", study_name="made")
     study = TuningStudy(memory, space, THROUGHPUT)
@@ -96,7 +96,7 @@ def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
         verdict = judge(outcome, THROUGHPUT, table.header.memory_limit_bytes, margin)
         details = details_of(outcome, row.seconds)
         if isinstance(outcome, Measured):
-            details["quality"] = quality
+            details = replace(details, quality=quality)
         study.add(config, verdict, details)
     url = f"sqlite:///{path}"
     optuna.copy_study(
@@ -106,7 +106,7 @@ def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
 
 
 def timed(url: str, target: Path) -> Seconds:
-    """One report as a command, and its parts in this process."""
+    """Time one report as a command, and its parts in this process."""
     command = [sys.executable, "-m", "autotune", "report", url, "--html", str(target), "--force"]
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

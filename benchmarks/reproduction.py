@@ -1,11 +1,11 @@
-"""Whether production reaches the speed-up that a search emitted.
+"""Check that a production training loop reaches the speed-up in recorded_best.yaml.
 
-    python benchmarks/reproduction.py [NAME ...] [--rounds N] [--seconds S]
+    python -m benchmarks.reproduction [NAME ...] [--rounds N] [--seconds S]
 
-For each example: a training loop as one would write it, which knows nothing of the search and has
-its settings from recorded_best.yaml through `autotune.load` alone, runs under the baseline and
-the answer in turn, each time in an interpreter of its own and for longer than any trial. The ratio
-of both should lie within 5 % of the emitted one. Run it on a machine that does nothing else.
+For each example, an ordinary training loop runs under the baseline and under the best settings, in
+turns. It knows nothing of the search and has its settings from `autotune.load` alone. Each run is a
+fresh interpreter and takes longer than any trial. The ratio of both should lie within 5 % of the
+recorded one. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 
-from autotune.best import read_best
-from autotune.config import TrainingConfig, environ_of
-from autotune.intervals import median_interval
+from autotune.configuration.best_config import read_best
+from autotune.configuration.training_config import TrainingConfig, environ_of
+from autotune.values.intervals import median_interval
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 OFFLINE = ["digits_cnn", "photos_jpeg", "char_transformer"]
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=OFFLINE)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of training, each time")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each training run")
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
     print("| study | emitted | reproduced | 95 % interval | difference | within 5 % |")
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def row(name: str, rounds: int, seconds: float) -> str:
-    """One example's line of the table."""
+    """Run one example and return its row of the table."""
     import autotune
 
     file = STUDIES / name / "recorded_best.yaml"
@@ -63,7 +63,7 @@ def row(name: str, rounds: int, seconds: float) -> str:
 
 
 def run(file: Path, kind: str, seconds: float) -> float:
-    """Samples per second of the training loop below, in an interpreter of its own."""
+    """Run `train` in a fresh interpreter; return its samples per second."""
     command = [sys.executable, __file__, "--train", str(file), kind, str(seconds)]
     answer = read_best(file)
     settings = answer.config if kind == "best" else answer.evidence.baseline.config
@@ -73,7 +73,7 @@ def run(file: Path, kind: str, seconds: float) -> float:
 
 
 def train(file: Path, kind: str, seconds: float) -> float:
-    """A training loop in production style; samples per second after some seconds of warm-up."""
+    """Train in production style; return the samples per second after the warm-up."""
     import torch
 
     import autotune

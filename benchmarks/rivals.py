@@ -1,14 +1,16 @@
-"""Seconds until a search is within 5 % of the recorded best, side by side.
+"""Compare tools by the seconds until a configuration within 5 % of the recorded best.
 
-    python benchmarks/rivals.py [NAME ...] [--seconds 180] [--seeds 3] [--ways auto,plain]
+    python -m benchmarks.rivals [NAME ...] [--seconds 180] [--seeds 3] [--ways auto,plain]
 
-For each example with a table in studies/tables: this search, its runner with random proposals, a
-plain Optuna script (plain_optuna.py) over the same space, and loadtune where it is installed, which
-answers once, at its end. One after the other, for real. Searches are told how many seconds they
-have, and keep some of them for their answer. The table says what each configuration is worth, and
-nothing if it does not train as well, so that nobody is judged by their own measurement.
-Two times are told: until such a configuration was measured, and until it was what the way itself
-took for the best, which is what a person would be given. Run it where nothing else runs.
+Each example with a table in studies/tables is searched for real, one way after the other. The ways
+are this search, the same with random proposals, a plain Optuna script (plain_optuna.py) over the
+same space, and loadtune if it is installed. loadtune gives one result at its end. Searches know
+their time budget and keep some of it for the confirmation.
+
+The recorded table says what a configuration is worth, so that no way is judged by its own
+measurement. A configuration that does not train as well is worth 0. Two times are printed: until
+such a configuration was measured, and until it was the way's own incumbent, which a user would be
+given. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -28,15 +30,14 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from search import NEAR, TableTruth, options_for, recorded_tables, truth_of
-
-from autotune.config import TrainingConfig
-from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.search import search
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.search import search
+from benchmarks.search import NEAR, TableTruth, options_for, recorded_tables, truth_of
 
 Measured = tuple[float, TrainingConfig, TrainingConfig]
-"""Seconds since the start, what was measured, and what is the best so far by the way's own word."""
+"""Seconds since the start, the measured configuration, and the way's incumbent."""
 WAYS = ["auto", "random", "plain"]
 if find_spec("loadtune"):
     WAYS.append("loadtune")
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 def row(name: str, seed: int, way: str, seconds: float) -> str:
-    """One run of one way."""
+    """Run one way once and return its row of the table."""
     truth = truth_of(name)
     if way == "plain":
         runs = plain(truth, name, seconds, seed)
@@ -87,7 +88,7 @@ def row(name: str, seed: int, way: str, seconds: float) -> str:
 
 
 def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> Iterator[Measured]:
-    """Each trial of a real search, and its answer."""
+    """Yield each trial of a real search, and its result."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         model = ROOT / "studies" / name / "model.py"
@@ -104,7 +105,7 @@ def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> I
 
 
 def plain(truth: TableTruth, name: str, seconds: float, seed: int) -> Iterator[Measured]:
-    """Each trial of the plain script, whose best is the fastest."""
+    """Yield each trial of the plain script, whose incumbent is the fastest trial."""
     header = truth.table.header
     varied = {n: list(values) for n, values in header.space.items() if len(values) > 1}
     frozen = {name: values[0] for name, values in header.space.items()}
@@ -114,7 +115,7 @@ def plain(truth: TableTruth, name: str, seconds: float, seed: int) -> Iterator[M
         space.write_text(json.dumps(varied), encoding="utf-8")
         script = Path(__file__).with_name("plain_optuna.py")
         command = [sys.executable, str(script), str(model), str(space), str(seconds), str(seed)]
-        # A session of its own: its trials are processes, too, and must not outlive it.
+        # In a session of its own, the script can be killed with the processes of its trials.
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -133,7 +134,7 @@ def plain(truth: TableTruth, name: str, seconds: float, seed: int) -> Iterator[M
 
 
 def loadtune(truth: TableTruth, name: str) -> Iterator[Measured]:
-    """The one configuration that it answers, less what the table does not have."""
+    """Yield loadtune's result, without settings that the table does not have."""
     script, model = Path(__file__).with_name("with_loadtune.py"), ROOT / "studies" / name
     own, space = truth.table.baseline, truth.table.header.space
     command = [sys.executable, str(script), str(model / "model.py"), str(own["batch_size"])]

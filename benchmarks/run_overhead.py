@@ -1,11 +1,10 @@
-"""What `autotune run` costs a script: the same loop under it and without it, in turns.
+"""Measure the overhead of `autotune run` on a script: the same loop with and without it, in turns.
 
-    python benchmarks/run_overhead.py [--rounds N] [--epochs N]
+    python -m benchmarks.run_overhead [--rounds N] [--epochs N]
 
-A step of about a millisecond, in batches from a DataLoader that loads in the training process. The
-settings are the script's own, so that nothing but what stands between script and torch differs. The
-script times its epochs itself, of 64 steps each, and the median one counts; the start of the
-process is told apart. Target: below 2 %.
+A step takes about a millisecond, with batches from a DataLoader without workers. The settings are
+the script's own, so that only the interposition differs. The script times its epochs of 64 steps
+itself, and the median one counts. The start of the process is reported apart. Target: below 2 %.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from autotune.config import TrainingConfig
-from autotune.intervals import log_median, median_interval
-from autotune.script import plan_run
+from autotune.configuration.script import plan_run
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.intervals import log_median, median_interval
 
 START = "from autotune.scripting.run import main; main()"
 SCRIPT = """
@@ -51,7 +50,7 @@ print(json.dumps([statistics.median(epochs) / len(loader), sum(epochs)]))
 
 
 def main() -> None:
-    """Run both in turn and print a table."""
+    """Run both in turns and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--epochs", type=int, default=24)
@@ -77,7 +76,7 @@ def main() -> None:
 
 
 def once(command: list[str]) -> tuple[float, float]:
-    """Seconds of a step, and those of the process beside all steps."""
+    """Run once; return the seconds of a step, and those of the process beside all steps."""
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     step, training = map(float, json.loads(done.stdout))
@@ -85,7 +84,7 @@ def once(command: list[str]) -> tuple[float, float]:
 
 
 def show(steps: dict[str, list[float]], starts: dict[str, list[float]]) -> None:
-    """The medians, and the ratio with its interval over the rounds."""
+    """Print the medians, and the ratio with its interval over the rounds."""
     print("| way | step | start and end |")
     print("|---|---|---|")
     for way, seconds in steps.items():

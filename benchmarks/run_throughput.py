@@ -1,12 +1,13 @@
-"""Whether `autotune run` reaches what a search of the same script confirmed.
+"""Check that `autotune run` reaches the speed-up that a search of the same script confirmed.
 
-    python benchmarks/run_throughput.py SCRIPT [--rounds N] [--folder FOLDER]
+    python -m benchmarks.run_throughput SCRIPT [--rounds N] [--folder FOLDER]
 
-SCRIPT is plain_loop, hf_trainer or lightning_fit, of tests/scripts: what a user writes, unmodified,
-with a dataset that waits for its disk. The script is searched; then whole runs of it, as it is and
-under `autotune run`, take turns. Each says itself, when it ends, how many samples a second it
-trained, without its start and its validation. Target: within 5 % of what was confirmed. In a FOLDER
-the answer stays, for further rounds without a search; with no rounds there is a search alone.
+SCRIPT is plain_loop, hf_trainer or lightning_fit of tests/scripts: an unmodified training script,
+with a dataset that waits for its disk. The script is searched. Then whole runs of it, as it is and
+under `autotune run`, take turns. Each run prints its own samples per second at its end, without
+start and validation. Target: within 5 % of the confirmed speed-up.
+
+A FOLDER keeps the result, for further rounds without a search. `--rounds 0` only searches.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from autotune.best import BestConfig, read_best
-from autotune.config import TrainingConfig, render
-from autotune.intervals import log_median, median_interval
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.training_config import TrainingConfig, render
+from autotune.values.intervals import log_median, median_interval
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "scripts"
 SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
 READ = "0.002"
-# For the search, which leaves when it has seen enough; and for a run to the end.
+# Arguments for the search, which stops the script early, and for a whole run.
 CALLS = {
     "plain_loop": (
         ["--samples", "1024", "--read-seconds", READ, "--epochs", "100000"],
@@ -40,7 +41,7 @@ CALLS = {
 
 
 def main() -> None:
-    """Search, run in turns, and print a line of a table."""
+    """Search, run in turns, and print a row of a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("script", choices=CALLS)
     parser.add_argument("--rounds", type=int, default=9)
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def in_turns(folder: Path, arguments: list[str], rounds: int) -> dict[str, list[float]]:
-    """The paces of the script as it is and under `autotune run`."""
+    """Return the samples per second of the script as it is and under `autotune run`."""
     ways = {
         "plain": [sys.executable, "train.py", *arguments],
         "run": [sys.executable, "-m", "autotune", "run", "best.yaml", "train.py", *arguments],
@@ -71,7 +72,7 @@ def in_turns(folder: Path, arguments: list[str], rounds: int) -> dict[str, list[
 
 
 def searched(folder: Path, arguments: list[str]) -> BestConfig:
-    """What a search of the script confirms, or has confirmed."""
+    """Search the script, unless the folder has a result; return it."""
     if (folder / "best.yaml").exists():
         return read_best(folder / "best.yaml")
     (folder / "space.yaml").write_text(SPACE)
@@ -82,14 +83,14 @@ def searched(folder: Path, arguments: list[str]) -> BestConfig:
 
 
 def pace(command: list[str], folder: Path) -> float:
-    """Samples a second, as the script says at its end."""
+    """Run the script; return the samples per second that it prints at its end."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     (found,) = re.findall(r"^([\d.]+) samples/s$", done.stderr, re.MULTILINE)
     return float(found)
 
 
 def show(script: str, best: BestConfig, paces: dict[str, list[float]]) -> None:
-    """What was confirmed, what was reached, and the one over the other."""
+    """Print the confirmed speed-up, the reached one, and their ratio."""
     confirmed, ratios = (
         best.evidence.speedup,
         [run / plain for run, plain in zip(paces["run"], paces["plain"], strict=True)],
@@ -114,7 +115,7 @@ def show(script: str, best: BestConfig, paces: dict[str, list[float]]) -> None:
 
 
 def spread(ratio: float, low: float, high: float) -> str:
-    """A ratio with its interval."""
+    """Format a ratio with its interval."""
     return f"{ratio:.3f}x ({low:.3f} to {high:.3f})"
 
 

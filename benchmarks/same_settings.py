@@ -1,11 +1,10 @@
-"""Whether a comparison of a configuration with itself finds no difference.
+"""Check that comparisons of a configuration with itself find no difference.
 
-    python benchmarks/same_settings.py [TIMES] [--busy] [--rounds N] [--model FILE]
+    python -m benchmarks.same_settings [TIMES] [--busy] [--rounds N] [--model FILE]
 
-Compares the workload's own settings with themselves, as `autotune compare` does, again and again.
-A 95 % interval should hold 1 in 18 of 20 comparisons or more. `--busy` keeps one core busy for a
-random half of the time, as another person's program would. Run it on a
-machine that does nothing else.
+The workload's own settings are compared with themselves, as `autotune compare` does, again and
+again. The 95 % interval should contain 1 in at least 18 of 20 comparisons. `--busy` keeps one core
+busy for a random half of the time, as another program would. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from autotune.tuning.confirming.compare import ComparisonOptions, Side, compare
-from autotune.tuning.confirming.rounds import Duel
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.comparison.compare import ComparisonOptions, Side, compare
+from autotune.comparison.rounds import PairedComparison
+from autotune.processes.runner import SubprocessRunner
 
 DIGITS = Path(__file__).resolve().parent.parent / "studies" / "digits_cnn" / "model.py"
 GOAL = 0.9
-# Works and rests in turns of random length, each half of the time.
+# Program that works and rests in turns of random length, each half of the time.
 BUSY = """
 import random, time
 while True:
@@ -40,7 +39,7 @@ while True:
 
 
 def main() -> None:
-    """Compare as often as asked, and print a table and what it comes to."""
+    """Compare as often as asked, and print a table with a summary."""
     parser = argparse.ArgumentParser()
     parser.add_argument("times", nargs="?", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=9)
@@ -52,40 +51,42 @@ def main() -> None:
     print("| comparison | ratio | 95 % interval | holds 1 | seconds |")
     print("|---|---|---|---|---|")
     with busy_core() if arguments.busy else nullcontext():
-        duels = [row(number, arguments) for number in range(arguments.times)]
-    held = sum(map(holds_one, duels))
-    distance = median(abs(duel.ratio - 1) for duel in duels)
-    print(
-        f"the interval holds 1 in {held} of {len(duels)}  goal: {ceil(GOAL * len(duels))} or more"
-    )
+        comparisons = [row(number, arguments) for number in range(arguments.times)]
+    held = sum(map(holds_one, comparisons))
+    distance = median(abs(comparison.ratio - 1) for comparison in comparisons)
+    total = len(comparisons)
+    print(f"the interval holds 1 in {held} of {total}  goal: {ceil(GOAL * total)} or more")
     print(f"median distance of the ratio from 1: {100 * distance:.2f} %")
 
 
-def row(number: int, arguments: argparse.Namespace) -> Duel:
-    """One comparison, printed as a line of the table."""
+def row(number: int, arguments: argparse.Namespace) -> PairedComparison:
+    """Run one comparison and print it as a row of the table."""
     own = Side("your settings", None)
     options = ComparisonOptions(arguments.model, own, own, arguments.rounds, seed=number)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with SubprocessRunner(folder / "inductor") as runner:
-            *_, duel = compare(options, runner, folder)
-    seconds, (low, high) = time.perf_counter() - start, duel.interval
-    verdict = "yes" if holds_one(duel) else "no"
+            *_, comparison = compare(options, runner, folder)
+    seconds, (low, high) = time.perf_counter() - start, comparison.interval
+    verdict = "yes" if holds_one(comparison) else "no"
     interval = f"{low:.3f} to {high:.3f}"
-    print(f"| {number} | {duel.ratio:.3f} | {interval} | {verdict} | {seconds:.0f} |", flush=True)
-    return duel
+    print(
+        f"| {number} | {comparison.ratio:.3f} | {interval} | {verdict} | {seconds:.0f} |",
+        flush=True,
+    )
+    return comparison
 
 
-def holds_one(duel: Duel) -> bool:
-    """Whether the interval of the ratio contains no difference."""
-    low, high = duel.interval
+def holds_one(comparison: PairedComparison) -> bool:
+    """Return whether the interval of the ratio contains 1."""
+    low, high = comparison.interval
     return low <= 1 <= high
 
 
 @contextmanager
 def busy_core() -> Iterator[None]:
-    """Another program that wants a core, now and then."""
+    """Run another program that keeps a core busy at times."""
     process = subprocess.Popen([sys.executable, "-c", BUSY])
     try:
         yield

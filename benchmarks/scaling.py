@@ -1,13 +1,13 @@
-"""What more workers bring: a study of replayed trials with 1, 2, 4 and 8 of them on PostgreSQL.
+"""Measure the speed-up of 1, 2, 4 and 8 workers on a study of replayed trials in PostgreSQL.
 
-    python benchmarks/scaling.py [--storage URL] [--workers 1,2,4,8] [--seconds 5] [--trials 8]
+    python -m benchmarks.scaling [--storage URL] [--workers 1,2,4,8] [--seconds 5] [--trials 8]
 
-Each is a process of its own: the first runs `autotune.tuning.search.search`, the others
-`autotune.tuning.workers.join`, as the commands do. Their runners answer from the table of a world,
-and sleep as long as a trial would take; other jobs are answered at once. Everybody has as many
-trials to do, whatever their number, so the ideal is the time of one. Printed for each number: the
-speed-up, and how many trials were lost or measured twice. At last two workers are killed midway.
-Without --storage a server of its own is started.
+Each worker is a process: the first runs `autotune.searching.search.search`, the others
+`autotune.searching.trials.workers.join`, as the commands do. Their runners answer from a synthetic
+table and sleep for the seconds of a trial; other jobs are answered at once. The trials per worker
+are the same for each number of workers, so the ideal is the time of one worker. The table has the
+speed-up, and how many trials were lost or measured twice. In a last study, two workers are killed
+midway. Without --storage, a temporary server is started.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from typing import Any
 
 import optuna
 from optuna.trial import TrialState
-from search import options_for, truth_of
 
-from autotune.job import Inspect, Job, Measure
-from autotune.outcome import Inspected, TrialOutcome
-from autotune.tuning.running.devices import Device
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.stop import Stop
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
-from autotune.tuning.workers import WorkerOptions, join
+from autotune.configuration.job import Inspect, Job, Measure
+from autotune.context.search_context import SearchOptions
+from autotune.processes.devices import Device
+from autotune.processes.stop import Stop
+from autotune.searching.search import search
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.values.outcome import Inspected, TrialOutcome
+from benchmarks.replay import ReplayRunner
+from benchmarks.search import options_for, truth_of
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
@@ -51,21 +51,21 @@ KILLED = 2
 
 @dataclass
 class SleepingRunner(ReplayRunner):
-    """Answers from a table; a trial takes its time, on a device of this worker's own."""
+    """A replay runner that sleeps during trials, with a device number of its own."""
 
     number: int
     trial_seconds: float
     together: Any
-    """A barrier at which everybody's first trial waits for the others."""
+    """Barrier at which the first trial of each worker waits for the others."""
     began: Any
-    """When they all had come."""
+    """Shared value: Unix time at which all had reached the barrier."""
     started: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         super().__init__(truth_of(WORLD).table, seed=self.number)
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
-        """The recorded outcome."""
+        """Return the recorded outcome, after the seconds of a trial."""
         outcome = super().run(job, folder)
         if isinstance(job.task, Inspect):
             assert isinstance(outcome, Inspected)
@@ -81,23 +81,28 @@ class SleepingRunner(ReplayRunner):
 
 @dataclass(frozen=True)
 class Result:
-    """One study."""
+    """Result of one study."""
 
     workers: int
     seconds: float
+    """Seconds from the start of the first trials to the end of the last one."""
     trials: int
+    """Number of trials that were asked for."""
     told: int
+    """Number of trials that were finished."""
     doubled: int
+    """Number of trials whose configuration was already finished in another."""
     given_up: int
+    """Number of trials that failed."""
 
 
 def main() -> None:
     """Run all studies and print a line for each."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--storage", help="URL of a server, without a database.")
+    parser.add_argument("--storage", help="URL of a PostgreSQL server, without a database")
     parser.add_argument("--workers", default="1,2,4,8")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--trials", type=int, default=8, help="For each worker.")
+    parser.add_argument("--trials", type=int, default=8, help="trials per worker")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -115,7 +120,7 @@ def main() -> None:
 
 
 def line(run: Result, alone: float, kill: int) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     efficiency = alone / run.seconds
     cells = [
         f"{run.workers}" + (f", {kill} killed" if kill else ""),
@@ -133,7 +138,7 @@ def line(run: Result, alone: float, kill: int) -> str:
 def one_study(
     server: str, folder: Path, workers: int, kill: int, arguments: argparse.Namespace
 ) -> Result:
-    """A whole search with so many workers, of which some are killed after half of the time."""
+    """Run a whole search with several workers, and kill the last `kill` of them midway."""
     name = f"scaling-{token_hex(4)}"
     storage = create_database(server, name)
     own = folder / name
@@ -160,7 +165,7 @@ def one_study(
 
 
 def kill_midway(processes: list[SpawnProcess], began: Any, seconds: float) -> None:
-    """Kill them in the middle of a trial, so long after they all began."""
+    """Kill processes in the middle of a trial, `seconds` after all workers began."""
     while not began.value:
         time.sleep(0.05)
     time.sleep(max(0.0, began.value + seconds - time.time()))
@@ -170,7 +175,7 @@ def kill_midway(processes: list[SpawnProcess], began: Any, seconds: float) -> No
 
 
 def work(number: int, options: SearchOptions, seconds: float, together: Any, began: Any) -> None:
-    """What one process does: the first leads."""
+    """Run the search as worker 0, or join it as another."""
     runner = SleepingRunner(number, seconds, together, began)
     if number == 0:
         events = search(options, runner)
@@ -185,7 +190,7 @@ def work(number: int, options: SearchOptions, seconds: float, together: Any, beg
 
 
 def result_of(name: str, storage: str, workers: int, trials: int, began: float) -> Result:
-    """What Optuna alone tells of the study."""
+    """Read the result of a study with Optuna alone."""
     url = storage.replace("postgresql:", "postgresql+psycopg:")
     study = optuna.load_study(study_name=name, storage=url)
     told = study.get_trials(states=(TrialState.COMPLETE,))

@@ -1,12 +1,16 @@
-"""How many trials a search needs, by replay: searches against tables instead of a machine.
+"""Count the trials that a search needs, by replay: real searches against recorded answers.
 
-    python benchmarks/search.py [--samplers auto,tpe] [--seeds 30] [--trials 60] [TABLE ...]
+    python -m benchmarks.search [--samplers auto,tpe] [--seeds 30] [--trials 60] [TABLE ...]
 
-A table is a world of worlds.py or a recorded file. Each search is the real one, confirmation
-included, with a runner that answers from the table. Printed per sampler: trials, the baseline's own
-included, until a configuration within 5 % and 2 % of the feasible optimum was measured; the regret
-of what was emitted; where the plateau rule would have ended the search, and the share of the rate
-that this would have lost of the best trial; what proposing a trial took.
+A TABLE is synthetic (synthetic.py) or recorded. Each search is the real one, confirmation included,
+with a runner that answers from the table. It prints per sampler and table:
+
+- trials, the baseline's included, until a configuration within 5 % and 2 % of the feasible optimum;
+- the seconds that measuring would have taken until within 5 %;
+- the regret of the result, and how many results were infeasible;
+- the trials in all, and their share of the space;
+- the trial at which the plateau rule would have stopped, and the share of the best rate lost by it;
+- milliseconds to propose a trial.
 """
 
 from __future__ import annotations
@@ -23,29 +27,27 @@ from multiprocessing import Pool
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
-import world_tables
-import worlds
-
-from autotune.config import TrainingConfig
-from autotune.constraints import Tolerance
-from autotune.job import Gate
-from autotune.non_inferiority import decide
-from autotune.outcome import Gated, Measured, Probed
-from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.judging.gates import NUMERICS, PRECISION, gate_fault
-from autotune.tuning.judging.seeds import SEEDS
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.table import Table, read_table
-from autotune.tuning.sampling.stopping import has_settled
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
-from autotune.tuning.storing.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, gate_fault
+from autotune.accuracy.seeds import SEEDS
+from autotune.configuration.job import Gate
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Tolerance
+from autotune.context.search_context import SearchOptions
+from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.run.stopping import has_settled
+from autotune.searching.search import search
+from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.values.non_inferiority import decide
+from autotune.values.outcome import Gated, Measured, Probed
+from benchmarks import synthetic, synthetic_tables
+from benchmarks.replay import ReplayRunner
+from benchmarks.table import Table, read_table
 
 TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
 TOLERANCE = Tolerance(0.01, relative=True)
 NEAR, NEARER = 0.95, 0.98
 _RECORDED_ASIDE = ("chirp_gru",)
-"""Nothing of the search was decided by these, nor by worlds.KEPT_ASIDE."""
+"""Held-out recorded tables: like synthetic.KEPT_ASIDE, they decided nothing of the search."""
 _REORDERING = [name for name in NUMERICS if name not in PRECISION]
 
 
@@ -55,27 +57,30 @@ class Run:
 
     table: str
     trials_to_near: float
-    """Infinite where that was never reached."""
+    """Trials until a share of `NEAR` of the optimum; infinite if never reached."""
     trials_to_nearer: float
+    """Trials until a share of `NEARER` of the optimum; infinite if never reached."""
     regret: float
-    """Of what was emitted, as a share of the feasible optimum."""
+    """Regret of the result, as a share of the feasible optimum."""
     emitted_infeasible: bool
+    """True if the result is infeasible by the table."""
     trials: int
     measured: float
-    """Share of the space."""
+    """Share of the space that was measured, 0 to 1."""
     settled_at: int
-    """Trials after which the plateau rule would have ended it."""
+    """Number of trials after which the plateau rule would have stopped the search."""
     settled_loss: float
-    """What the best trial by then is worth less than the best trial at the end."""
+    """Share of the optimum that stopping there would have lost."""
     seconds_to_near: float
-    """That measuring would have taken until then."""
+    """Seconds that measuring would have taken until `NEAR`; infinite if never reached."""
     ask_seconds: tuple[float, ...]
+    """Seconds of each proposal."""
 
 
 def main() -> None:
     """Run all searches and print a table for each sampler."""
     parser = argparse.ArgumentParser()
-    made = [w.__name__ for w in (*worlds.TUNED_ON, *worlds.DECEPTIVE, *worlds.KEPT_ASIDE)]
+    made = [w.__name__ for w in (*synthetic.TUNED_ON, *synthetic.DECEPTIVE, *synthetic.HELD_OUT)]
     parser.add_argument("tables", nargs="*", default=[*made, *recorded_tables()])
     parser.add_argument("--samplers", default="auto")
     parser.add_argument("--seeds", type=int, default=30)
@@ -105,20 +110,20 @@ def main() -> None:
 
 
 def _together() -> list[tuple[str, set[str]]]:
-    """Tables by what they were for; the deceptive ones have a target of their own."""
-    aside = {*_RECORDED_ASIDE, *(world.__name__ for world in worlds.KEPT_ASIDE)}
-    used = {*recorded_tables(), *(world.__name__ for world in worlds.TUNED_ON)} - aside
+    """Return groups of tables by use, with titles; the deceptive ones are in none."""
+    aside = {*_RECORDED_ASIDE, *(world.__name__ for world in synthetic.HELD_OUT)}
+    used = {*recorded_tables(), *(world.__name__ for world in synthetic.TUNED_ON)} - aside
     every = ("**all but the deceptive**", used | aside)
     return [("**decided by**", used), ("**kept aside**", aside), every]
 
 
 def recorded_tables() -> list[str]:
-    """Names of what lies in studies/tables."""
+    """Return the names of the tables in studies/tables."""
     return [path.name.removesuffix(".jsonl.xz") for path in sorted(TABLES.glob("*.jsonl.xz"))]
 
 
 def row(sampler: str, name: str, runs: Sequence[Run]) -> str:
-    """A line of the table."""
+    """Return a row of the table."""
     asks = [seconds for run in runs for seconds in run.ask_seconds]
     cells = [
         sampler,
@@ -150,7 +155,7 @@ def _count(trials: float) -> str:
 
 
 def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
-    """A whole search against a table, and what came of it."""
+    """Run a whole search against a table."""
     truth = truth_of(name)
     asks = _timed_asks()
     runner = ReplayRunner(truth.table, seed)
@@ -189,29 +194,31 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
 
 @dataclass(frozen=True)
 class TableTruth:
-    """A table and what its configurations are worth."""
+    """A table with the worth of its configurations."""
 
     table: Table
     rates: dict[TrainingConfig, float]
-    """Of the feasible ones."""
+    """Samples per second of the feasible configurations."""
     optimum: float
+    """Samples per second of the best feasible configuration."""
     space_text: str
+    """The table's space as a space file."""
 
     def share(self, config: TrainingConfig) -> float:
-        """The rate as a share of the feasible optimum; 0 where the configuration is infeasible."""
+        """Return the rate as a share of the feasible optimum; 0 if infeasible."""
         return self.rates.get(config, 0.0) / self.optimum
 
     def share_of_best(self, trials: Sequence[FinishedTrial]) -> float:
-        """The same of what looked best."""
+        """Return the share of the trial that the search takes for the best; 0 without one."""
         best = best_feasible(trials)
         return 0.0 if best is None else self.share(best.config)
 
 
 @cache
 def truth_of(name: str) -> TableTruth:
-    """A world, or a recorded table."""
-    made = getattr(worlds, name, None)
-    table = world_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
+    """Return the synthetic or recorded table of this name, with the worth of configurations."""
+    made = getattr(synthetic, name, None)
+    table = synthetic_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
     accurate, refused = set(_accurate(table)), set(_refused(table))
     rates = {}
     for config, answers in table.timed.items():
@@ -232,10 +239,9 @@ def _peak(outcome: object) -> int:
 
 
 def _accurate(table: Table) -> Iterator[str]:
-    """What may be trained: kinds of training that all recorded seeds together prove to be as good.
+    """Yield the keys of the trainings that all recorded seeds together show to be accurate enough.
 
-    Not those whose mean is: it may be good by chance, and no search may answer with what it cannot
-    prove.
+    A good mean is not enough, because it may be chance and no search could confirm it.
     """
     probes = {
         key: row.outcome.qualities
@@ -252,7 +258,7 @@ def _accurate(table: Table) -> Iterator[str]:
 
 
 def _refused(table: Table) -> Iterator[tuple[object, ...]]:
-    """Numerics that do not pass their gate."""
+    """Yield the numerics that fail their check."""
     for row in table.answers:
         if not isinstance(row.task, Gate):
             continue
@@ -275,11 +281,11 @@ def _yaml(values: Sequence[object]) -> str:
 def options_for(
     truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int
 ) -> SearchOptions:
-    """A search of the table's space, with everything that it writes in `folder`."""
+    """Return the options of a search of the table's space, with all its files in `folder`."""
     space = folder / "space.yaml"
     space.write_text(truth.space_text, encoding="utf-8")
     return SearchOptions(
-        model_path=space,  # nothing but its digest is read
+        model_path=space,  # only its digest is read
         study="replay",
         storage=None,
         folder=folder,
@@ -294,7 +300,7 @@ def options_for(
 
 
 def _timed_asks() -> list[float]:
-    """Seconds that each proposal of the next search takes."""
+    """Patch `TuningStudy.ask`; return a list that receives the seconds of each proposal."""
     seconds: list[float] = []
     ask = getattr(TuningStudy.ask, "plain", TuningStudy.ask)
 

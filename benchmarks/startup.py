@@ -1,10 +1,10 @@
-"""How fast the command line answers, and how little the parent of a search holds in memory.
+"""Measure the start of the command line, and the memory of the parent process of a search.
 
-    python benchmarks/startup.py
+    python -m benchmarks.startup
 
-Prints ratios against the smallest click program, alternating the commands so that a busy machine
-slows all of them alike, then the modules that autotune's help imports beyond that program's, and
-the resident memory of the parent process at the end of a search.
+The start is compared with the smallest click program; the commands alternate, so that a busy
+machine slows all of them alike. Then follow the modules that autotune's help imports beyond that
+program's, and the peak resident memory of the parent process of a search.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPACE = "batch_size: [32, 64]\nnum_threads: [1]\n"
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure all and print the results."""
     bare = [sys.executable, "-c", BARE, "--help"]
     commands = {
         "autotune --help": [sys.executable, "-m", "autotune", "--help"],
@@ -54,14 +54,14 @@ def main() -> None:
 
 
 def seconds(command: list[str]) -> float:
-    """Wall time of one run."""
+    """Return the wall seconds of one run."""
     start = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def modules(arguments: list[str]) -> set[str]:
-    """Top-level names of the modules that a Python run imports."""
+    """Return the names of the modules that a Python run imports."""
     run = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )
@@ -70,7 +70,7 @@ def modules(arguments: list[str]) -> set[str]:
 
 
 def parent_memory() -> tuple[int, bool]:
-    """Peak resident MiB of the parent of a real search, and whether torch was in it."""
+    """Return the peak resident MiB of a real search's parent, and True if it imported torch."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-m", "autotune", "init"],

@@ -1,10 +1,10 @@
-"""loadtune on one of the examples, as its documentation tells: what it answers, and after how long.
+"""Run loadtune on one of the examples, as its documentation says.
 
     pip install loadtune==0.3.0
-    python benchmarks/with_loadtune.py MODEL.py BATCH_SIZE
+    python -m benchmarks.with_loadtune MODEL.py BATCH_SIZE
 
-Prints a JSON line: seconds, and the settings it calls best, in PyTorch's words. It times settings
-of the loader and a few others, each once, and says nothing of the rest.
+It prints a JSON line with the seconds taken and loadtune's best settings in PyTorch's words.
+loadtune times settings of the loader and a few others, each once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loadtune import Workload, tune
 
 
 def main() -> None:
-    """Tune, and print what came of it."""
+    """Tune and print the result."""
     model, batch_size = Path(sys.argv[1]), int(sys.argv[2])
     start = time.monotonic()
     found = tune(_workload(model, batch_size), auto_batch=True, verbose=False)

@@ -1,9 +1,9 @@
-"""Writes what README opens with, from the search that is recorded beside an example.
+"""Write README's example from the search that is recorded in `studies/digits_cnn`.
 
     python docs/opening.py
 
-The lines stand in `recorded_search.log` and `recorded_best.yaml` as the search wrote them; README
-says where it left some out. A test compares the two.
+The lines are those of `recorded_search.log` and `recorded_best.yaml`. Three dots stand where some
+are left out. A test compares README with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from autotune.strict_yaml import dump
+from autotune.values.strict_yaml import dump
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -30,23 +30,19 @@ _WIDEST, _VERDICT = 112, 40
 _SHOWN: dict[str, Any] = {
     "autotune": None,
     "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype", "compile_mode")),
-    "evidence": {
-        "baseline": dict.fromkeys(("samples_per_second", "ci95")),
-        "best": dict.fromkeys(("samples_per_second", "ci95")),
-        "speedup": dict.fromkeys(("ratio", "ci95", "rounds")),
-    },
+    "evidence": {"speedup": dict.fromkeys(("ratio", "ci95", "rounds"))},
 }
 
 
 def main() -> None:
-    """Put the opening into README."""
+    """Replace the example in README."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     README.write_text(f"{before}{BEGIN}{opening()}{END}{after}", encoding="utf-8")
 
 
 def opening() -> str:
-    """The command, lines of its output, the picture of it, and the file that it wrote."""
+    """Return the example as Markdown: command, output, picture, and the file that it wrote."""
     log, best = LOG.read_text(encoding="utf-8"), BEST.read_text(encoding="utf-8")
     facts = yaml.safe_load(best)
     shown = "\n".join(_lines(log.splitlines()))
@@ -59,12 +55,12 @@ $ {COMMAND}
 {shown}
 ```
 
-{trials} trials on {facts["machine"]["cores"]} cores without a GPU; the whole log is
-`{LOG.relative_to(ROOT)}`. On a terminal it is drawn:
+{trials} trials on {facts["machine"]["cores"]} cores without a GPU, shortened; the whole log is
+`{LOG.relative_to(ROOT)}`. On a terminal a search is drawn:
 
 ![a search in a terminal](docs/progress.svg)
 
-`best.yaml`, which production loads:
+It wrote this `best.yaml`, shortened as well:
 
 ```yaml
 {told}
@@ -73,7 +69,7 @@ $ {COMMAND}
 
 
 def _lines(log: Sequence[str]) -> Iterator[str]:
-    """Trials that tell most, then the answer; three dots where lines are left out."""
+    """Yield the most telling trials, then the answer; three dots where lines are left out."""
     trials = {int(found[1]): line for line in log if (found := _TRIAL.match(line))}
     numbers = _telling(log, trials)
     for previous, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
@@ -86,7 +82,7 @@ def _lines(log: Sequence[str]) -> Iterator[str]:
 
 
 def _cut(line: str) -> str:
-    """A trial in one line of README: of what is too long, settings and verdict keep their start."""
+    """Shorten a trial to one line of README; settings and verdict keep their start."""
     if len(line) <= _WIDEST:
         return line
     settings, verdict = (part.strip(" ") for part in line.rsplit("  ", 1))
@@ -101,7 +97,11 @@ def _cut(line: str) -> str:
 
 
 def _telling(log: Sequence[str], trials: Mapping[int, str]) -> list[int]:
-    """The last two that took the lead, and of those given up and infeasible the shortest line."""
+    """Return the trials to show.
+
+    These are the last two that became the best so far, and the shortest lines of those stopped
+    early and of those infeasible.
+    """
     leaders = list(dict.fromkeys(int(found[1]) for line in log if (found := _LEADER.match(line))))
     shortest = sorted(trials, key=lambda number: len(trials[number]))
     kinds = ("given up", "infeasible")

@@ -1,10 +1,10 @@
-"""Searches an example and draws the pictures of the documentation from that search.
+"""Search an example and draw the pictures of the documentation from that search.
 
     python docs/pictures.py [--study FOLDER] [NAME ...]
 
-FOLDER keeps the search; one that is there is drawn again without a new one. What the pictures show
-is what the program draws, and README's opening comes from the same search. To add a picture, write
-a function and name it in `PICTURES`.
+FOLDER keeps the search, which is drawn again the next time without a new one. The pictures show the
+program's own output, and README's example comes from the same search. To add a picture, write a
+function and name it in `PICTURES`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import opening
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from autotune.live import LiveProgress
-from autotune.progress import PlainProgress, to_stderr
-from autotune.tuning.events import Event, PhaseStarted, TrialStarted
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
+from autotune.console.live import LiveProgress
+from autotune.console.progress import PlainProgress, to_stderr
+from autotune.context.search_context import SearchOptions
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Event, PhaseStarted, TrialStarted
+from autotune.searching.search import search
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -42,12 +42,12 @@ sys.path.insert(0, str(ROOT / "tests"))
 NAME = "digits_cnn"
 STUDY = Path("studies", NAME)
 SHOWN = 8
-"""The trial during which the terminal is shown; the last one, where there are fewer."""
+"""Number of the trial during which the terminal is shown; the last one if there are fewer."""
 _TERMINAL, _LOG = "progress.svg", "search.log"
 
 
 def main() -> None:
-    """Search, unless that was done before, and draw the pictures that were named, or all."""
+    """Search, unless FOLDER holds a search, and draw the named pictures, or all."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(PICTURES), metavar="NAME")
     parser.add_argument("--study", type=Path, metavar="FOLDER")
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def searched(folder: Path) -> None:
-    """What the README's command does, its lines kept in a file and its table as a picture."""
+    """Run README's command; keep its lines in a file and its table as a picture."""
     (folder / STUDY).mkdir(parents=True)
     shutil.copy(ROOT / STUDY / "model.py", folder / STUDY)
     lines: list[str] = []
@@ -86,7 +86,7 @@ def searched(folder: Path) -> None:
 
 
 def _is_shown(event: Event) -> bool:
-    """Whether this is what the picture shows, or the nearest to it so far."""
+    """Return True for the event of the picture, or the nearest one so far."""
     if isinstance(event, PhaseStarted):
         return event.phase == "search"
     return isinstance(event, TrialStarted) and event.number <= SHOWN
@@ -104,10 +104,10 @@ def _options() -> SearchOptions:
 
 
 def _terminal(shown: LiveProgress) -> bytes:
-    """What stands on the terminal now."""
+    """Return the terminal as it is now, as SVG."""
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=124, height=30)
     console.print(shown.board)
-    # Without fonts from elsewhere: a picture asks nobody for anything.
+    # Without fonts from other hosts: a picture makes no request.
     template = re.sub(
         r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
     )
@@ -116,12 +116,12 @@ def _terminal(shown: LiveProgress) -> bytes:
 
 
 def progress(folder: Path) -> bytes:
-    """A terminal in the middle of a search."""
+    """Return the terminal in the middle of a search, as SVG."""
     return (folder / _TERMINAL).read_bytes()
 
 
 def dashboard(folder: Path) -> bytes:
-    """The first page of a study in Optuna Dashboard."""
+    """Return the first page of a study in Optuna Dashboard, as PNG."""
     from dashboards import running_dashboard
 
     with (
@@ -136,7 +136,7 @@ def dashboard(folder: Path) -> bytes:
 
 
 def report(folder: Path) -> bytes:
-    """The top of the report of a search."""
+    """Return the top of the report of a search, as PNG."""
     command = [sys.executable, "-m", "autotune", "report", str(STUDY)]
     html = folder / "report.html"
     subprocess.run([*command, "--html", str(html), "--force"], cwd=folder, check=True)

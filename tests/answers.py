@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.best import BestConfig, LearningRate
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import BestConfig, LearningRate
+from autotune.configuration.training_config import TrainingConfig
 from factories import best_config
 
 _BASELINE = TrainingConfig.of({"batch_size": 32, "num_threads": 2})

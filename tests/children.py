@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from autotune.config import TrainingConfig
-from autotune.job import Job, Measure, MeasurePlan, Task
+from autotune.configuration.job import Job, Measure, MeasurePlan, Task
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.outcome import TrialOutcome
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import TrialOutcome
 
 WORKLOADS = Path(__file__).parent / "workloads"
 HURRIED = Path(__file__).parent / "hurried_command.py"

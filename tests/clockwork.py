@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from autotune.measurement import QUIET, Noise
 from autotune.training.batches import Batches
 from autotune.training.timing import Timer
+from autotune.values.measurement import QUIET, Noise
 
 
 @dataclass

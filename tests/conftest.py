@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -15,11 +16,12 @@ from hypothesis import settings
 from optuna.samplers import RandomSampler
 
 import leaks
-from autotune.space import SearchSpace
-from autotune.tuning.running.device_locks import device_locks
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.processes.device_locks import device_locks
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written
+from needs import installed, missing
 from postgres import create_database, programs, running_server
 from tuning import NINE, THROUGHPUT
 
@@ -27,11 +29,24 @@ from tuning import NINE, THROUGHPUT
 settings.register_profile("long", max_examples=5_000, deadline=None)
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-quick`."""
+    text = "skip a test as soon as it starts a process"
+    parser.addoption("--no-children", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let signals reach the programs under test, though a shell's job or nohup ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
+    if config.getoption("--no-children"):
+        sys.addaudithook(_skip_at_a_start)
+
+
+def _skip_at_a_start(event: str, arguments: tuple[object, ...]) -> None:
+    if event in leaks.STARTS and "PYTEST_CURRENT_TEST" in os.environ:
+        pytest.skip("starts a process: `make test` runs it")
 
 
 def pytest_unconfigure() -> None:
@@ -89,10 +104,9 @@ def url(tmp_path: Path, empty_database: Path) -> str:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a PostgreSQL server, without a database; where none is installed, a skip."""
+    installed("psycopg")
     if programs() is None:
-        reason = "PostgreSQL is not installed"
-        assert not os.environ.get("AUTOTUNE_CI"), reason
-        pytest.skip(reason)
+        missing("PostgreSQL", "apt-get install postgresql")
     with running_server() as url:
         yield url
 

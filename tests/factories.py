@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from autotune.best import (
+from autotune.configuration.best_config import (
     AccuracyEvidence,
     Baseline,
     BestConfig,
@@ -21,13 +21,13 @@ from autotune.best import (
     StageLimits,
     Throughput,
 )
-from autotune.config import TrainingConfig
+from autotune.configuration.search_space import SearchSpace, narrow
+from autotune.configuration.space_file import read_space
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.machine import Host, Machine, probe_host
-from autotune.measurement import Block, Measurement
-from autotune.space import SearchSpace, narrow
-from autotune.space_file import read_space
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.machine import Host, Machine, probe_host
+from autotune.values.measurement import Block, Measurement
+from autotune.values.workload_facts import WorkloadFacts
 
 TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
 GIB = 1 << 30

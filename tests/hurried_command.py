@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import autotune.drive
-import autotune.tuning.confirming.confirm
+import autotune.commands.drive
+import autotune.comparison.sequential_test
 from autotune.cli import main
-from autotune.job import Job
-from autotune.outcome import TrialOutcome
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Job
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import TrialOutcome
 from hurried_runner import shortened
 
 
@@ -26,6 +26,6 @@ class HurriedSubprocessRunner(SubprocessRunner):
 
 
 if __name__ == "__main__":
-    autotune.drive.SubprocessRunner = HurriedSubprocessRunner
-    autotune.tuning.confirming.confirm.looks = lambda family: (2,)
+    autotune.commands.drive.SubprocessRunner = HurriedSubprocessRunner
+    autotune.comparison.sequential_test.looks = lambda family: (2,)
     main()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.job import Diagnose, FindLimits, Job, Measure, Probe, Task
-from autotune.outcome import TrialOutcome
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Diagnose, FindLimits, Job, Measure, Probe, Task
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import TrialOutcome
 from children import QUICK
 
 SAMPLES = 512

@@ -23,12 +23,12 @@ from typing import Any, NoReturn
 import optuna
 import psutil
 
-from autotune.best import read_best
-from autotune.lifeline import hold_lifeline
-from autotune.strict_yaml import read
-from autotune.tuning.events import Answered
-from autotune.tuning.search import search
-from autotune.tuning.storing.lock import study_lock
+from autotune.configuration.best_config import read_best
+from autotune.searching.run.events import Answered
+from autotune.searching.search import search
+from autotune.storage.lock import study_lock
+from autotune.system.lifeline import hold_lifeline
+from autotune.values.strict_yaml import read
 from children import wait_until
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
 

@@ -26,8 +26,8 @@ _PATIENCE_SECONDS = 2.0
 _NEIGHBOURS_SECONDS = 200.0
 # Python and Inductor keep one each, until the process ends that asked for it.
 _KEPT = (b"multiprocessing.resource_tracker", b"compile_worker")
-_HOST = b"autotune.training.host"
-_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+_HOST = b"autotune.child.warm_host"
+STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
 _token = secrets.token_hex(8)
 _starts = 0
@@ -136,7 +136,7 @@ def _processes() -> frozenset[str]:
 
 def _count_start(event: str, _: object) -> None:
     global _starts  # noqa: PLW0603 (an audit hook has nothing else to keep it in)
-    if event in _STARTS:
+    if event in STARTS:
         _starts += 1
 
 

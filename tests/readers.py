@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.best import read_best, write_best
-from autotune.config import TrainingConfig
-from autotune.errors import AutotuneError
-from autotune.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
-from autotune.outcome import (
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.configuration.space_file import read_space
+from autotune.configuration.training_config import TrainingConfig
+from autotune.storage.journal import Journal, NoteRecord, TrialRecord
+from autotune.values.errors import AutotuneError
+from autotune.values.outcome import (
     Crashed,
     Diagnosed,
     Inspected,
@@ -22,10 +24,8 @@ from autotune.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
-from autotune.space_file import read_space
-from autotune.strict_json import read_some
-from autotune.tuning.running.table import Header, Row, Table, read_table, write_table
-from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
+from autotune.values.strict_json import read_some
+from benchmarks.table import Header, Row, Table, read_table, write_table
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
 
 SPACE = """\

@@ -7,15 +7,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from autotune.best import BestConfig
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
-from autotune.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from autotune.report.data import ReportData
-from autotune.tuning.session import details_of
-from autotune.tuning.storing.archive import Archive
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.searching.run.search_run import details_of
+from autotune.storage.notes import StudyFacts
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.archive import Archive
+from autotune.study.study import FinishedTrial
+from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from tuning import HOLDS
@@ -46,7 +48,7 @@ def trial(
 ) -> FinishedTrial:
     """A trial with this value and these changes to the user's own settings."""
     config = TrainingConfig.of({**OWN, **settings})
-    details: dict[str, Any] = {"outcome": "crashed", "seconds": 2.0}
+    details = TrialDetails(outcome="crashed", seconds=2.0)
     if value is not None:
         details = details_of(Measured(measurement(value)), 2.0)
     return FinishedTrial(number, config, Verdict(value, margins or HOLDS, reason), details)
@@ -55,8 +57,9 @@ def trial(
 def report_of(
     trials: Sequence[FinishedTrial] = (), best: BestConfig | None = None, **parts: Any
 ) -> ReportData:
-    """A report on these trials; `parts` are fields of the archive."""
+    """A report on these trials; `parts` are fields of the archive, `notes` as they are on disk."""
     given = {"name": "made up", "storage": "nowhere", "finished": tuple(trials), **parts}
+    given["notes"] = StudyFacts(parts.get("notes"))
     return ReportData(Archive(**given), best)
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune.config import TrainingConfig
-from autotune.job import (
+from autotune.configuration.job import (
     Diagnose,
     FindLimits,
     Gate,
@@ -22,7 +21,11 @@ from autotune.job import (
     Probe,
     Profile,
 )
-from autotune.outcome import (
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchOptions
+from autotune.searching.run.events import Event
+from autotune.searching.search import search
+from autotune.values.outcome import (
     Gated,
     Inspected,
     Lost,
@@ -32,10 +35,7 @@ from autotune.outcome import (
     SpeedLimits,
     TrialOutcome,
 )
-from autotune.tuning.events import Event
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import WorkloadFacts
 from factories import cpu_machine, measurement, written
 
 Phase = Literal[

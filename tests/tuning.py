@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.objectives import OBJECTIVES
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.study import TuningStudy
+from autotune.values.objectives import OBJECTIVES
 
 THROUGHPUT = OBJECTIVES["throughput"]
 HOLDS = {"memory": -0.5, "accuracy": -0.01, "ran": -1.0}
@@ -20,5 +21,5 @@ NINE = "batch_size: [16, 32, 64]\nnum_workers: [0, 2]\nprefetch_factor: [2, 4]\n
 def tell(study: TuningStudy, value: float | None, margins: dict[str, float]) -> TrainingConfig:
     """Ask for a configuration and tell this verdict on it."""
     number, config = study.ask()
-    study.tell(number, Verdict(value, margins, "why"), {"seconds": 1.5})
+    study.tell(number, Verdict(value, margins, "why"), TrialDetails(seconds=1.5))
     return config

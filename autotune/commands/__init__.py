@@ -1,1 +1,1 @@
-"""The commands, a file each: flags in, exit codes out. Heavy imports wait until one is run."""
+"""Commands, one file each: flags in, exit codes out. Running a command does the heavy imports."""

@@ -1,4 +1,4 @@
-"""What several commands share: their options, and what they do when they are told to end."""
+"""Options, checks and signal handling that several commands share."""
 
 from __future__ import annotations
 
@@ -14,44 +14,62 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.errors import MismatchError, UsageError
-from autotune.flags import SettingsType, folder_name
-from autotune.text import clean
-from autotune.trial_folder import write_atomically
+from autotune.configuration.flags import SettingsType, folder_name
+from autotune.system.trial_folder import write_atomically
+from autotune.values.errors import MismatchError, UsageError
+from autotune.values.text import clean
 
 if TYPE_CHECKING:
-    from autotune.config import TrainingConfig
-    from autotune.tuning.scene import SearchOptions
+    from autotune.configuration.training_config import TrainingConfig
+    from autotune.context.search_context import SearchOptions
 
 Command = Callable[..., None]
 
 TERMINATED = 143
+FEWEST_SECONDS = 20.0
+"""Least time budget in seconds: three processes and six rounds take more."""
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
-DEVICE = click.option("--device", default="auto", help="auto, cpu, cuda or cuda:N.")
+DEVICE = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Use this device: auto, cpu, cuda or cuda:N.",
+)
 SPACE = click.option(
-    "--space", default="default", help="Name of a shipped search space, or a YAML file."
+    "--space",
+    default="default",
+    show_default=True,
+    help="Use this search space: a shipped one, see `autotune spaces`, or a YAML file.",
 )
 BASELINE = click.option(
-    "--baseline", type=SettingsType(), default={}, help="Over BASELINE: batch_size=64,num_workers=2"
+    "--baseline",
+    type=SettingsType(),
+    default={},
+    help="Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
+)
+FRESH_DATA = click.option(
+    "--fresh-data",
+    is_flag=True,
+    help="Build the dataset anew in each process. Default: once, for all forked processes.",
 )
 STRICT = click.option(
     "--strict",
     is_flag=True,
-    help="Exit with 6 where a best.yaml was made for another machine, PyTorch or model.",
+    help="Exit with 6 if a best.yaml was made for another machine, PyTorch or model. "
+    "Default: warn.",
 )
-# Flags that only a search has.
+# Flags that only `search` has.
 _SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
 
 
 def options_of(model: Path, **flags: Any) -> SearchOptions:
-    """What a search is asked for; files go to studies/NAME/ unless a flag says otherwise.
+    """Return the options of a search; files go to studies/NAME/ unless a flag says otherwise.
 
     Raises:
-        UsageError: model or output is no file that can be read or written; or see
-            `warm_start_from`.
+        UsageError: the model or a flag cannot be used, or see `warm_start_from`.
     """
-    from autotune.tuning.scene import SearchOptions
+    from autotune.context.search_context import SearchOptions
 
     check_model(model)
     flags = _SHORT | flags
@@ -61,6 +79,12 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
     _check_text("--study", study)
+    budget = flags.pop("time_budget")
+    if budget is not None and budget < FEWEST_SECONDS:
+        raise UsageError(
+            f"--time-budget {budget:g}s is less than any search takes. "
+            f"Use {FEWEST_SECONDS:g}s or more."
+        )
     folder = study_folder(study)
     return SearchOptions(
         model_path=model,
@@ -68,7 +92,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
         storage=storage or _storage(folder),
         folder=folder,
         out=out or _out(folder),
-        time_budget_seconds=flags.pop("time_budget"),
+        time_budget_seconds=budget,
         memory_limit_bytes=flags.pop("memory_limit"),
         trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
         warm_start=warm_start_from(warm_start, storage) if warm_start else (),
@@ -77,17 +101,18 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
 
 
 def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:
-    """What was best in an earlier search, the best first.
+    """Return the best configurations of an earlier search, the best first.
 
-    `source` is what other commands take as STUDY. What is nothing of the kind here may be the name
-    of a study in `storage`, where the search itself has a storage that is shared.
+    Args:
+        source: a STUDY as for other commands, or the name of a study in `storage`.
+        storage: URL of the search's own storage, if the user gave one.
 
     Raises:
-        UsageError, StorageError: there is nothing of the kind, or it cannot be read.
+        UsageError, StorageError: there is no such study, or it cannot be read.
     """
-    from autotune.best import read_best
+    from autotune.configuration.best_config import read_best
     from autotune.report.source import find_source
-    from autotune.tuning.sampling.warm_start import seeds_from
+    from autotune.study.warm_start import seeds_from
 
     try:
         found = find_source(source)
@@ -105,8 +130,8 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
 
 
 def _holds(storage: str, study: str) -> bool:
-    from autotune.tuning.storing.archive import study_names
-    from autotune.tuning.storing.storage import check_storage, database_of
+    from autotune.storage.database import check_storage, database_of
+    from autotune.study.archive import study_names
 
     check_storage(storage)
     database = database_of(storage)
@@ -114,9 +139,13 @@ def _holds(storage: str, study: str) -> bool:
 
 
 def _study_meant(storage: str, source: str) -> str | None:
-    """Of a storage with several studies, the one of that name or that its folder is named after."""
-    from autotune.tuning.storing.archive import study_names
-    from autotune.tuning.storing.storage import database_of, masked
+    """Return the study of that name, or of its folder's name; None if the storage has one study.
+
+    Raises:
+        UsageError: the storage holds several studies, none of them of that name.
+    """
+    from autotune.storage.database import database_of, masked
+    from autotune.study.archive import study_names
 
     names, database = study_names(storage), database_of(storage)
     if len(names) < 2:  # noqa: PLR2004
@@ -132,7 +161,7 @@ def _study_meant(storage: str, source: str) -> str | None:
 
 
 def renamed(options: SearchOptions, study: str) -> SearchOptions:
-    """The same search under another name; files that a flag named stay there."""
+    """Return the options under another study name; paths that a flag set stay unchanged."""
     old, folder = options.folder, study_folder(study)
     storage = _storage(folder) if options.storage == _storage(old) else options.storage
     out = _out(folder) if options.out == _out(old) else options.out
@@ -140,7 +169,7 @@ def renamed(options: SearchOptions, study: str) -> SearchOptions:
 
 
 def study_folder(study: str) -> Path:
-    """Where what belongs to a study goes."""
+    """Return the folder of a study's files."""
     return Path("studies") / folder_name(study)
 
 
@@ -153,10 +182,10 @@ def _out(folder: Path) -> Path:
 
 
 def check_model(model: Path) -> None:
-    """Refuse what is no Python file.
+    """Check that a model is a Python file; warn if other users can change it.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it does not exist, or is no Python file.
     """
     if not model.exists():
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
@@ -167,7 +196,7 @@ def check_model(model: Path) -> None:
 
 
 def _warn_of_strangers(model: Path) -> None:
-    """Say on stderr where others may decide what is about to be run."""
+    """Warn on stderr if other users can change the code that is about to run."""
     with suppress(OSError):
         for path in (model, model.resolve().parent):
             found = path.stat()
@@ -182,14 +211,14 @@ def _warn_of_strangers(model: Path) -> None:
 
 
 def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
-    """Say on stderr what `best` was made for that is not here.
+    """Print to stderr how this machine and model differ from those that `best` records.
 
     Raises:
         UsageError: a file cannot be read.
-        MismatchError: there is something to say, and `strict` says that there must not be.
+        MismatchError: there is a difference, and `strict` is set.
     """
-    from autotune.best import read_best
-    from autotune.mismatch import mismatch_text, mismatches
+    from autotune.configuration.best_config import read_best
+    from autotune.configuration.mismatch import mismatch_text, mismatches
 
     found = mismatches(read_best(best), model)
     if found and strict:
@@ -199,10 +228,10 @@ def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
 
 
 def write_new(path: Path, text: str, force: bool) -> None:
-    """Write a file as a whole; over an existing one only by `force`, through a link never.
+    """Write a file atomically; replace an existing one only with `force`; follow no symbolic link.
 
     Raises:
-        UsageError: it is not to be written there, or cannot be.
+        UsageError: the file exists, is a link, or cannot be written.
     """
     try:
         if path.is_symlink():
@@ -219,7 +248,7 @@ def write_new(path: Path, text: str, force: bool) -> None:
 
 
 def _check_text(what: str, text: str) -> None:
-    """Refuse bytes that are no text, which no database and no JSON can hold."""
+    """Refuse a name that is not UTF-8, which databases and JSON cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -227,7 +256,7 @@ def _check_text(what: str, text: str) -> None:
 
 
 def unwind_on_sigterm() -> None:
-    """SIGTERM unwinds like an exception, so that the running child is killed on the way out."""
+    """Make SIGTERM raise SystemExit, so that the running child is killed on the way out."""
     signal.signal(signal.SIGTERM, _terminate)
 
 

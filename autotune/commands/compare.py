@@ -1,4 +1,4 @@
-"""Times two configurations in turns."""
+"""Command `compare`: time two configurations in alternation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
-from autotune.errors import UsageError
+from autotune.values.errors import UsageError
 
 _NOT_FASTER = 8
 
@@ -23,21 +23,22 @@ _NOT_FASTER = 8
     type=click.IntRange(min=6),
     default=9,
     show_default=True,
-    help="Each times both once; six are the fewest that give a 95 % interval.",
+    help="Time both this many times; at least 6, which a 95 % interval needs.",
 )
 @common.DEVICE
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@common.FRESH_DATA
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",
     is_flag=True,
-    help="Exit with 8 where the speed-up that A states has gone; given B, unless A is faster.",
+    help="Exit with 8 if the speed-up that A states does not hold; given B, if A is not faster.",
 )
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
-    """Time the settings of A against those of B, or of MODEL itself, in turns."""
-    from autotune.drive import drive_comparison
-    from autotune.script import is_script
-    from autotune.tuning.confirming.compare import ComparisonOptions, side_of
+    """Time the settings of A against those of B, or against MODEL's baseline, in alternation."""
+    from autotune.commands.drive import drive_comparison
+    from autotune.comparison.compare import ComparisonOptions, side_of
+    from autotune.configuration.script import is_script
 
     common.check_model(model)
     if is_script(model.read_bytes()):

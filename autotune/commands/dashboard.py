@@ -1,4 +1,4 @@
-"""Opens Optuna Dashboard on a study."""
+"""Command `dashboard`: open Optuna Dashboard on a study."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from autotune.commands import common
     type=click.IntRange(0, 65535),
     default=8080,
     show_default=True,
-    help="The next free one where it is taken; 0: any.",
+    help="Listen on this port, or on the next free one; 0: any.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--expose", is_flag=True, help="Let other machines read: needed for other hosts.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
+@click.option("--expose", is_flag=True, help="Let other machines read; a public --host needs it.")
 @click.option("--allow-edit", is_flag=True, help="Let the dashboard change and delete studies.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def dashboard(
     study: str, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
 ) -> None:
     """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL."""
-    from autotune.dashboard.place import find_study
+    from autotune.dashboard.find_study import find_study
     from autotune.dashboard.serve import ServeOptions, serve
 
     options = ServeOptions(host, port, not no_browser, allow_edit, expose)

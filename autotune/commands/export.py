@@ -1,4 +1,4 @@
-"""Writes the answer in the words of other tools."""
+"""Command `export`: write the settings of a best.yaml for other tools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from autotune.commands import common
-from autotune.errors import UsageError
-from autotune.text import clean
+from autotune.values.errors import UsageError
+from autotune.values.text import clean
 
 _FORMATS = (
     "hf",
@@ -25,13 +25,21 @@ _FORMATS = (
 
 @click.command()
 @click.argument("best", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(_FORMATS), required=True)
-@click.option("--strict", is_flag=True, help="Fail where the format cannot carry every setting.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write a new file, not to stdout.")
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), required=True, help="Write for this tool."
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Fail if the format cannot carry every setting. Default: warn.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write to this new file. Default: stdout."
+)
 @click.option("--force", is_flag=True, help="Let --out overwrite an existing file.")
 def export(best: Path, form: str, strict: bool, out: Path | None, force: bool) -> None:
-    """Write the settings of BEST in a form that other tools read."""
-    from autotune.best import read_best
+    """Write the settings of BEST for another tool."""
+    from autotune.configuration.best_config import read_best
     from autotune.export import export as exported_as
 
     exported = exported_as(read_best(best), form)

@@ -1,4 +1,4 @@
-"""Writes a model.py to start from."""
+"""Command `init`: write a model.py to start from."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from autotune.errors import UsageError
-from autotune.trial_folder import write_atomically
+from autotune.system.trial_folder import write_atomically
+from autotune.values.errors import UsageError
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Says what bounds training."""
+"""Command `profile`: show what bounds training."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from autotune.commands import common
 @common.SPACE
 @common.DEVICE
 @common.BASELINE
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace there.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Write a Chrome trace of the steps to this file.",
+)
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
-    """Say what bounds MODEL's training, what cannot matter, and which operators take the time."""
-    from autotune.drive import drive_profile
+    """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators."""
+    from autotune.commands.drive import drive_profile
 
     common.unwind_on_sigterm()
     drive_profile(common.options_of(model, **flags), trace)

@@ -1,4 +1,4 @@
-"""Makes a study's database anew from what was written down before it was told."""
+"""Command `repair`: rebuild a study's database from its journal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from pathlib import Path
 import click
 
 from autotune.commands import common
-from autotune.errors import UsageError
+from autotune.values.errors import UsageError
 
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 @click.command()
 @click.argument("study")
-@click.option("--storage", help="Where the study has its database elsewhere: sqlite:///FILE.")
+@click.option(
+    "--storage",
+    help="Rebuild this database: sqlite:///FILE. Default: study.db in the study's folder.",
+)
 def repair(study: str, storage: str | None) -> None:
-    """Rebuild the database of STUDY, a name, a folder or a database, from its results.jsonl."""
-    from autotune.progress import repair_lines, to_stderr
-    from autotune.tuning.storing.lock import study_lock
-    from autotune.tuning.storing.repair import repair as repaired
+    """Rebuild the database of STUDY (a name, folder or database) from its results.jsonl."""
+    from autotune.console.progress import repair_lines, to_stderr
+    from autotune.storage.lock import study_lock
+    from autotune.study.repair import repair as repaired
 
     folder, database = _place(study)
     if storage is not None:
@@ -31,7 +34,7 @@ def repair(study: str, storage: str | None) -> None:
 
 
 def _place(study: str) -> tuple[Path, Path]:
-    """The folder with the journal, and the database."""
+    """Return the folder with the journal, and the database."""
     if "://" in study:
         database = _file_of(study)
         return database.parent, database
@@ -47,7 +50,7 @@ def _place(study: str) -> tuple[Path, Path]:
 
 
 def _file_of(storage: str) -> Path:
-    from autotune.tuning.storing.storage import check_storage, database_of, masked
+    from autotune.storage.database import check_storage, database_of, masked
 
     check_storage(storage)
     database = database_of(storage)

@@ -1,4 +1,4 @@
-"""Tells what a study found."""
+"""Command `report`: report the results of a study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.errors import UsageError
+from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from autotune.report.data import ReportData
 
 _STDOUT = "-"
-# Sentences over the whole of a wide terminal are hard to read.
+# Most columns of a line of prose: longer lines are hard to read.
 _WIDEST = 100
 
 
 @click.command()
 @click.argument("study")
-@click.option("--study", "name", help="Of a storage that holds several: the name of one.")
-@click.option("--html", metavar="FILE", help="One page that opens offline.")
-@click.option("--csv", metavar="FILE|-", help="One row per trial.")
-@click.option("--json", metavar="FILE|-", help="Everything, for programs.")
-@click.option("--explain", is_flag=True, help="Say in sentences why the winner won.")
+@click.option("--study", "name", help="Choose this study in a storage that holds several.")
+@click.option("--html", metavar="FILE", help="Write one page that opens offline.")
+@click.option("--csv", metavar="FILE|-", help="Write one row per trial; -: to stdout.")
+@click.option("--json", metavar="FILE|-", help="Write all data for programs; -: to stdout.")
+@click.option("--explain", is_flag=True, help="Explain the result in sentences.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def report(study: str, name: str | None, explain: bool, force: bool, **outputs: str | None) -> None:
-    """Tell what STUDY found: a name, its folder, its study.db, a best.yaml or a storage URL.
+    """Report the results of STUDY: a name, folder, study.db, best.yaml or storage URL.
 
-    Without an option: a table in the terminal. A search may be running meanwhile.
+    Without an option, print a table. A search may run at the same time.
     """
     from autotune.report.data import read_report
     from autotune.report.source import find_source
@@ -52,10 +52,10 @@ def report(study: str, name: str | None, explain: bool, force: bool, **outputs: 
 
 
 def _check(wanted: Mapping[str, str], explain: bool, force: bool) -> None:
-    """Refuse what cannot be written, before a study is read.
+    """Check the outputs before the study is read.
 
     Raises:
-        UsageError: everything that is wrong with the flags.
+        UsageError: outputs exist, collide or cannot be written; all faults are named.
     """
     faults = [
         f"--{form} {target} exists already. Choose another name, or overwrite with --force."
@@ -79,10 +79,10 @@ def _check(wanted: Mapping[str, str], explain: bool, force: bool) -> None:
 
 
 def _write(target: str, text: str) -> None:
-    from autotune.text import clean
-    from autotune.trial_folder import write_atomically
+    from autotune.system.trial_folder import write_atomically
+    from autotune.values.text import clean
 
-    # Names in a study may hold half of a surrogate pair, which is no UTF-8.
+    # Names in a study may hold lone surrogates, which UTF-8 cannot encode.
     text = clean(text).encode("utf-8", "replace").decode("utf-8")
     if target == _STDOUT:
         sys.stdout.write(text)
@@ -96,7 +96,7 @@ def _write(target: str, text: str) -> None:
 
 def _tell(data: ReportData) -> None:
     from autotune.report.explain import explanation
-    from autotune.text import clean
+    from autotune.values.text import clean
 
     paragraphs = [clean(paragraph) for paragraph in explanation(data)]
     if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""Runs a training script that nobody changed under the settings of a best.yaml."""
+"""Command `run`: run an unchanged training script under the settings of a best.yaml."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.commands import common
-from autotune.errors import UsageError
+from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.best import BestConfig
-    from autotune.script import Plan
+    from autotune.configuration.best_config import BestConfig
+    from autotune.configuration.script import Plan
 
-# What is in the place of a script's first line; a module that loads torch is not imported for it.
+# Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
 
 class _BeforeTheScript(click.Command):
-    """Takes options on either side of BEST; whatever follows the script's name is the script's."""
+    """A command with options on either side of BEST; words after SCRIPT belong to the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Bring the options to the front."""
+        """Move the options to the front, then parse."""
         named = self._from_first_name(ctx, args)
         best, script = named[:1], self._from_first_name(ctx, named[1:])
         before = args[: len(args) - len(named)]
@@ -34,7 +34,7 @@ class _BeforeTheScript(click.Command):
         return super().parse_args(ctx, [*options, "--", *best, *script])
 
     def _from_first_name(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments from the first one on that is neither an option nor the value of one."""
+        """Return the arguments from the first one that is neither an option nor its value."""
         found, _, _ = self.make_parser(ctx).parse_args(list(args))
         best, command = found.get("best"), found.get("command")
         names = [best, *(command if isinstance(command, tuple) else ())]
@@ -49,34 +49,37 @@ class _BeforeTheScript(click.Command):
 )
 @click.argument("best", type=click.Path(path_type=Path))
 @click.argument("command", metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as for python -m.")
+@click.option("-m", "as_module", is_flag=True, help="Run SCRIPT as a module, as python -m does.")
 @click.option(
     "--allow",
     type=click.Choice(["numerics"]),
-    help="Also what rounds otherwise: compile, bfloat16, fused optimizer, channels_last.",
+    help="Also apply settings that change the arithmetic: compile, bfloat16, fused optimizer, "
+    "channels_last.",
 )
 @click.option(
     "--map",
     "maps",
     multiple=True,
     metavar="KNOB=FLAG",
-    help="A flag of the script's own: batch_size=--batch-size, amp_dtype:float16=--fp16.",
+    help="Set a knob by a flag of the script: batch_size=--batch-size, amp_dtype:float16=--fp16. "
+    "Repeatable.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse another machine or a changed script, and what cannot be applied.",
+    help="Refuse another machine, a changed script, and settings that cannot be applied. "
+    "Default: warn.",
 )
-@click.option("--print-command", is_flag=True, help="Show environment and arguments; run nothing.")
+@click.option("--print-command", is_flag=True, help="Print environment and command; run nothing.")
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
 
-    Options stand before SCRIPT; everything after it is passed to it as it is. What was applied, and
-    what was not, is said on stderr when it has ended.
+    Options stand before SCRIPT; the words after it are passed to it unchanged. At its end, stderr
+    lists the settings that were applied and those that were not.
     """
-    from autotune.best import read_best
-    from autotune.config import TrainingConfig, environ_of
-    from autotune.script import flag_from, plan_run, with_flags
+    from autotune.configuration.best_config import read_best
+    from autotune.configuration.script import flag_from, plan_run, with_flags
+    from autotune.configuration.training_config import TrainingConfig, environ_of
 
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
@@ -92,7 +95,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     if flags["strict"]:
         _refuse_withheld(plan)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
-    # -P: nothing that lies where the script is started may be taken for a part of autotune.
+    # -P: files in the current folder must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
     environment = environ_of(TrainingConfig.of(plan.settings))
     if flags["print_command"]:
@@ -103,7 +106,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
-    """Put the program in the place of this process: same number, terminal, signals, exit code."""
+    """Replace this process by the program, which keeps PID, terminal, signals and exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(program[0], program, {**os.environ, **environment})  # noqa: S606 - no shell is meant
@@ -118,7 +121,10 @@ def _check_script(script: str) -> None:
 
 
 def _if_measured(script: str, answer: BestConfig) -> Path | None:
-    """The script, where it is what the answer is of: one of a model.py is for any script."""
+    """Return the script if it has the name of the measured file, else None.
+
+    The result of a model.py may run any script.
+    """
     path = Path(script)
     return path if path.name == Path(answer.provenance.model).name else None
 

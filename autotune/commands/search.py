@@ -1,4 +1,4 @@
-"""Creates or continues a study and writes best.yaml."""
+"""Command `search`: create or continue a study and write best.yaml."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.commands import common, scripts
-from autotune.errors import StudyMismatchError, UsageError
-from autotune.flags import Duration, Share, Size, ToleranceType
+from autotune.commands import common
+from autotune.commands import script_options as scripts
+from autotune.configuration.flags import Duration, Share, Size, ToleranceType
+from autotune.values.errors import StudyMismatchError, UsageError
 
 if TYPE_CHECKING:
-    from autotune.live import Mode
+    from autotune.console.live import Mode
 
 _NOTHING_FEASIBLE = 3
 
@@ -23,95 +24,134 @@ _NOTHING_FEASIBLE = 3
 @common.MODEL
 @common.SPACE
 @click.option(
-    "--trials", type=click.IntRange(min=1), help="In total, over all runs; default: the space's."
+    "--trials",
+    type=click.IntRange(min=1),
+    help="Run this many trials in total, over all runs. Default: the space's number.",
 )
 @click.option(
     "--time-budget",
     type=Duration(),
-    help="Such as 90s, 10m or 1h: no trial starts that would leave no time to confirm.",
+    help="Take at most this long, confirmation included, such as 90s, 10m or 1h. Default: the "
+    "space's, unless --trials is given.",
 )
-@click.option("--study", help="Name of the study; default: from the model's path.")
+@click.option("--study", help="Give the study this name. Default: from the model's path.")
 @click.option(
     "--storage",
-    help="postgresql://user@host/database or sqlite:///FILE; default: one in the study's folder.",
+    help="Keep the study in this database: postgresql://user@host/database or sqlite:///FILE. "
+    "Default: study.db in the study's folder.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Default: best.yaml in the study's folder."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write the result to this file. Default: best.yaml in the study's folder.",
 )
 @common.DEVICE
 @click.option(
     "--devices",
     metavar="DEVICE,...",
-    help="Run trials on each at the same time: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.",
+    help="Run trials on these devices in parallel: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.",
 )
 @click.option(
     "--objective",
     type=click.Choice(["throughput", "run_time"]),
     default="throughput",
-    help="Of the steady state, or the time of a run: --run-samples and --run-epochs imply that.",
+    show_default=True,
+    help="Maximise steady-state samples/s, or minimise the total time of a run (implied by "
+    "--run-samples and --run-epochs).",
 )
 @click.option(
     "--run-samples",
     type=click.IntRange(min=1),
-    help="Find what trains so many samples soonest, start and compilation included.",
+    help="Minimise the time of a run of this many samples, start and compilation included.",
 )
-@click.option("--run-epochs", type=click.IntRange(min=1), help="The same in epochs.")
 @click.option(
-    "--memory-headroom", type=Share(), default="8%", help="Share of memory to leave free."
+    "--run-epochs",
+    type=click.IntRange(min=1),
+    help="Minimise the time of a run of this many epochs.",
 )
-@click.option("--memory-limit", type=Size(), help="Such as 2GiB; default: all but the headroom.")
+@click.option(
+    "--memory-headroom",
+    type=Share(),
+    default="8%",
+    show_default=True,
+    help="Leave this share of the memory free.",
+)
+@click.option(
+    "--memory-limit",
+    type=Size(),
+    help="Use at most this much memory, such as 2GiB. Default: all but the headroom.",
+)
 @click.option(
     "--accuracy-tolerance",
     type=ToleranceType(),
     default="1%",
-    help="Share of the baseline (1%), or absolute (0.01).",
+    show_default=True,
+    help="Allow this loss of quality: a share of the baseline's (1%) or a difference (0.01).",
 )
-@click.option("--min-accuracy", type=float, help="A floor for evaluate().")
+@click.option(
+    "--min-accuracy",
+    type=float,
+    help="Require at least this value of evaluate(). Default: no floor.",
+)
 @click.option(
     "--accuracy-samples",
     type=click.IntRange(min=1),
-    help="Samples that each accuracy probe trains on; default: 3 to 6 s of your settings.",
+    help="Train each accuracy probe on this many samples. Default: 3 to 6 s of your settings.",
 )
 @click.option(
     "--lr-scaling",
     type=click.Choice(["none", "linear", "sqrt"]),
     default="none",
-    help="Learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
+    show_default=True,
+    help="Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
 )
 @common.BASELINE
 @click.option(
-    "--trial-timeout", type=Duration(), default="10m", help="The longest that one process may take."
+    "--trial-timeout",
+    type=Duration(),
+    default="10m",
+    show_default=True,
+    help="End a process that takes longer than this, such as 90s or 10m.",
 )
 @click.option(
     "--warm-start",
     metavar="STUDY|BEST.yaml",
-    help="Try first what was best in an earlier search, of another machine or model: STUDY as "
-    "`autotune report` takes it, or the name of one in --storage.",
+    help="Try first the best configurations of an earlier search, even of another machine or "
+    "model. Give STUDY as for `autotune report`, or the name of a study in --storage.",
 )
 @click.option(
     "--sampler",
     type=click.Choice(["auto", "tpe", "gp", "random", "qmc", "nsga2", "grid"]),
     default="auto",
-    help="Who proposes; auto is described in docs/search.md, the others are Optuna's.",
+    show_default=True,
+    help="Propose trials with this sampler: auto, see docs/search.md, or one of Optuna's.",
 )
 @click.option(
     "--max-failures",
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Trials in a row that fail after which the search ends.",
+    help="End the search after this many failed trials in a row.",
 )
 @click.option(
     "--new-study",
     is_flag=True,
-    help="Where the study was made for something else, take NAME-2, NAME-3 and so on.",
+    help="Use NAME-2, NAME-3 and so on if the study was made for something else.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Where it was, begin anew in the same storage; results are never compared.",
+    help="Begin anew in the same storage if the study was made for something else; the results "
+    "are never compared.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
+@common.FRESH_DATA
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Seed the search and the trainings.",
+)
 @scripts.ALLOW
 @scripts.MAP
 @scripts.METRIC_REGEX
@@ -119,20 +159,21 @@ _NOTHING_FEASIBLE = 3
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--progress",
     type=click.Choice(["auto", "rich", "plain", "none"]),
     default="auto",
-    help="auto: a table on a terminal, plain lines elsewhere and in CI.",
+    show_default=True,
+    help="Show progress this way; auto: a table on a terminal, plain lines elsewhere and in CI.",
 )
 def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flags: Any) -> None:
     """Create or continue a study of MODEL, and write best.yaml.
 
-    MODEL is a model.py, or a training script that nobody changed: its arguments follow a `--`.
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
     """
-    from autotune.drive import drive_search, show_plan
-    from autotune.tuning.running.devices import devices_of
+    from autotune.commands.drive import drive_search, show_plan
+    from autotune.processes.devices import devices_of
 
     if new_study and flags["force"]:
         raise UsageError("--new-study and --force contradict each other. Give one of them.")

@@ -1,4 +1,4 @@
-"""What can be tuned, the shipped spaces, and what this machine allows."""
+"""Commands `knobs`, `spaces` and `doctor`: show knobs, shipped spaces and machine facts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import click
 from autotune.commands import common
 
 if TYPE_CHECKING:
-    from autotune.outcome import Inspected
+    from autotune.values.outcome import Inspected
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
 def knobs(model: Path | None, device: str) -> None:
-    """List what can be tuned here, or why not; with MODEL also what it cannot use."""
-    from autotune.tables import show_knobs
+    """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
+    from autotune.console.tables import show_knobs
 
     inspected = _inspect(device, model)
     show_knobs(inspected.machine, inspected.workload)
@@ -27,7 +27,7 @@ def knobs(model: Path | None, device: str) -> None:
 @click.command()
 def spaces() -> None:
     """List the shipped search spaces."""
-    from autotune.tables import show_spaces
+    from autotune.console.tables import show_spaces
 
     show_spaces()
 
@@ -35,14 +35,14 @@ def spaces() -> None:
 @click.command()
 @common.DEVICE
 def doctor(device: str) -> None:
-    """Say what this machine is and allows."""
-    from autotune.tables import show_machine
+    """Show the facts on this machine: device, cores, memory, torch."""
+    from autotune.console.tables import show_machine
 
     show_machine(_inspect(device, None).machine)
 
 
 def _inspect(device: str, model: Path | None) -> Inspected:
-    from autotune.drive import inspect_once
+    from autotune.commands.drive import inspect_once
 
     if model is not None:
         common.check_model(model)

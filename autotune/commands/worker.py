@@ -1,4 +1,4 @@
-"""One more device or host works on a study."""
+"""Command `worker`: run trials of a study on one more device or host."""
 
 from __future__ import annotations
 
@@ -8,32 +8,50 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.commands import common
-from autotune.errors import UsageError
+from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.live import Mode
+    from autotune.console.live import Mode
 
 
 @click.command()
 @click.argument("study")
-@click.option("--storage", required=True, help="Of the search: postgresql://user@host/database.")
 @click.option(
-    "--model", required=True, type=click.Path(path_type=Path), help="The same file as the search's."
+    "--storage",
+    required=True,
+    help="Use the storage of the search: postgresql://user@host/database.",
 )
-@click.option("--device", default="auto", help="auto, cpu, cuda:N, or cores such as cpu:0-3.")
+@click.option(
+    "--model",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Train this file, the same as the search's.",
+)
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
+)
 @click.option(
     "--allow-mixed",
     is_flag=True,
-    help="Join a study of the same name that a search on this kind of machine leads.",
+    help="Also join a study that `autotune search --force` began for this kind of machine.",
 )
-@click.option("--progress", type=click.Choice(["auto", "plain", "none"]), default="auto")
+@click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="Show progress this way; auto: plain lines.",
+)
 def worker(
     study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: Mode
 ) -> None:
-    """Run trials of STUDY, which an `autotune search` with the same --storage leads."""
-    from autotune.drive import drive_worker
-    from autotune.tuning.running.devices import Device, devices_of
-    from autotune.tuning.workers import WorkerOptions
+    """Run trials of STUDY for an `autotune search` with the same --storage."""
+    from autotune.commands.drive import drive_worker
+    from autotune.processes.devices import Device, devices_of
+    from autotune.searching.trials.workers import WorkerOptions
 
     common.check_model(model)
     chosen = [Device(device)] if device == "auto" else devices_of(device)

@@ -1,1 +1,1 @@
-"""Optuna Dashboard on a study: who may ask for what, what is attached, and the server."""
+"""Optuna Dashboard on a study: access rules, attachments and the server."""

@@ -1,8 +1,8 @@
-"""What a study carries for Optuna Dashboard besides its trials: a note, plots, logs, best.yaml.
+"""Attach notes, plots, logs and best.yaml to a study for Optuna Dashboard.
 
-All of it lies in attributes of the study and in files beside it, never in a trial, and follows from
-what the search left: attaching again replaces it. No search writes these attributes, and none is
-kept away: each transaction is over in milliseconds.
+They lie in attributes of the study and in files beside it, never in a trial. Attaching again
+replaces them. No search writes these attributes, and none is blocked: each transaction takes
+milliseconds.
 """
 
 from __future__ import annotations
@@ -22,39 +22,43 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.dashboard.attributes import StudyAttributes
+from autotune.dashboard.find_study import StudyPlace
 from autotune.dashboard.logs import Log, host_of, hosts_of, logs_here
 from autotune.dashboard.note import OWN_LINE, noted_answer, summary, trial_summary
-from autotune.dashboard.place import StudyPlace
 from autotune.dashboard.plots import figures
-from autotune.strict_yaml import dump
-from autotune.trial_folder import make_private
-from autotune.tuning.storing.finished import RULINGS
+from autotune.storage.finished_trial import finished_trial
+from autotune.storage.notes import StudyFacts
+from autotune.system.trial_folder import make_private
+from autotune.values.strict_yaml import dump
 
-# Where Optuna and the dashboard look for what is attached to a study, and to a finished trial,
-# whose own attributes cannot be written any more.
+# Prefixes of study attributes in which Optuna and the dashboard look for artifacts of the study and
+# of its finished trials, whose own attributes are read-only.
 _OF_STUDY = "artifacts:"
 _OF_TRIAL = "dashboard:artifacts:{trial_id}:"
-# Of a longer log the end is attached: there stands what went wrong.
+# Most bytes of an attached log: its end, which holds the error.
 _MOST_BYTES = 1 << 20
+# UUID version of artifacts that this module names; the dashboard's are random.
 _NAMED_BY_US = 5
 _MOST_NUMBERS = 8
 
 
 def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
-    """Bring note, plots and files of the studies in a storage up to date.
+    """Update notes, plots and files of the studies in a storage.
 
     Returns:
-        A line for each other host that keeps logs, which cannot be attached here.
+        A line for each other host with logs, which cannot be attached here.
 
     Raises:
         OSError, SQLAlchemyError, StorageInternalError: something cannot be written.
+        StudyMismatchError: another program told a trial of such a study.
     """
     elsewhere: list[str] = []
     for study in own_studies(storage):
         trials = study.get_trials(deepcopy=False)
         attributes = StudyAttributes(storage, study._study_id)
         _set_notes(attributes, study, trials, shared=place.folder is None)
-        for name, figure in figures(_told(trials), _light(study), _memory_limit(study)).items():
+        told = [finished_trial(trial) for trial in _told(trials)]
+        for name, figure in figures(told, _light(study), _memory_limit(study)).items():
             attributes.set_plot(name, figure.to_json())
         logs = logs_here(study.study_name, trials, place.folder)
         _attach_files(attributes, study, logs, place)
@@ -65,10 +69,10 @@ def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
 
 
 def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
-    """The studies of a storage that autotune made."""
+    """Return the studies of a storage that autotune made."""
     names = optuna.get_all_study_names(storage)
     studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
-    return [study for study in studies if "constraint_names" in study.user_attrs]
+    return [study for study in studies if StudyFacts(study.user_attrs).is_of_autotune]
 
 
 def _told(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -78,13 +82,13 @@ def _told(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 def _set_notes(
     attributes: StudyAttributes, study: optuna.Study, trials: Sequence[FrozenTrial], shared: bool
 ) -> None:
-    """Of the study and of each trial, but for those that a person has written."""
+    """Set the notes of the study and of each trial, except those that a person wrote."""
     told = _told(trials)
     notes: dict[int | None, str] = {None: summary(study, told)}
-    rulings = study.user_attrs.get(RULINGS, {})
+    revocations = StudyFacts(study.user_attrs).revocations
     for trial in told:
         host = host_of(trial) if shared else None
-        notes[trial._trial_id] = trial_summary(trial, told[0], rulings, host)
+        notes[trial._trial_id] = trial_summary(trial, told[0], revocations, host)
     for trial_id, text in notes.items():
         before = attributes.note(trial_id)
         if not before or OWN_LINE in before:
@@ -92,35 +96,35 @@ def _set_notes(
 
 
 def _light(study: optuna.Study) -> float | None:
-    """Samples per second of computing alone; None without a diagnosis."""
-    stages = study.user_attrs.get("diagnosis")
-    return None if stages is None else stages["batch_size"] / stages["compute_seconds"]
+    """Return the samples per second of the computation alone; None without a diagnosis."""
+    stages = StudyFacts(study.user_attrs).diagnosis
+    return None if stages is None else stages.batch_size / stages.compute_seconds
 
 
 def _memory_limit(study: optuna.Study) -> int | None:
-    limit = study.user_attrs.get("identity", {}).get("memory_limit_bytes")
-    return None if limit is None else int(limit)
+    identity = StudyFacts(study.user_attrs).identity
+    return None if identity is None else identity.memory_limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What is attached."""
+    """A file to attach."""
 
     name: str
     prefix: str
-    """Of the study's attribute."""
+    """Prefix of the study's attribute."""
     source: Path | str
-    """Where it lies, or what it says."""
+    """Path of the file, or its content."""
 
     def of(self, study: str) -> str:
-        """Its identifier: the same each time, so that a file which grew replaces what it was."""
+        """Return its identifier, always the same, so that a changed file replaces the old one."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([study, self.prefix, self.name])))
 
 
 def _attach_files(
     attributes: StudyAttributes, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
 ) -> None:
-    """Copy best.yaml and the logs, as far as they are new."""
+    """Copy best.yaml and the logs that are new."""
     make_private(place.artifacts)
     store = FileSystemArtifactStore(place.artifacts)
     wanted = set()
@@ -136,15 +140,15 @@ def _attach_files(
         }
         attributes.set(file.prefix + artifact, json.dumps(about))
         wanted.add(file.prefix + artifact)
-    for name in attributes.names():  # another best.yaml that was attached once
+    for name in attributes.names():  # drop a best.yaml attached earlier
         if name.startswith(_OF_STUDY) and name not in wanted and _is_ours(name):
             attributes.set(name, json.dumps(None))
 
 
 def _files(study: optuna.Study, logs: Sequence[Log], shared: bool) -> Iterator[_File]:
-    """best.yaml as the study keeps it, wherever --out had it written, and the logs.
+    """Yield best.yaml as the study notes it, and the logs.
 
-    Where other hosts see the logs listed, too, their names say which one has them.
+    The names of logs begin with this host's name if other hosts share the storage.
     """
     best = noted_answer(study)
     if best is not None:
@@ -156,7 +160,7 @@ def _files(study: optuna.Study, logs: Sequence[Log], shared: bool) -> Iterator[_
 
 
 def _is_ours(name: str) -> bool:
-    """Whether we named an artifact: by what it is, not at random as the dashboard does."""
+    """Return True if this module named an artifact."""
     try:
         return uuid.UUID(name.removeprefix(_OF_STUDY)).version == _NAMED_BY_US
     except ValueError:
@@ -180,7 +184,7 @@ def _content(source: Path | str) -> bytes:
 
 
 def _elsewhere(study: str, trials: Sequence[FrozenTrial], logs: Sequence[Log]) -> Iterator[str]:
-    """Which hosts have the logs that are not here."""
+    """Yield a line for each host that has logs which are missing here."""
     here = {log.trial.number for log in logs}
     for host, numbers in hosts_of(trials).items():
         missing = [str(number) for number in numbers if number not in here]

@@ -1,7 +1,7 @@
-"""The attributes of a study that Optuna Dashboard reads: read once, written by the hundred.
+"""Study attributes that Optuna Dashboard reads: read once, written in batches.
 
-Its own functions read all of them for each note and each plot, which takes the square of the number
-of trials, and write each in a transaction of its own, which waits for the disk.
+The dashboard's own functions read all attributes for each note and plot, which takes time quadratic
+in the number of trials. They write each in its own transaction, which waits for the disk.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import StudyModel, StudySystemAttributeModel
 from optuna.storages._rdb.storage import _create_scoped_session
 
-# The dashboard's own words for where a note and a plot stand, and how long texts are split.
+# The dashboard's own names of the attributes, and its way of splitting long texts.
 from optuna_dashboard._custom_plot_data import SYSTEM_ATTR_PLOT_DATA, split_plot_data
 from optuna_dashboard._note import note_str_key_prefix, note_ver_key, split_body
 
-# Attributes in a transaction, which takes milliseconds: a search may write meanwhile.
+# Attributes in a transaction, which takes milliseconds, so that a search can write in between.
 _AT_ONCE = 200
 
 
 class StudyAttributes:
-    """What is there, and what is to be there."""
+    """Attributes of a study as read, with the changes to write."""
 
     def __init__(self, storage: RDBStorage, study_id: int) -> None:
         self._storage, self._study_id = storage, study_id
@@ -32,26 +32,26 @@ class StudyAttributes:
         self._changed: dict[str, Any] = {}
 
     def names(self) -> list[str]:
-        """Of all that is there."""
+        """Return the names of the stored attributes."""
         return list(self._there)
 
     def get(self, name: str) -> Any:
-        """What is there; None where nothing is."""
+        """Return a stored value; None if there is none."""
         return self._there.get(name)
 
     def set(self, name: str, value: Any) -> None:
-        """Have it written, unless it is there already."""
+        """Note a value to write, unless it is stored already."""
         if self._there.get(name) != value:
             self._changed[name] = value
 
     def note(self, trial_id: int | None) -> str:
-        """The note of a trial, or of the study."""
+        """Return the stored note of a trial; of the study if `trial_id` is None."""
         prefix = note_str_key_prefix(trial_id)
         parts = (self._there.get(f"{prefix}{place}") for place in count())
         return "".join(iter(lambda: next(parts), None))
 
     def set_note(self, trial_id: int | None, text: str) -> None:
-        """Have another note there; open pages see by its version that it is."""
+        """Note another text to write, with a new version, by which open pages notice it."""
         if self.note(trial_id) == text:
             return
         key, prefix = note_ver_key(trial_id), note_str_key_prefix(trial_id)
@@ -59,15 +59,15 @@ class StudyAttributes:
         self._set_parts(prefix, split_body(text, trial_id))
 
     def set_plot(self, name: str, plot: str) -> None:
-        """Have a plot there, as Plotly's JSON."""
+        """Note a plot to write, as Plotly's JSON."""
         prefix = f"{SYSTEM_ATTR_PLOT_DATA}{name}:"
         self._set_parts(prefix, split_plot_data(plot, prefix))
 
     def write(self) -> None:
-        """Write what is not there yet, in short transactions.
+        """Write the changes in short transactions.
 
         Raises:
-            SQLAlchemyError, StorageInternalError: it cannot be written.
+            SQLAlchemyError, StorageInternalError: they cannot be written.
         """
         changed = list(self._changed.items())
         for start in range(0, len(changed), _AT_ONCE):
@@ -77,14 +77,14 @@ class StudyAttributes:
     def _set_parts(self, prefix: str, parts: Mapping[str, str]) -> None:
         for name, part in parts.items():
             self.set(name, part)
-        for place in count(len(parts)):  # what a longer text left behind
+        for place in count(len(parts)):  # clear further parts of a longer text
             if f"{prefix}{place}" not in self._there:
                 break
             self.set(f"{prefix}{place}", "")
 
     def _write(self, changed: Mapping[str, Any]) -> None:
         model = StudySystemAttributeModel
-        # What two dashboards write at the same time is the same.
+        # Two dashboards at the same time write the same values.
         with _create_scoped_session(self._storage.scoped_session, True) as session:
             if session.get(StudyModel, self._study_id) is None:  # deleted meanwhile
                 return

@@ -1,8 +1,7 @@
-"""Who may ask Optuna Dashboard for what: it deletes studies for anybody who can reach it.
+"""Protect Optuna Dashboard, which deletes studies for anybody who can reach it.
 
-A page of another site can make a browser send requests to this machine. It can do so under a name
-of its own that it lets point here (DNS rebinding), which the Host header shows, or directly, which
-the Origin header shows.
+A page of another site can make a browser send requests to this machine. The Host header shows
+requests under the site's own name (DNS rebinding), the Origin header direct ones.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _READING = ("GET", "HEAD", "OPTIONS")
 _FORBIDDEN, _NOT_ALLOWED = "403 Forbidden", "405 Method Not Allowed"
-# The dashboard lets every site read what is attached to a study.
+# The dashboard lets every site read artifacts.
 _DROPPED = "access-control-allow-origin"
 _ADDED = [
     ("X-Content-Type-Options", "nosniff"),
@@ -29,15 +28,15 @@ _ADDED = [
 
 @dataclass(frozen=True)
 class Guard:
-    """A WSGI application in front of another one."""
+    """A WSGI application that checks requests before it passes them to another one."""
 
     app: WSGIApplication
     allow_edit: bool = False
     exposed: bool = False
-    """Whether other machines may ask, by address or by this machine's name."""
+    """True: requests may name any address, or this machine's name."""
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        """Answer, or refuse with the reason in the form that the dashboard shows."""
+        """Answer a request, or refuse it with a reason in the form that the dashboard shows."""
         method, host = environ["REQUEST_METHOD"], environ.get("HTTP_HOST", "")
         origin = environ.get("HTTP_ORIGIN")
         if not self._is_known(host):
@@ -50,7 +49,7 @@ class Guard:
         return self.app(environ, _with_headers(start))
 
     def _is_known(self, host: str) -> bool:
-        """Whether a Host header names this machine; any port, because ports are forwarded."""
+        """Return True if a Host header names this machine; any port, as ports may be forwarded."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         name = name.strip("[]").lower()
         if name == "localhost":

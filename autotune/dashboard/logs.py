@@ -1,7 +1,7 @@
-"""Which logs of a study lie on this host, and which trial each of them is of.
+"""Find the logs of a study's trials on this host.
 
-A search keeps the files of a trial in its own folder, those of further devices and workers below
-`workers/`, and those of a search that was begun anew with --force in a folder named by a mark.
+A search keeps the files of a trial in its own folder; extra devices and workers keep theirs below
+`workers/`. A search begun with --force keeps them in a folder named by its mark.
 """
 
 from __future__ import annotations
@@ -15,26 +15,30 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from autotune.flags import folder_name
-from autotune.trial_folder import TrialFolder
-from autotune.tuning.storing.journal import Journal
-from autotune.tuning.storing.leases import lease_of
+from autotune.configuration.flags import folder_name
+from autotune.storage.journal import Journal
+from autotune.storage.leases import lease_of
+from autotune.storage.trial_details import TrialDetails
+from autotune.system.trial_folder import TrialFolder
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a process of a trial printed."""
+    """Output of a process of a trial."""
 
     trial: FrozenTrial
     path: Path
     name: str
-    """Within the trial's own folder."""
+    """Path relative to the trial's folder."""
 
 
 def logs_here(study: str, trials: Sequence[FrozenTrial], beside: Path | None) -> list[Log]:
-    """What the processes of finished trials printed, where they printed anything.
+    """Return the non-empty logs of finished trials.
 
-    `beside` is where the study's database lies, if that is a file.
+    Args:
+        study: name of the study.
+        trials: trials of the study.
+        beside: folder of the study's database, if that is a file.
 
     Raises:
         OSError: a folder cannot be read.
@@ -45,7 +49,7 @@ def logs_here(study: str, trials: Sequence[FrozenTrial], beside: Path | None) ->
 
 
 def hosts_of(trials: Sequence[FrozenTrial]) -> dict[str, list[int]]:
-    """Each host that ran trials, as far as the study knows, with their numbers."""
+    """Return each known host that ran trials, with their numbers."""
     ran = ((host_of(trial), trial.number) for trial in trials if trial.state.is_finished())
     hosts: dict[str, list[int]] = defaultdict(list)
     for host, number in ran:
@@ -55,15 +59,15 @@ def hosts_of(trials: Sequence[FrozenTrial]) -> dict[str, list[int]]:
 
 
 def host_of(trial: FrozenTrial) -> str | None:
-    """Which host keeps the logs of a trial; None where none does, or nobody knows."""
+    """Return the host with the logs of a trial; None if there is none or it is unknown."""
     lease = lease_of(trial.user_attrs.get("lease"))
-    if lease is None or trial.user_attrs.get("foreseen"):
+    if lease is None or TrialDetails.of(trial.user_attrs).foreseen:
         return None
     return lease.host.partition("/")[0]
 
 
 def _folders(study: str, beside: Path | None) -> Mapping[int, list[Path]]:
-    """The folders that a trial of this number may have its files in."""
+    """Return trial number to the folders that may hold the trial's files."""
     found: dict[int, list[Path]] = defaultdict(list)
     for home in dict.fromkeys(_homes(study, beside)):
         for trials in (home / "trials", *sorted(home.glob("workers/*/trials"))):
@@ -74,7 +78,7 @@ def _folders(study: str, beside: Path | None) -> Mapping[int, list[Path]]:
 
 
 def _homes(study: str, beside: Path | None) -> Iterator[Path]:
-    """The folders in which this study's searches worked, by what their journals say."""
+    """Yield the folders whose journals name this study."""
     begun, _, mark = study.rpartition("@")
     usual = [Path("studies", folder_name(name)) for name in (study, begun) if name]
     for folder in (*([beside] if beside else []), *usual):
@@ -91,9 +95,9 @@ def _logs(trial: FrozenTrial, folders: Sequence[Path]) -> Iterator[Log]:
 
 
 def _is_of(trial: FrozenTrial, folder: Path) -> bool:
-    """Whether a process with this trial's configuration worked in a folder.
+    """Return True if a folder belongs to a process with this trial's configuration.
 
-    Numbers begin anew where a study does, and what ran before may lie there still.
+    A new study counts from 0 again, and folders of the old one may still exist.
     """
     try:
         job: Any = json.loads(TrialFolder(folder).job.read_text(encoding="utf-8"))

@@ -1,53 +1,59 @@
-"""The summary of a study in Markdown, for people who open it in Optuna Dashboard."""
+"""Notes on a study and its trials in Markdown, for Optuna Dashboard."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from optuna import Study
 from optuna.trial import FrozenTrial
-from pydantic import ValidationError
 
-from autotune.best import NOT_MEASURED, BestConfig
-from autotune.config import TrainingConfig
-from autotune.constraints import CONSTRAINTS
+from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS
 from autotune.knobs.base import spelled
-from autotune.text import clean, size
-from autotune.tuning.confirming.conclusion import ANSWER
-from autotune.tuning.drift import conditions
-from autotune.tuning.storing.finished import RULINGS, ruling_on
+from autotune.searching.trials.drift import conditions
+from autotune.storage.facts import Revocation
+from autotune.storage.finished_trial import revocation_of
+from autotune.storage.notes import StudyFacts
+from autotune.storage.trial_details import TrialDetails
+from autotune.values.text import clean, disturbed_sentence, rounds_text, size
 
 OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
 
 
 def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
-    """Answer, trials, and what the numbers mean."""
-    rulings = study.user_attrs.get(RULINGS, {})
-    lines = [*_answer(study), *_trials(trials, rulings), *_meaning(), "", OWN_LINE]
+    """Return the study's note: result, trials, meaning of the numbers."""
+    revocations = StudyFacts(study.user_attrs).revocations
+    lines = [*_answer(study), *_trials(trials, revocations), *_meaning(), "", OWN_LINE]
     return "\n".join(lines)
 
 
 def noted_answer(study: Study) -> BestConfig | None:
-    """The content of best.yaml; None while there is no answer, or none that can be read."""
+    """Return the content of best.yaml; None if the study has no readable result."""
     try:
-        return BestConfig.model_validate_json(json.dumps(study.user_attrs[ANSWER]["best"]))
-    except (KeyError, TypeError, ValidationError):
+        answer = StudyFacts(study.user_attrs).answer
+    except ValueError:
         return None
+    return None if answer is None else answer.best
 
 
 def trial_summary(
-    trial: FrozenTrial, own: FrozenTrial, rulings: Mapping[str, Any], host: str | None = None
+    trial: FrozenTrial,
+    own: FrozenTrial,
+    revocations: Mapping[str, Revocation],
+    host: str | None = None,
 ) -> str:
-    """What became of a trial, which a list of trials that are all "complete" does not say.
+    """Return a trial's note: verdict, changed settings, rate. The dashboard shows "complete" alone.
 
-    `rulings` is the study's note of that name; `host` is where its logs lie, if that has to be
-    said.
+    Args:
+        trial: the trial.
+        own: the baseline's trial.
+        revocations: the study's revocations.
+        host: host with the trial's logs, if the note is to name it.
     """
     if not _holds(trial):
-        verdict = f"**Infeasible**: `{_code(_reason(trial, rulings))}`"
+        verdict = f"**Infeasible**: `{_code(_reason(trial, revocations))}`"
     elif trial.number == own.number:
         verdict = "**The baseline**: your own settings."
     else:
@@ -55,11 +61,12 @@ def trial_summary(
     config = TrainingConfig.of(trial.user_attrs["config"])
     changed = config.differences(TrainingConfig.of(own.user_attrs["config"]))
     lines = [verdict, "", *(f"- {name}={spelled(value)}" for name, value in changed.items())]
-    rate = trial.user_attrs.get("samples_per_second")
+    details = TrialDetails.of(trial.user_attrs)
+    rate = details.samples_per_second
     value, before = (one.user_attrs.get("value") for one in (trial, own))
     if rate and value and before:
         notes = [f"{rate:.1f} samples/s", f"{value / before:.2f}x the baseline"]
-        lines += ["", ", ".join([*notes, *conditions(trial.user_attrs)])]
+        lines += ["", ", ".join([*notes, *conditions(details)])]
     if host is not None:
         lines += ["", f"Its logs lie on `{_code(host)}`."]
     return "\n".join([*lines, "", OWN_LINE])
@@ -73,11 +80,14 @@ def _answer(study: Study) -> Iterator[str]:
     evidence, own = best.evidence, TrainingConfig.of(best.evidence.baseline.config)
     low, high = evidence.speedup.ci95
     if best.keeps_baseline:
-        yield from ("## Keep your settings", "", "Nothing was faster beyond the noise.")
+        disturbed = disturbed_sentence(evidence.speedup.disturbed_rounds)
+        nothing = f"Nothing was faster beyond the noise.{disturbed}"
+        yield from ("## Keep your settings", "", nothing)
     else:
         yield f"## {evidence.speedup.ratio:.2f}x faster than your settings"
         yield ""
-        yield f"{low:.2f} to {high:.2f} with 95 % confidence, {evidence.speedup.rounds} rounds."
+        rounds = rounds_text(evidence.speedup.rounds, evidence.speedup.disturbed_rounds)
+        yield f"{low:.2f} to {high:.2f} with 95 % confidence, {rounds}."
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     changed = best.training_config.differences(own)
     yield from ("", "| | yours | answer |", "|---|---|---|")
@@ -95,10 +105,10 @@ def _answer(study: Study) -> Iterator[str]:
     yield from ("", "best.yaml is attached to this study.")
 
 
-def _trials(trials: Sequence[FrozenTrial], rulings: Mapping[str, Any]) -> Iterator[str]:
-    lost = Counter(_reason(trial, rulings) for trial in trials if not _holds(trial))
+def _trials(trials: Sequence[FrozenTrial], revocations: Mapping[str, Revocation]) -> Iterator[str]:
+    lost = Counter(_reason(trial, revocations) for trial in trials if not _holds(trial))
     yield from ("", f"## {len(trials)} trials, {len(trials) - lost.total()} of them feasible", "")
-    # A reason is text from elsewhere: as code, nothing in it means anything.
+    # Reasons are foreign text; as code, their markup has no effect.
     yield from (f"- {count} x `{_code(reason)}`" for reason, count in lost.most_common())
 
 
@@ -116,10 +126,11 @@ def _meaning() -> Iterator[str]:
     )
 
 
-def _reason(trial: FrozenTrial, rulings: Mapping[str, Any]) -> str:
-    """Why a trial cannot be used; that may have been found out after it was told."""
-    ruling = ruling_on(trial.number, trial.user_attrs, rulings) or {}
-    return str(trial.user_attrs.get("reason") or ruling.get("reason") or "a limit is passed")
+def _reason(trial: FrozenTrial, revocations: Mapping[str, Revocation]) -> str:
+    """Return the reason why a trial is infeasible, which may be a later revocation."""
+    revocation = revocation_of(trial, revocations)
+    later = None if revocation is None else revocation.reason
+    return str(trial.user_attrs.get("reason") or later or "a limit is passed")
 
 
 def _holds(trial: FrozenTrial) -> bool:

@@ -1,7 +1,7 @@
-"""Two plots that Optuna Dashboard does not draw by itself, as Plotly's JSON.
+"""Two plots that Optuna Dashboard does not draw itself, as Plotly's JSON.
 
-The dashboard brings the JavaScript that draws them. Python's plotly package would be installed and
-imported only to write what is a dictionary.
+The dashboard's JavaScript draws them. The figures are plain dictionaries, so that Python's plotly
+package is not needed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optuna.trial import FrozenTrial
-
-from autotune.config import TrainingConfig, render
-from autotune.text import size
+from autotune.configuration.training_config import TrainingConfig, render
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.text import size
 
 _GIB = 1 << 30
 _FAR = 1.5
 _FEASIBLE, _INFEASIBLE, _MARK = "#0072b2", "#cccccc", "#d55e00"
 _LIGHT = "computing alone"
-# Nothing is faster, so that above this line the label would be cut off.
+# No trial is faster, so the plot ends at this line and its label goes below it.
 _ANCHORS = {_LIGHT: {"yanchor": "top"}}
 
 
@@ -32,29 +31,29 @@ class Figure:
     layout: Mapping[str, Any]
 
     def to_json(self) -> str:
-        """As Plotly reads it."""
+        """Return the figure as JSON for Plotly."""
         return json.dumps({"data": self.data, "layout": self.layout})
 
 
 def figures(
-    trials: Sequence[FrozenTrial], light: float | None, memory_limit_bytes: int | None
+    trials: Sequence[FinishedTrial], light: float | None, memory_limit_bytes: int | None
 ) -> dict[str, Figure]:
-    """Name to figure, of the trials that were measured; the first one is the baseline.
+    """Return name to figure, over the measured trials, of which the first is the baseline.
 
     Args:
-        trials: Finished ones.
-        light: Samples per second of computing alone, with the baseline's settings.
-        memory_limit_bytes: What no configuration may exceed.
+        trials: finished trials.
+        light: samples per second of the computation alone, under the baseline's settings.
+        memory_limit_bytes: the memory limit; None if unknown.
     """
-    measured = [trial for trial in trials if "samples_per_second" in trial.user_attrs]
+    measured = [trial for trial in trials if trial.details.samples_per_second is not None]
     if not measured:
         return {}
-    rates = {"baseline": measured[0].user_attrs["samples_per_second"], _LIGHT: light}
-    peaks = [trial.user_attrs["peak_memory_bytes"] for trial in measured]
+    rates = {"baseline": measured[0].details.samples_per_second, _LIGHT: light}
+    peaks = [trial.details.peak_memory_bytes or 0 for trial in measured]
     across, limit = "GiB at the peak", None
     if memory_limit_bytes is not None:
         across += f", of {size(memory_limit_bytes)} allowed"
-        # A limit that is far away would press the trials together.
+        # A far limit would squeeze the trials together.
         near = memory_limit_bytes <= _FAR * max(peaks)
         limit = memory_limit_bytes / _GIB if near else None
     return {
@@ -63,32 +62,31 @@ def figures(
             _layout("What each trial reached", "trial", _marks("y", rates)),
         ),
         "memory-and-throughput": Figure(
-            _points(measured, lambda trial: trial.user_attrs["peak_memory_bytes"] / _GIB),
+            _points(measured, lambda trial: (trial.details.peak_memory_bytes or 0) / _GIB),
             _layout("Memory and throughput", across, _marks("x", {"limit": limit})),
         ),
     }
 
 
 def _points(
-    trials: Sequence[FrozenTrial], across: Callable[[FrozenTrial], float]
+    trials: Sequence[FinishedTrial], across: Callable[[FinishedTrial], float]
 ) -> list[dict[str, Any]]:
-    """The trials as points, those that hold every constraint apart from the others."""
-    own = TrainingConfig.of(trials[0].user_attrs["config"])
-    groups: dict[tuple[str, str], list[FrozenTrial]] = {
+    """Return the trials as two groups of points, feasible and infeasible."""
+    own = trials[0].config
+    groups: dict[tuple[str, str], list[FinishedTrial]] = {
         ("feasible", _FEASIBLE): [],
         ("infeasible", _INFEASIBLE): [],
     }
     feasible, infeasible = groups.values()
     for trial in trials:
-        holds = all(margin <= 0 for margin in trial.constraints.values())
-        (feasible if holds else infeasible).append(trial)
+        (feasible if trial.verdict.feasible else infeasible).append(trial)
     return [
         {
             "type": "scatter",
             "mode": "markers",
             "name": name,
             "x": [across(trial) for trial in group],
-            "y": [trial.user_attrs["samples_per_second"] for trial in group],
+            "y": [trial.details.samples_per_second for trial in group],
             "text": [_hover(trial, own) for trial in group],
             "hovertemplate": "%{text}<extra></extra>",
             "marker": {"color": colour, "size": 9},
@@ -97,15 +95,13 @@ def _points(
     ]
 
 
-def _hover(trial: FrozenTrial, own: TrainingConfig) -> str:
-    changed = TrainingConfig.of(trial.user_attrs["config"]).differences(own)
-    rate = trial.user_attrs["samples_per_second"]
-    lines = [f"trial {trial.number}: {rate:.1f} samples/s", render(changed) or "your settings"]
-    return "<br>".join(lines)
+def _hover(trial: FinishedTrial, own: TrainingConfig) -> str:
+    rate, changed = trial.details.samples_per_second, render(trial.config.differences(own))
+    return f"trial {trial.number}: {rate:.1f} samples/s<br>{changed or 'your settings'}"
 
 
 def _marks(axis: str, values: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Lines across the plot at those values that are known, each with its name."""
+    """Return labelled lines across the plot at the known values."""
     other = "x" if axis == "y" else "y"
     return [
         {
@@ -118,7 +114,7 @@ def _marks(axis: str, values: Mapping[str, float | None]) -> list[dict[str, Any]
             "line": {"color": _MARK, "dash": "dot", "width": 1},
             "label": {"text": name, "textposition": place, **_ANCHORS.get(name, {})},
         }
-        # At either end, because the two may be close to each other.
+        # Labels at opposite ends, because the two lines may be close to each other.
         for (name, value), place in zip(values.items(), ("start", "end"), strict=False)
         if value is not None
     ]

@@ -1,4 +1,4 @@
-"""Optuna Dashboard as a server of this machine, until Ctrl-C."""
+"""Serve Optuna Dashboard from this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from optuna.artifacts import FileSystemArtifactStore
 from optuna.artifacts.exceptions import ArtifactNotFound
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.console.progress import to_stderr
 from autotune.dashboard.attach import attach
+from autotune.dashboard.find_study import StudyPlace
 from autotune.dashboard.guard import Guard
-from autotune.dashboard.place import StudyPlace
 from autotune.dashboard.shorten import Shortened
-from autotune.errors import StorageError, UsageError
-from autotune.progress import to_stderr
-from autotune.tuning.storing.lock import study_lock
-from autotune.tuning.storing.storage import existing, storage_errors
+from autotune.storage.database import existing, storage_errors
+from autotune.storage.lock import study_lock
+from autotune.values.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 _PORTS_TO_TRY = 50
 _LAST_PORT = 65535
 _NOT_HERE = b"This file lies on the host that its name begins with. Open the dashboard there.\n"
-_EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 (what a person may ask for with --expose)
+_EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 (allowed with --expose)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a person asked for."""
+    """Options of the server."""
 
     host: str = "127.0.0.1"
     port: int = 8080
-    """The first one to try; 0: any that is free."""
+    """First port to try; 0: any free port."""
     browser: bool = True
     allow_edit: bool = False
     expose: bool = False
 
     def check(self) -> None:
-        """Refuse what would give the study away.
+        """Refuse options that would open the study to other machines.
 
         Raises:
-            UsageError: other machines could reach the dashboard and nobody said so, or edit.
+            UsageError: other machines could read without --expose, or could edit.
         """
         if self.expose and self.allow_edit:
             raise UsageError(
@@ -71,15 +71,15 @@ class ServeOptions:
 
 
 def serve(place: StudyPlace, options: ServeOptions) -> None:
-    """Attach what a person wants to see, then answer requests until Ctrl-C.
+    """Attach notes, plots and files, then answer requests until Ctrl-C.
 
     Raises:
         UsageError: the address cannot be used.
-        StorageError: the study cannot be read, or is to be edited while a search writes it.
+        StorageError: the study cannot be read, or a search writes it while it is to be edited.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage, names = _opened(place)
-    with _held(place, options.allow_edit):  # who edits keeps searches away
+    with _held(place, options.allow_edit):  # no search may run while the study can be edited
         _bring_up_to_date(place, storage)
         app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
         guarded = Guard(Shortened(app), options.allow_edit, options.expose)
@@ -90,7 +90,7 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
 
 
 def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
-    """The storage as it is, no tables created, and the names of its studies."""
+    """Open a storage without creating tables; return it and the names of its studies."""
     storage = existing(place.storage)
     with storage_errors(place.storage):
         names = [study.study_name for study in storage.get_all_studies()]
@@ -101,7 +101,7 @@ def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
 
 @contextmanager
 def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
-    """The study's lock, where it is wanted and there is one."""
+    """Hold the study's lock if `wanted` and the study has a folder."""
     if wanted and place.folder is not None:
         with study_lock(place.folder):
             yield
@@ -110,7 +110,7 @@ def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
 
 
 def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) -> None:
-    """Attach note, plots and files, unless nobody may."""
+    """Attach notes, plots and files; print a line if they cannot be written."""
     try:
         for line in attach(storage, place):
             to_stderr(line)
@@ -119,15 +119,15 @@ def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) ->
 
 
 def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:
-    """What is attached; None where nothing could be."""
+    """Return the store of artifacts; None if its folder does not exist."""
     return _Artifacts(place.artifacts) if place.artifacts.is_dir() else None
 
 
 class _Artifacts(FileSystemArtifactStore):
-    """Copies of files; of one that another host attached to a study on a server there is none."""
+    """Store of this host's copies; files that another host attached are missing in it."""
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
-        """What is in a file, or where it is."""
+        """Open a file, or a text that says on which host it is."""
         try:
             return super().open_reader(artifact_id)
         except ArtifactNotFound:
@@ -135,23 +135,23 @@ class _Artifacts(FileSystemArtifactStore):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A page asks for several things at once, and one of them may take long."""
+    """A server with a thread per request, because a page sends several at once."""
 
     daemon_threads = True
 
 
 class _Silent(WSGIRequestHandler):
-    """Writes no line for each request."""
+    """A request handler that logs nothing."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name is theirs)
-        """Nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+        """Log nothing."""
 
 
 def _bound(app: WSGIApplication, options: ServeOptions) -> _Server:
-    """A server on the port that was asked for, or the next one that is free.
+    """Return a server on the port of the options, or on the next free one.
 
     Raises:
-        UsageError: there is none, or no such address.
+        UsageError: no port is free, or the address cannot be used.
     """
     last = min(_LAST_PORT, options.port + (_PORTS_TO_TRY if options.port else 0))
     for port in range(options.port, last + 1):
@@ -194,6 +194,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open a window, rather than take this terminal."""
+    """Return True if a browser would open a window and not run in this terminal."""
     shown = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     return any(shown) or sys.platform == "darwin"

@@ -1,7 +1,7 @@
-"""Long attributes, cut for the pages of Optuna Dashboard; the study keeps them whole.
+"""Shorten long attributes for the pages of Optuna Dashboard; the study keeps them whole.
 
-A page gives each attribute one line, however long that is: the blocks of a measurement would make
-it some ten times as wide as its window.
+A page shows each attribute on one line. The blocks of a measurement would make it ten times as wide
+as its window.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-# What a window of 1200 pixels has room for beside the list of trials.
+# Characters that fit in a window of 1200 pixels beside the list of trials.
 _MOST_CHARACTERS = 60
 _LENGTH = "content-length"
 
 
 @dataclass(frozen=True)
 class Shortened:
-    """The dashboard as a WSGI application whose answers to its own pages hold short attributes."""
+    """A WSGI application in front of the dashboard that shortens attributes in its answers."""
 
     app: WSGIApplication
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        """Answer; all but the attributes in JSON for the pages is handed on as it is."""
+        """Answer a request; only attributes in JSON answers to the pages are changed."""
         if not environ.get("PATH_INFO", "").startswith("/api/"):
             return self.app(environ, start)
         told: list[Any] = []
@@ -63,7 +63,7 @@ def _is_json(headers: list[tuple[str, str]]) -> bool:
 
 
 def _cut(answer: Any) -> Any:
-    """The same answer; what it calls user_attrs, of the study and of each trial, is short."""
+    """Return the answer with every list named user_attrs shortened."""
     match answer:
         case dict():
             return {
@@ -81,7 +81,7 @@ def _holds(name: str, part: Any) -> bool:
 
 
 def _attribute(one: Any) -> Any:
-    """A pair of key and value, the value as text."""
+    """Return a pair of key and value with the value shortened, if it is long text."""
     value = one.get("value") if isinstance(one, dict) else None
     if not isinstance(value, str) or len(value) <= _MOST_CHARACTERS:
         return one

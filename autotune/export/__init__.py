@@ -1,12 +1,12 @@
-"""The answer in forms that other tools read. Lossless or loud: what a form cannot carry is named.
+"""Write a result in the forms that other tools read, and name the settings that a form lacks.
 
-To add a form, write a function from the answer to an `Exported` in a file of its own and name it in
+To add a form, write a function from `BestConfig` to `Exported` in its own file and list it in
 `FORMATS`.
 """
 
 from __future__ import annotations
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.accelerate import to_accelerate
 from autotune.export.deepspeed import to_deepspeed
 from autotune.export.env import to_env
@@ -32,6 +32,6 @@ FORMATS: dict[str, Form] = {
 
 
 def export(best: BestConfig, form: str) -> Exported:
-    """The settings of `best` in one of `FORMATS`."""
+    """Return the settings of `best` in one of `FORMATS`, under a header if it has comments."""
     exported = FORMATS[form].render(best)
     return commented(best, form, exported) if FORMATS[form].has_comments else exported

@@ -1,20 +1,20 @@
-"""A configuration file for `accelerate launch`."""
+"""Export to a configuration file for `accelerate launch`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.knobs.base import Value
-from autotune.strict_yaml import dump
+from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 
 
 def to_accelerate(best: BestConfig) -> Exported:
-    """A whole file for one process on this machine; batches and loader stay with the script."""
+    """Return a file for one process on this machine; it cannot carry batch size and loader."""
     config = best.training_config
     threads, mode = config["num_threads"], config["compile_mode"]
     refused = is_half_on_cpu(best)

@@ -1,18 +1,18 @@
-"""A patch for DeepSpeed's JSON configuration, to be merged into one's own."""
+"""Export to a patch for DeepSpeed's JSON configuration, to be merged into your own."""
 
 from __future__ import annotations
 
 import json
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
 
 
 def to_deepspeed(best: BestConfig) -> Exported:
-    """Batch size and mixed precision; DeepSpeed configures little else of what is tuned.
+    """Return a patch with batch size and mixed precision; DeepSpeed configures no other knob.
 
-    Precision is `torch_autocast`, because that is what was measured: `bf16` and `fp16` would train
-    a model whose weights themselves are short, and are switched off.
+    The precision is `torch_autocast`, as in the trials. `bf16` and `fp16` are switched off, because
+    they would train a model with 16-bit weights.
     """
     config = best.training_config
     dtype = config["amp_dtype"]

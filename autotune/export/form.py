@@ -1,41 +1,41 @@
-"""What every form of the answer shares: its text, what the text leaves out, and its header."""
+"""Parts of every form of a result: its text, the settings left out, and the header."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.version import __version__
+from autotune.values.version import __version__
 
 LR_FACTOR = "lr_factor"
-"""What model.py's learning rates are to be multiplied by; nothing is said of it where that is 1."""
+"""Name of the factor on model.py's learning rates; left out if the factor is 1."""
 
 
-# Where a DataLoader's own default is not what the knob starts from.
+# Defaults of other tools' readers that differ from the knob's: a DataLoader's batch size.
 _LEFT_ALONE: dict[str, Value] = {"batch_size": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A text, and what it does not carry."""
+    """A text, with the settings that it does not carry."""
 
     text: str
     dropped: Mapping[str, str] = field(default_factory=dict)
-    """Names of settings, each with its value and what to do instead."""
+    """Names of settings left out, each with its value and what to do instead."""
     use: str = ""
-    """How a person puts the text to use."""
+    """Instruction to use the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write an answer down."""
+    """A form in which a result can be written."""
 
     render: Callable[[BestConfig], Exported]
     has_comments: bool = True
-    """Lines that start with # mean nothing in it."""
+    """True if lines that start with # are comments."""
 
 
 def left_out(
@@ -44,13 +44,13 @@ def left_out(
     in_force: Mapping[str, Value] | None = None,
     instead: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings that a form has no word for, with what to do about each.
+    """Return the settings that a form cannot carry, each with what to do instead.
 
     Args:
-        best: the answer.
-        carried: knobs that the form has words for.
-        in_force: what its reader sets by itself, where that is not PyTorch's default.
-        instead: what to do about a knob, where that is not PyTorch's own call.
+        best: the result.
+        carried: knobs that the form carries.
+        in_force: settings that the form's reader makes itself, unlike PyTorch's defaults.
+        instead: what to do about a knob. Default: PyTorch's own call.
     """
     config, ways = best.training_config, instead or {}
     own = {**_LEFT_ALONE, **(in_force or {})}
@@ -68,12 +68,12 @@ def left_out(
 
 
 def is_half_on_cpu(best: BestConfig) -> bool:
-    """Whether it asks for float16 on a CPU, which Accelerate refuses and Lightning replaces."""
+    """Return True for float16 on a CPU, which Accelerate refuses and Lightning replaces."""
     return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
 
 
 def commented(best: BestConfig, name: str, exported: Exported) -> Exported:
-    """The same under a header: where it comes from, how to use it and what it leaves out."""
+    """Return the text under a comment with its origin, its use and the settings left out."""
     machine, source = best.machine, best.provenance
     lines = [
         f"autotune {__version__} export --format {name}, trial {source.trial} of study "
@@ -93,5 +93,5 @@ def commented(best: BestConfig, name: str, exported: Exported) -> Exported:
 
 
 def _one_line(text: str) -> str:
-    """Nothing that could end a comment, in any language."""
+    """Replace the characters that could end a comment in any language."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

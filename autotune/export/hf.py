@@ -1,4 +1,4 @@
-"""Fields of transformers' TrainingArguments."""
+"""Export to fields of transformers' TrainingArguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.strict_yaml import dump
+from autotune.values.strict_yaml import dump
 
 
 def to_hf(best: BestConfig) -> Exported:
-    """A file for `HfArgumentParser.parse_yaml_file`, with fields that the installed version has."""
+    """Return a file for `HfArgumentParser.parse_yaml_file`, with fields of the installed version.
+
+    Without transformers, all fields are written.
+    """
     words, known = _words(best), installed_fields()
     absent = {
         knob: [name for name in fields if known is not None and name not in known]
@@ -35,7 +38,7 @@ def to_hf(best: BestConfig) -> Exported:
 
 
 def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
-    """Knob (or device) to fields; explicit also where transformers' default is PyTorch's."""
+    """Return knob (or device) to fields, with all values explicit."""
     config = best.training_config
     dtype, mode = config["amp_dtype"], config["compile_mode"]
     on_cpu = best.machine.device == "cpu"
@@ -67,9 +70,9 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
 
 
 def installed_fields() -> frozenset[str] | None:
-    """The fields of TrainingArguments here, read from its source; None without transformers.
+    """Return the fields of TrainingArguments in the installed transformers; None without it.
 
-    Importing it would import torch.
+    They are read from its source, because importing it would import torch.
     """
     spec = find_spec("transformers")
     if spec is None or spec.origin is None:

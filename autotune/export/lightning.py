@@ -1,14 +1,14 @@
-"""Arguments for Lightning's Trainer, and for what Lightning leaves to the script."""
+"""Export to arguments for Lightning's Trainer and for the calls that Lightning leaves to you."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
-from autotune.strict_yaml import dump
+from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
 _IN_TORCH = ("num_threads", "float32_matmul_precision", "compile_mode")
@@ -18,7 +18,7 @@ _FLOAT16_ON_CPU = (
 
 
 def to_lightning(best: BestConfig) -> Exported:
-    """A section for each call: Trainer, DataLoader, the optimizer, and functions of torch.
+    """Return a section for each call: Trainer, DataLoader, the optimizer, functions of torch.
 
     `benchmark` is always written, because Lightning's own choice depends on `deterministic`.
     """

@@ -1,14 +1,14 @@
-"""A Python module with the settings as a literal, which needs nothing to be imported."""
+"""Export to a Python module with the settings as a literal, which imports nothing."""
 
 from __future__ import annotations
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import LR_FACTOR, Exported
 from autotune.knobs import KNOBS
 
 
 def to_python(best: BestConfig) -> Exported:
-    """Every setting beside the call of PyTorch that puts it into force."""
+    """Return all settings, each beside the call of PyTorch that applies it."""
     lines = [
         f"    {name!r}: {value!r},  # {KNOBS[name].call}\n"
         for name, value in best.training_config.as_dict().items()

@@ -1,21 +1,21 @@
-"""Defaults for timm's train.py, by the names that its arguments have inside."""
+"""Export to defaults for timm's train.py, by the internal names of its arguments."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
 from autotune.knobs.base import Value
-from autotune.strict_yaml import dump
+from autotune.values.strict_yaml import dump
 
-# It says so for CUDA whatever the file says.
+# train.py sets these on CUDA whatever the file says.
 _ON_CUDA: dict[str, Value] = {"float32_matmul_precision": "high", "cudnn_benchmark": True}
 _HARD_CODED = "train.py sets it itself; edit the script"
 
 
 def to_timm(best: BestConfig) -> Exported:
-    """A file for `train.py -c`, which takes unknown names without a word: each is timm's own."""
+    """Return a file for `train.py -c`, with timm's names only: it ignores unknown ones silently."""
     config = best.training_config
     dtype, mode = config["amp_dtype"], config["compile_mode"]
     values: dict[str, Any] = {

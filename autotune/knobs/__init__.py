@@ -1,7 +1,7 @@
-"""Every knob, in the order in which configurations, files and tables list them.
+"""All knobs, in the order in which configurations, files and tables list them.
 
-To add one: write a class in the file it belongs to and name it here. The contract tests, the
-documentation and the search spaces' reader pick it up from this list.
+To add one, write a class in the file where it belongs and list it here. Contract tests,
+documentation and the reader of search spaces use this list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.knobs.model import ChannelsLast, CompileMode, CudnnBenchmark, Fuse
 from autotune.knobs.precision import AmpDtype, Float32MatmulPrecision
 from autotune.knobs.process import NumThreads, OmpWaitPolicy
 
-# num_workers stands before the knobs that need it.
+# num_workers comes before the knobs that need it.
 ALL_KNOBS: tuple[Knob, ...] = (
     BatchSize(),
     NumWorkers(),

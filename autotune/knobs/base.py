@@ -1,7 +1,7 @@
-"""What a knob is: one tunable setting, how it is applied and how it is read back.
+"""Base class of knobs: one tunable setting, applied and read back by hooks.
 
-`Knob` is a null object: every hook does nothing, a knob overrides what it changes. Hooks import
-torch inside themselves, so that the parent process can load every knob without it.
+`Knob` is a null object: each hook does nothing unless a knob overrides it. Hooks import torch
+inside themselves, so that the parent process can load every knob without torch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from autotune.machine import Machine
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.machine import Machine
+from autotune.values.workload_facts import WorkloadFacts
 
 if TYPE_CHECKING:
     import torch
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 Value = bool | int | str | None
 Effect = Literal["exact", "numerics", "statistics"]
-"""What a knob may change in the trained model: nothing, rounding, or the course of training."""
+"""Effect on the trained model: nothing (exact), rounding (numerics), the course of training
+(statistics)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A few values by name."""
+    """A closed list of values."""
 
     options: tuple[Value, ...]
 
     def fault(self, value: object) -> str | None:
-        """What is wrong with `value`, or None; 1 is not True here."""
+        """Return the fault of `value`, or None; 1 is not True."""
         if any(type(value) is type(option) and value == option for option in self.options):
             return None
         return f"expected {' or '.join(map(spelled, self.options))}"
@@ -38,14 +39,14 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """Whole numbers from `low` to `high`, and null where that means something."""
+    """Whole numbers from `low` to `high`, and null if `nullable`."""
 
     low: int
     high: int
     nullable: bool = False
 
     def fault(self, value: object) -> str | None:
-        """What is wrong with `value`, or None; True is not 1 here."""
+        """Return the fault of `value`, or None; True is not 1."""
         if value is None and self.nullable:
             return None
         if type(value) is int and self.low <= value <= self.high:
@@ -56,48 +57,48 @@ class Integers:
 
 
 class Setup(Protocol):
-    """A training loop made ready, as `read_back` sees it."""
+    """A training loop that is ready to run, as `read_back` uses it."""
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Return the device of the model."""
 
     @property
     def model(self) -> nn.Module:
-        """The model that is trained."""
+        """Return the model in training."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer that updates it."""
+        """Return the optimizer of the model."""
 
     @property
     def loader(self) -> torch.utils.data.DataLoader[Any]:
-        """The loader that feeds it."""
+        """Return the DataLoader of the training set."""
 
     @property
     def scaler(self) -> torch.amp.GradScaler:
-        """The gradient scaler, disabled where nothing is scaled."""
+        """Return the gradient scaler, which is disabled if the loss is not scaled."""
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """What the forward pass runs under."""
+        """Return the context of the forward pass."""
 
     def transfer(self, batch: Any) -> Any:
-        """A batch on the device, as the model gets it."""
+        """Return a batch on the device, as the model gets it."""
 
 
 class Knob:
-    """One tunable setting. Class attributes say what it is, hooks what it does."""
+    """One tunable setting: class attributes describe it, hooks apply it and read it back."""
 
     name: ClassVar[str]
     default: ClassVar[Value]
-    """What PyTorch does when it is not told."""
+    """PyTorch's own default."""
     values: ClassVar[OneOf | Integers]
-    """What is legal on some machine; `obstacle` says what is not on this one."""
+    """Values that are legal on some machine; `obstacle` excludes those that fail on this one."""
     effect: ClassVar[Effect] = "exact"
     needs: ClassVar[str | None] = None
-    """A knob that must be on (not 0, not null) for this one to mean anything."""
+    """Name of a knob that must be on (not 0, not null) for this one to have an effect."""
     idle: ClassVar[Value] = None
-    """The value while `needs` is off."""
+    """Value while the knob in `needs` is off."""
 
     summary: ClassVar[str]
     pays: ClassVar[str]
@@ -106,64 +107,64 @@ class Knob:
     source: ClassVar[str]
 
     def suggestions(self, machine: Machine) -> tuple[Value, ...]:
-        """The values worth trying here, in ascending order of whatever they cost."""
+        """Return the values worth trying on this machine, in ascending order of their cost."""
         assert isinstance(self.values, OneOf)
         return tuple(value for value in self.values.options if not self.obstacle(value, machine))
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
-        """Why `value` cannot work on this machine, or None."""
+        """Return the reason why `value` cannot work on this machine, or None."""
         return None
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        """Why this knob cannot change anything for this workload, or None."""
+        """Return the reason why this knob has no effect on this workload, or None."""
         return None
 
     def resolve(self, value: Value, machine: Machine) -> Value:
-        """The explicit value where `value` means "whatever PyTorch takes"."""
+        """Return the explicit value if `value` means PyTorch's own choice."""
         return value
 
     def environ(self, value: Value) -> Mapping[str, str]:
-        """Environment variables that a process must be started with, being read only then."""
+        """Return environment variables that libraries read only at the start of a process."""
         return {}
 
     def on_process(self, value: Value) -> None:
-        """Called once, before the model is built and before any operation runs."""
+        """Apply the value to the process, before the model is built and any operation runs."""
 
     def read_process(self) -> Value:
-        """The value in force in this process, for knobs of the process; None for all others."""
+        """Return the value in force in this process; None if it is no setting of the process."""
         return None
 
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
-        """The model to train, from the model on its device."""
+        """Return the model to train; `model` is on its device."""
         return model
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        """Arguments for the DataLoader."""
+        """Return arguments for the DataLoader."""
         return {}
 
     def optimizer_kwargs(self, value: Value) -> Mapping[str, Any]:
-        """Arguments for the optimizer."""
+        """Return arguments for the optimizer."""
         return {}
 
     def transfer_kwargs(self, value: Value, dimensions: int) -> Mapping[str, Any]:
-        """Arguments for `Tensor.to` when a tensor with so many dimensions goes to the device."""
+        """Return arguments for `Tensor.to` of a batch's tensor with so many dimensions."""
         return {}
 
     def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
-        """What the forward pass and the loss run under."""
+        """Return the context of the forward pass and the loss."""
         return nullcontext()
 
     def scales_loss(self, value: Value) -> bool:
-        """Whether gradients would underflow without a GradScaler."""
+        """Return True if gradients can underflow without a GradScaler."""
         return False
 
     def read_back(self, setup: Setup) -> Value:
-        """The value that is in force in the live process, asked of PyTorch and not of us."""
+        """Return the value in force in the live process, as PyTorch reports it."""
         raise NotImplementedError(self.name)
 
 
 def spelled(value: Value) -> str:
-    """A value as YAML spells it."""
+    """Return a value as YAML spells it."""
     match value:
         case None:
             return "null"
@@ -174,5 +175,5 @@ def spelled(value: Value) -> str:
 
 
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
-    """1, 2, 4 ... between the bounds, both included where they are powers of two."""
+    """Return the powers of two from `low` to `high`, bounds included."""
     return tuple(1 << n for n in range(high.bit_length()) if low <= 1 << n <= high)

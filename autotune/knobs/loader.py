@@ -1,4 +1,4 @@
-"""Knobs of the DataLoader: how batches are made and how they reach the device."""
+"""Knobs of the DataLoader: making batches and moving them to the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
-from autotune.machine import Machine
+from autotune.values.machine import Machine
 
 _DATA_LOADER = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader"
 
@@ -90,7 +90,7 @@ class PrefetchFactor(Knob):
 
 
 class PersistentWorkers(Knob):
-    """Whether workers outlive the epoch."""
+    """Workers that live on from one epoch to the next."""
 
     name = "persistent_workers"
     default = False
@@ -111,7 +111,7 @@ class PersistentWorkers(Knob):
 
 
 class PinMemory(Knob):
-    """Page-locked batches and copies that do not wait."""
+    """Batches in page-locked memory, copied asynchronously."""
 
     name = "pin_memory"
     default = False

@@ -1,4 +1,4 @@
-"""Knobs of model and optimizer: how the same arithmetic is laid out and launched."""
+"""Knobs of model and optimizer, which change the layout and the launch of the arithmetic."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.machine import Machine
-from autotune.workload_facts import WorkloadFacts
+from autotune.knobs.torch_private import (
+    compile_modes,
+    compiled_call,
+    compiled_graphs,
+    eager_call,
+    is_compiled_wrapper,
+    set_compiled_call,
+)
+from autotune.values.machine import Machine
+from autotune.values.workload_facts import WorkloadFacts
 
 if TYPE_CHECKING:
     from torch import nn
 
 _IMAGE_DIMENSIONS = 4
+# On CUDA these modes capture graphs, which write the results of all calls to the same memory.
+_GRAPHS = ("reduce-overhead", "max-autotune")
 
 
 class CompileMode(Knob):
@@ -37,43 +47,42 @@ class CompileMode(Knob):
             return machine.compile_obstacle
         if value not in machine.compile_modes:
             return f"torch {machine.torch} does not know this mode"
-        if value in ("reduce-overhead", "max-autotune") and not machine.cuda_graphs:
+        if value in _GRAPHS and not machine.cuda_graphs:
             return "its gain is CUDA graphs, which this device does not have"
         return None
 
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
-        # In place: the type of the model and the keys of its state_dict stay what they are.
+        # In place, so that the model's type and the keys of its state_dict stay the same.
         if value is None:
             return model
         if type(model).__module__.startswith("torch.nn"):
             # Before torch 2.15 compile() silently did nothing for torch's own classes.
             import torch
 
-            call = torch.compile(_inlined(model._call_impl), mode=str(value))
-            model._compiled_call_impl = call
+            call = torch.compile(_inlined(eager_call(model)), mode=str(value))
+            set_compiled_call(model, call)
         else:
             model.compile(mode=str(value))
+        from autotune.knobs.compiled import for_training
+
+        for_training(model, copies=value in _GRAPHS)
         return model
 
     def read_back(self, setup: Setup) -> Value:
         model = setup.model
-        # What torch.compile(model) gives is a module of its own, whose call is not compiled.
-        compiled = model if hasattr(model, "_orig_mod") else model._compiled_call_impl
-        if not hasattr(compiled, "get_compiler_config"):  # or only under autocast
+        # torch.compile(model) returns a wrapper module, whose own call is not compiled.
+        compiled = model if is_compiled_wrapper(model) else compiled_call(model)
+        if not hasattr(compiled, "get_compiler_config"):  # eager, or wrapped by autocast alone
             return None
-        import torch._inductor
-        from torch._dynamo.utils import counters
-
-        # Compiling can silently do nothing; a graph is the proof.
-        if not counters["stats"]["unique_graphs"]:
+        # A graph proves that something was compiled.
+        if not compiled_graphs():
             return None
         config = compiled.get_compiler_config() or {}  # type: ignore[union-attr]
-        modes = torch._inductor.list_mode_options()
-        return _mode_with_options(config, modes)
+        return _mode_with_options(config, compile_modes())
 
 
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` behind a frame of ours, which Dynamo compiles where it would skip torch's own."""
+    """Wrap `call` in a function of this package, because Dynamo skips torch's own functions."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
@@ -84,7 +93,7 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
 def _mode_with_options(
     config: Mapping[str, Any], modes: Mapping[str, Mapping[str, Any]]
 ) -> str | None:
-    """The mode that asks for most of what the compiler was really given."""
+    """Return the mode with the most options among those whose options are all in `config`."""
     fitting = [
         mode
         for mode, options in modes.items()
@@ -94,7 +103,7 @@ def _mode_with_options(
 
 
 class ChannelsLast(Knob):
-    """Memory layout of images."""
+    """Memory layout of images: channels last (NHWC)."""
 
     name = "channels_last"
     default = False
@@ -128,7 +137,7 @@ class ChannelsLast(Knob):
 
         weights = [p for p in setup.model.parameters() if p.dim() == _IMAGE_DIMENSIONS]
         last = all(w.is_contiguous(memory_format=torch.channels_last) for w in weights)
-        # A 1x1 kernel or a single channel is both layouts at once and decides nothing.
+        # A 1x1 kernel or a single channel fits both layouts and decides nothing.
         decided = any(not w.is_contiguous() for w in weights)
         return bool(weights) and last and (decided or self._batches_are_last(setup))
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.machine import Machine
+from autotune.values.machine import Machine
 
 
 class AmpDtype(Knob):
@@ -49,7 +49,7 @@ class AmpDtype(Knob):
 
 
 class Float32MatmulPrecision(Knob):
-    """How exactly float32 matrix products are computed inside."""
+    """Inner precision of float32 matrix products."""
 
     name = "float32_matmul_precision"
     default = "highest"
@@ -71,7 +71,7 @@ class Float32MatmulPrecision(Knob):
     def on_process(self, value: Value) -> None:
         import torch
 
-        # Not to be called needlessly: it must not be mixed with torch's newer per-backend settings.
+        # Only called if needed, because it must not be mixed with torch's per-backend settings.
         if value != self.read_process():
             torch.set_float32_matmul_precision(str(value))
 
@@ -80,7 +80,7 @@ class Float32MatmulPrecision(Knob):
 
         try:
             return torch.get_float32_matmul_precision()
-        except RuntimeError:  # the user's file uses the newer settings, which rule over this one
+        except RuntimeError:  # the user's file uses the per-backend settings, which override it
             return self.default
 
     def read_back(self, setup: Setup) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
-from autotune.machine import Machine
+from autotune.values.machine import Machine
 
 
 class NumThreads(Knob):
@@ -51,12 +51,12 @@ class NumThreads(Knob):
 
 
 class OmpWaitPolicy(Knob):
-    """What threads do while they have nothing to do, between two operations."""
+    """Behaviour of OpenMP threads that wait between two operations."""
 
     name = "omp_wait_policy"
     default = None
     values = OneOf((None, "passive", "active"))
-    summary = "Whether idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
+    summary = "Let idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
     pays = "passive, where DataLoader workers need the cores that waiting threads would burn."
     hurts = "passive costs a wake-up for every operation, which small models have thousands of."
     call = "OMP_WAIT_POLICY=... in the environment, before Python starts"
@@ -77,7 +77,7 @@ _WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
 def _at_start(name: str) -> str:
-    """A variable as it was when this process started; later changes come too late for libraries."""
+    """Return a variable's value at the start of this process, which is what libraries read."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:  # not Linux

@@ -1,1 +1,1 @@
-"""The report of a study: read once into one value, told in a terminal, a table, JSON or a page."""
+"""Report of a study: read once into one value, shown as terminal text, table, JSON or a page."""

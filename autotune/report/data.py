@@ -1,65 +1,62 @@
-"""What a report tells: one value, read from a study, that every output draws from.
+"""Data of a report: one value, read from a study, from which every output is made.
 
-Nothing is assumed to be there. A search may be running, may have ended before anything was
-confirmed, or may be known from its best.yaml alone.
+Every part may be missing: the search may be running, may have ended without a confirmation, or
+only its best.yaml may exist.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from autotune.best import BestConfig, read_best
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
-from autotune.intervals import Interval
-from autotune.outcome import Diagnosed
+from autotune.configuration.best_config import BestConfig, Searched, read_best
+from autotune.configuration.training_config import TrainingConfig
 from autotune.report.source import Source
-from autotune.tuning.confirming.conclusion import ANSWER
-from autotune.tuning.confirming.fates import CONFIRMATION
-from autotune.tuning.diagnosis import DIAGNOSIS
-from autotune.tuning.storing.archive import Archive, read_archive
-from autotune.tuning.storing.study import FinishedTrial, best_feasible
+from autotune.searching.run.searched_share import searched_part
+from autotune.storage.facts import CandidateLog, Confirmation, Identity
+from autotune.study.archive import Archive, read_archive
+from autotune.study.study import FinishedTrial, best_feasible
+from autotune.values.errors import UsageError
+from autotune.values.intervals import Interval
+from autotune.values.outcome import Diagnosed
 
+T = TypeVar("T")
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
-"""What a trial is to the report; always drawn in the same shape and colour."""
+"""Kind of a trial in the report; each has its own shape and colour."""
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """A study with its answer, and what follows from both."""
+    """A study with its result, and figures derived from both."""
 
     archive: Archive
     best: BestConfig | None = None
     remarks: tuple[str, ...] = ()
-    """What a reader has to know of how the report was read."""
+    """Remarks for the reader on the sources of the report."""
 
     @cached_property
     def trials(self) -> tuple[FinishedTrial, ...]:
-        """Those with a verdict, in order."""
+        """Return the trials with a verdict, in order."""
         return self.archive.finished
 
     @cached_property
     def baseline(self) -> FinishedTrial | None:
-        """The first trial: the user's own settings."""
+        """Return the first trial, which has the user's settings."""
         return self.trials[0] if self.trials else None
 
     @cached_property
     def baseline_config(self) -> TrainingConfig | None:
-        """The user's own settings."""
+        """Return the user's settings; None if unknown."""
         if self.best is not None:
             return TrainingConfig.of(self.best.evidence.baseline.config)
         return None if self.baseline is None else self.baseline.config
 
     @cached_property
     def answer(self) -> FinishedTrial | None:
-        """The trial that best.yaml was made of, where the study has it."""
+        """Return the trial that best.yaml comes from; None if the study does not hold it."""
         if self.best is None:
             return None
         config, number = self.best.training_config, self.best.provenance.trial
@@ -67,51 +64,60 @@ class ReportData:
 
     @cached_property
     def leader(self) -> FinishedTrial | None:
-        """The fastest feasible trial: what leads while nothing was confirmed."""
+        """Return the fastest feasible trial, the incumbent."""
         return best_feasible(self.trials)
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """What the study is of: model, space, limits."""
-        noted = self.archive.notes.get("identity")
-        return noted if isinstance(noted, dict) else {}
+    @cached_property
+    def identity(self) -> Identity:
+        """Return the facts that identify the study: model, space, limits; may be empty."""
+        return readable_note(lambda: self.archive.notes.identity) or Identity()
+
+    @cached_property
+    def searched(self) -> Searched | None:
+        """Return the part of the search space that was measured so far; None if unknown."""
+        if self.best is not None and self.best.evidence.searched is not None:
+            return self.best.evidence.searched
+        try:
+            return searched_part(self.identity, self.trials)
+        except (AttributeError, KeyError, TypeError, ValueError):  # not written by autotune
+            return None
 
     @property
     def objective(self) -> str:
-        """Its name, with the length of the run where it is the time of one."""
+        """Return the objective's name, with the samples of the run if it is the time of a run."""
         if self.best is not None:
             return self.best.evidence.objective
-        return str(self.identity.get("objective", "throughput"))
+        return self.identity.objective
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """What no trial may exceed."""
+        """Return the memory limit of every trial; None if unknown."""
         if self.best is not None:
             return self.best.constraints.memory.limit_bytes
-        limit = self.identity.get("memory_limit_bytes")
-        return limit if isinstance(limit, int) else None
+        return self.identity.memory_limit_bytes
 
     @cached_property
     def stages(self) -> Diagnosed | None:
-        """What each stage of training takes alone, with the user's settings."""
-        try:
-            noted = self.archive.notes.get(DIAGNOSIS)
-            return None if noted is None else TypeAdapter(Diagnosed).validate_python(noted)
-        except ValidationError:
-            return None
+        """Return the time of each stage alone, under the user's settings; None if unknown."""
+        return readable_note(lambda: self.archive.notes.diagnosis)
 
     @cached_property
-    def confirmation(self) -> Mapping[str, Any]:
-        """Seconds of the confirmation, and its candidates by number; empty where none was noted."""
-        noted = self.archive.notes.get(CONFIRMATION)
-        return noted if isinstance(noted, dict) else {}
+    def confirmation(self) -> Confirmation | None:
+        """Return the confirmation's seconds and its log of candidates; None without one."""
+        return readable_note(lambda: self.archive.notes.confirmation)
 
-    def fate(self, trial: FinishedTrial) -> Mapping[str, Any]:
-        """What became of a trial in the confirmation; empty where it was in none."""
-        return dict(self.confirmation.get("candidates", {}).get(str(trial.number), {}))
+    def candidate_log(self, trial: FinishedTrial) -> CandidateLog:
+        """Return the outcome of a trial in the confirmation; empty if it was no candidate."""
+        if self.confirmation is None:
+            return CandidateLog()
+        return self.confirmation.candidates.get(trial.number, CandidateLog())
+
+    def was_candidate(self, trial: FinishedTrial) -> bool:
+        """Return True if a trial was put to the test in the confirmation."""
+        return self.candidate_log(trial) != CandidateLog()
 
     def standing(self, trial: FinishedTrial) -> Standing:
-        """What the trial is to the report."""
+        """Return the trial's kind in the report."""
         if trial is self.baseline and trial.verdict.feasible:
             return "baseline"
         if trial is self.answer:
@@ -122,32 +128,43 @@ class ReportData:
         for name in ("memory", "accuracy"):
             if margins.get(name, 0.0) > 0:
                 return "memory" if name == "memory" else "accuracy"
-        return "refused" if "refused" in self.fate(trial) else "feasible"
+        return "feasible" if self.candidate_log(trial).refused is None else "refused"
 
     def ratio(self, trial: FinishedTrial) -> float | None:
-        """How many times as fast as the baseline, by the trials alone."""
+        """Return the ratio of the trial's value to the baseline's; None without both values."""
         reference = self.baseline.verdict.value if self.baseline else None
         value = trial.verdict.value
         return value / reference if value and reference else None
 
     def ratio_interval(self, trial: FinishedTrial) -> Interval | None:
-        """The 95 % interval of one process over the baseline's rate, where rates are compared."""
+        """Return the 95 % interval of the trial's rate over the baseline's rate.
+
+        None if a rate is missing, or if the objective is the time of a run.
+        """
         reference = self.baseline.verdict.value if self.baseline else None
-        bounds = trial.details.get("samples_per_second_ci95")
+        bounds = trial.details.samples_per_second_ci95
         if not reference or not bounds or not trial.verdict.value or "run_time" in self.objective:
             return None
-        speed = float(trial.details.get("machine_speed") or 1.0)
-        low, high = (float(bound) / speed / reference for bound in bounds)
+        speed = trial.details.machine_speed or 1.0
+        low, high = (bound / speed / reference for bound in bounds)
         return low, high
 
     def differences(self, config: TrainingConfig) -> dict[str, Any]:
-        """What of a configuration is not as in the user's own settings."""
+        """Return the settings of a configuration that differ from the user's."""
         own = self.baseline_config
         return config.as_dict() if own is None else config.differences(own)
 
 
+def readable_note(read: Callable[[], T]) -> T | None:
+    """Return what `read` reads of a study's notes; None if it was not written by this version."""
+    try:
+        return read()
+    except ValueError:
+        return None
+
+
 def read_report(source: Source, name: str | None = None) -> ReportData:
-    """Read a study, and the answer from its notes or from the file beside it.
+    """Read a study, and its result from its notes or from the best.yaml beside it.
 
     Raises:
         UsageError, StorageError: see `read_archive` and `read_best`.
@@ -172,25 +189,23 @@ def _from_answer(source: Source) -> ReportData:
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
-    """The answer that the study keeps, and what is to be said of it."""
-    noted = archive.notes.get(ANSWER)
-    if noted is None:
-        return None, []
+    """Return the result that the study notes, and remarks on it."""
     try:
-        best = BestConfig.model_validate_json(json.dumps(noted["best"]))
-        TrainingConfig.of(best.config)
-        after = int(noted["trials"])
-    except (KeyError, TypeError, ValueError, UsageError):
+        answer = archive.notes.answer
+        if answer is None:
+            return None, []
+        TrainingConfig.of(answer.best.config)
+    except (ValueError, UsageError):
         return None, ["The answer in the study was written by another version and is left out."]
-    newer = len(archive.finished) - after
+    newer = len(archive.finished) - answer.trials
     if newer <= 0:
-        return best, []
-    text = f"The answer was confirmed after {after} trials; {newer} came later. "
-    return best, [text + "The same `autotune search` command confirms anew."]
+        return answer.best, []
+    text = f"The answer was confirmed after {answer.trials} trials; {newer} came later. "
+    return answer.best, [text + "The same `autotune search` command confirms anew."]
 
 
 def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, list[str]]:
-    """The file beside the study, where it is of this study."""
+    """Return the best.yaml beside the study if it belongs to this study, and remarks."""
     try:
         best = read_best(path)
     except UsageError as error:

@@ -1,9 +1,9 @@
-"""What each setting does to the rate, told from all trials at once; and two settings together.
+"""Effect of each setting on the objective, estimated from all trials; interaction of two knobs.
 
-On a logarithmic scale most settings add their gain whatever the others are. So the trials are
-explained by a sum of one term for each value of each knob, relative to the user's own value: linear
-regression, with a prior that keeps what few trials tell near to no effect. Its cost grows with the
-number of trials, no faster. The interaction of two knobs shows what was measured, nothing fitted.
+On a logarithmic scale most settings add the same gain whatever the others are. So a Bayesian linear
+regression explains the trials: one term for each value of each knob, relative to the user's value.
+Its prior keeps effects that few trials show near zero. Its cost is linear in the number of trials.
+The interaction of two knobs shows measured values, without a model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.config import TrainingConfig
-from autotune.intervals import Interval
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.study.study import FinishedTrial
+from autotune.values.intervals import Interval
 
 FEWEST_TRIALS = 4
-# Of an effect, and of the noise of a trial before the trials tell it; as logarithms.
+# Standard deviations of log ratios: of an effect, of a trial's noise at first, and its least value.
 _PRIOR, _NOISE, _LEAST_NOISE = 0.5, 0.1, 0.02
 _FEWEST_TO_TELL_NOISE = 3
 _FEWEST_VALUES = 2
@@ -35,49 +35,50 @@ Column = tuple[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One value of a knob against the reference value, everything else equal."""
+    """Effect of one value of a knob against the reference value, everything else equal."""
 
     value: Value
     ratio: float
     interval: Interval
+    """95 % interval of `ratio`."""
     trials: int
-    """With this value that were measured."""
+    """Number of measured trials with this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """What the values of a knob do."""
+    """Effects of the values of a knob."""
 
     knob: str
     reference: Value
     is_own: bool
-    """Whether the reference is the user's own value, not what a knob that means nothing in their
-    settings usually has."""
+    """True if the reference is the user's value; False if the knob is idle in their settings, so
+    that a default or the most common value is the reference."""
     effects: tuple[Effect, ...]
 
     @property
     def spread(self) -> float:
-        """From the worst to the best value, as a logarithm."""
+        """Return the logarithm of the ratio of the best value's rate to the worst's."""
         ratios = [1.0, *(effect.ratio for effect in self.effects)]
         return math.log(max(ratios) / min(ratios))
 
     def of(self, value: Value) -> Effect | None:
-        """The effect of a value; None where no trial had it, or it is the reference."""
+        """Return the effect of a value; None for the reference and for unmeasured values."""
         return next((effect for effect in self.effects if effect.value == value), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials that share a value of each of two knobs."""
+    """Trials with the same values of two knobs."""
 
     trials: int
     best: float | None
-    """The fastest feasible of them; None where none was."""
+    """Best value of the feasible ones; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """What was measured of each combination of two knobs' values."""
+    """Measured trials for each combination of two knobs' values."""
 
     rows: str
     columns: str
@@ -89,7 +90,10 @@ class Interaction:
 def knob_effects(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> tuple[KnobEffect, ...]:
-    """The knobs that trials differ in, the most influential first; none where few trials tell."""
+    """Return the effects of the knobs that trials vary, the largest spread first.
+
+    Fewer than `FEWEST_TRIALS` measured trials give none.
+    """
     measured = [trial for trial in trials if trial.verdict.value]
     if len(measured) < FEWEST_TRIALS:
         return ()
@@ -117,7 +121,7 @@ def knob_effects(
 
 
 def interaction(trials: Sequence[FinishedTrial], rows: str, columns: str) -> Interaction:
-    """The fastest feasible trial of each combination of two knobs' values."""
+    """Return the best feasible value for each combination of two knobs' values."""
     grouped: dict[tuple[Value, Value], list[FinishedTrial]] = {}
     for trial in trials:
         grouped.setdefault((trial.config[rows], trial.config[columns]), []).append(trial)
@@ -132,7 +136,7 @@ def interaction(trials: Sequence[FinishedTrial], rows: str, columns: str) -> Int
 
 
 def in_order(values: set[Value]) -> tuple[Value, ...]:
-    """Nothing and false first, then numbers by size, then words."""
+    """Return values in order: null, then false, true and numbers by size, then words."""
     return tuple(
         sorted(values, key=lambda v: (v is not None, isinstance(v, str), 0 if v is None else v))
     )
@@ -141,9 +145,9 @@ def in_order(values: set[Value]) -> tuple[Value, ...]:
 def _references(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> Iterator[tuple[str, Value]]:
-    """The knobs that can be told from others, each with the value to compare with.
+    """Yield the knobs whose effects can be estimated, each with its reference value.
 
-    A knob that has one value wherever it means anything cannot be told from what it needs.
+    A knob with one value wherever it is not idle cannot be separated from the knob that it needs.
     """
     for name, knob in KNOBS.items():
         used = Counter(t.config[name] for t in trials if not _is_idle(name, t.config))
@@ -154,7 +158,7 @@ def _references(
 
 
 def _columns(trials: Sequence[FinishedTrial], references: Mapping[str, Value]) -> list[Column]:
-    """Every value that some trial had and that is another than the reference."""
+    """Return every measured value of each knob, except the reference."""
     columns = []
     for name, reference in references.items():
         own = [t for t in trials if not _is_idle(name, t.config)]
@@ -179,7 +183,10 @@ def _best(trials: Sequence[FinishedTrial]) -> float | None:
 
 
 def _fitted(present: Array, logs: Array) -> tuple[Array, Array]:
-    """Mean and deviation of each column's effect, the overall level left free."""
+    """Return posterior mean and standard deviation of each column's effect, with a free level.
+
+    The second pass uses the noise estimated from the residuals of the first.
+    """
     centred, values = present - present.mean(axis=0), logs - logs.mean()
     noise = _NOISE
     for _ in range(2):

@@ -1,17 +1,18 @@
-"""Why the winner won and why the others did not, in sentences, from what the study knows."""
+"""Explain the result of a study in sentences: the changes, the limits, the other trials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.best import NOT_MEASURED, BestConfig
-from autotune.config import render
+from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.training_config import render
+from autotune.console.answer_lines import keep_headline
 from autotune.knobs.base import spelled
-from autotune.report.account import failure_kinds
 from autotune.report.data import ReportData
 from autotune.report.effects import KnobEffect, knob_effects
-from autotune.text import size
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.report.totals import failure_kinds
+from autotune.study.study import FinishedTrial
+from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5
 _PROBES = {
@@ -23,27 +24,28 @@ _PROBES = {
 
 
 def explanation(data: ReportData) -> list[str]:
-    """Paragraphs: the answer, what each change does, the limits, the runners-up."""
+    """Return paragraphs: result, effect of each change, limits, other trials, failures."""
     return [" ".join(part) for part in _parts(data) if part]
 
 
 def headline(data: ReportData) -> str:
-    """The answer in one sentence."""
+    """Return the result in one sentence."""
     best = data.best
     if best is None:
         return _headline_without_answer(data)
     if best.keeps_baseline:
-        return "Keep your settings: nothing was faster beyond the noise."
-    low, high = best.evidence.speedup.ci95
+        return keep_headline(best.evidence)
+    speedup = best.evidence.speedup
+    low, high = speedup.ci95
     return (
-        f"{best.evidence.speedup.ratio:.2f}x faster than your settings "
-        f"({low:.2f} to {high:.2f}, {best.evidence.speedup.rounds} rounds): "
+        f"{speedup.ratio:.2f}x faster than your settings "
+        f"({low:.2f} to {high:.2f}, {rounds_text(speedup.rounds, speedup.disturbed_rounds)}): "
         f"{render(data.differences(best.training_config))}"
     )
 
 
 def change_sentence(effect: KnobEffect, chosen: object) -> str:
-    """What the trials say of one change; empty where they say nothing."""
+    """Return a sentence on the effect of one change; empty if no trial shows it."""
     found = next((one for one in effect.effects if one.value == chosen), None)
     if found is None:
         return ""
@@ -61,6 +63,7 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
     if data.best is not None:
         yield list(_changes(data, data.best))
         yield list(_limits(data.best))
+    yield list(_searched(data))
     yield from ([sentence] for sentence in _runners_up(data))
     yield [
         f"{len(one.trials)} x {one.label}, first in trial {one.trials[0]}: {one.example}."
@@ -119,10 +122,23 @@ def _limits(best: BestConfig) -> Iterator[str]:
     )
 
 
+def _searched(data: ReportData) -> Iterator[str]:
+    """Yield sentences on the measured part of the search space."""
+    searched = data.searched
+    if searched is None:
+        return
+    yield f"Of {searched.configurations} configurations {searched.measured} were measured."
+    values = (f"{name} {', '.join(map(spelled, tried))}" for name, tried in searched.tried.items())
+    if searched.tried:
+        yield f"Tried: {'; '.join(values)}."
+    if searched.never_varied:
+        yield f"Never varied: {', '.join(searched.never_varied)}."
+
+
 def _runners_up(data: ReportData) -> Iterator[str]:
-    """Who came next by value, and why that was not enough; those put to the test first."""
+    """Yield a sentence for each of the next best trials, confirmation candidates first."""
     others = [t for t in data.trials[1:] if t.verdict.value and t is not data.answer]
-    others.sort(key=lambda trial: (not data.fate(trial), -(trial.verdict.value or 0.0)))
+    others.sort(key=lambda trial: (not data.was_candidate(trial), -(trial.verdict.value or 0.0)))
     for trial in others[:_RUNNERS_UP]:
         yield f"Trial {trial.number} ({_named(data, trial)}) {_why_not(data, trial)}."
 
@@ -134,22 +150,22 @@ def _named(data: ReportData, trial: FinishedTrial) -> str:
 
 
 def _why_not(data: ReportData, trial: FinishedTrial) -> str:
-    fate = data.fate(trial)
-    if "refused" in fate:
-        return f"was put to the test and did not hold: {fate['refused']}"
-    if "set_aside_for" in fate:
-        return f"was put to the test and set aside for trial {fate['set_aside_for']}"
+    log = data.candidate_log(trial)
+    if log.refused is not None:
+        return f"was put to the test and did not hold: {log.refused}"
+    if log.set_aside_for is not None:
+        return f"was put to the test and set aside for trial {log.set_aside_for}"
     if not trial.verdict.feasible:
         return f"is infeasible: {trial.verdict.reason}"
-    if "raced" in trial.details.get("flags", ()):
+    if "raced" in (trial.details.flags or ()):
         return "was given up early, clearly slower than the best one then"
-    if "ratios" in fate:
+    if log.ratios is not None:
         return "was put to the test, and another won first"
     return _by_interval(data, trial)
 
 
 def _by_interval(data: ReportData, trial: FinishedTrial) -> str:
-    """Compared with the answer, or with what leads, by the intervals of the trials."""
+    """Return how the trial compares with the result, or the incumbent, by their intervals."""
     rival = data.answer or data.leader
     if rival is None or rival is trial:
         return "leads"

@@ -1,4 +1,4 @@
-"""The trials as a table for further work: one row per trial, whatever became of it."""
+"""Trials as a pandas table: one row per trial, finished or not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pandas as pd
 
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.report.account import failure_kind
 from autotune.report.data import ReportData
-from autotune.tuning.storing.archive import OpenTrial
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.report.totals import failure_kind
+from autotune.study.archive import OpenTrial
+from autotune.study.study import FinishedTrial
 
 _SETTINGS = tuple(knob.name for knob in ALL_KNOBS)
 COLUMNS = (
@@ -47,7 +47,7 @@ _DETAILS = (
 
 
 def trials_frame(data: ReportData) -> pd.DataFrame:
-    """Trials in order; settings as YAML spells them, what is not known empty."""
+    """Return the trials in order; settings as YAML spells them, unknown values empty."""
     rows = [_finished(data, trial) for trial in data.trials]
     rows += [_open(trial) for trial in data.archive.open]
     frame = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
@@ -56,20 +56,20 @@ def trials_frame(data: ReportData) -> pd.DataFrame:
 
 def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
     details, verdict = trial.details, trial.verdict
-    low, high = details.get("samples_per_second_ci95") or (None, None)
+    low, high = details.samples_per_second_ci95 or (None, None)
     return {
         "trial": trial.number,
         "state": "finished",
         "outcome": "measured" if verdict.feasible else failure_kind(trial),
         "feasible": verdict.feasible,
         **{name: _cell(trial.config[name]) for name in _SETTINGS},
-        **{name: details.get(name) for name in _DETAILS},
+        **{name: getattr(details, name) for name in _DETAILS},
         **{f"{name}_margin": margin for name, margin in verdict.margins.items()},
         "value": verdict.value,
         "ratio_to_baseline": data.ratio(trial),
         "samples_per_second_low": low,
         "samples_per_second_high": high,
-        "flags": " ".join(details.get("flags", ())),
+        "flags": " ".join(details.flags or ()),
         "reason": verdict.reason,
     }
 
@@ -85,5 +85,5 @@ def _open(trial: OpenTrial) -> dict[str, Any]:
 
 
 def _cell(value: Value) -> int | str:
-    """Numbers stay numbers; null is no missing value."""
+    """Return numbers as they are, other values as text, so that null is no missing value."""
     return value if type(value) is int else spelled(value)

@@ -1,7 +1,6 @@
-"""The report as one page that opens offline: no script, nothing fetched, everything escaped.
+"""Report as one page that opens offline: no script, nothing fetched, everything escaped.
 
-What is on it is gathered here, how it is laid out stands in page.html and page.css beside this
-file.
+This module gathers the content; page.html and page.css lay it out.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from autotune.best import NOT_MEASURED
+from autotune.configuration.best_config import NOT_MEASURED
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
-from autotune.report.account import FailureKind, Phase, failure_kinds, phases
+from autotune.report.chart_parts import legend
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
 from autotune.report.explain import explanation, headline
-from autotune.report.marks import legend
 from autotune.report.terminal import row_of
-from autotune.strict_yaml import dump
-from autotune.text import size, span
-from autotune.tuning.storing.importance import importances
-from autotune.version import __version__
+from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
+from autotune.study.importance import importances
+from autotune.values.strict_yaml import dump
+from autotune.values.text import disturbed_sentence, rounds_text, size, span
+from autotune.values.version import __version__
 
 _TWO = 2
 _MOST_TRIALS_NAMED = 12
@@ -35,20 +34,20 @@ _MOST_TRIALS_NAMED = 12
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting that the answer has otherwise than the user's own settings."""
+    """A setting of the result that differs from the user's."""
 
     knob: str
     own: str
     chosen: str
     effect: Effect | None
     note: str
-    """Why there is no effect to show."""
+    """Reason for a missing effect."""
     why: str
-    """When such a change pays."""
+    """Sentence on when such a change pays or hurts."""
 
 
 def page(data: ReportData) -> str:
-    """The whole page as text."""
+    """Return the whole page as HTML text."""
     return _template().render(**_view(data))
 
 
@@ -89,7 +88,7 @@ def _view(data: ReportData) -> dict[str, Any]:
 
 
 def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
-    """What the answer changes, or what leads while there is none; the most effective first."""
+    """Return the changes of the result, or of the incumbent without one, the best effect first."""
     config = data.best.training_config if data.best is not None else None
     if config is None and data.leader is not None:
         config = data.leader.config
@@ -111,14 +110,14 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
 
 
 def _is_less(knob: Knob, own: Value, chosen: Value) -> bool:
-    """Whether a change takes back what the knob is for."""
+    """Return True if a change goes against the knob's purpose: a smaller number, or its default."""
     if type(own) is int and type(chosen) is int:
         return chosen < own
     return chosen == knob.default
 
 
 def _figure(data: ReportData) -> str:
-    """What stands largest on the page."""
+    """Return the largest text of the page."""
     if data.best is None:
         return "No answer yet"
     if data.best.keeps_baseline:
@@ -127,18 +126,29 @@ def _figure(data: ReportData) -> str:
 
 
 def _lead(data: ReportData) -> str:
-    """What the figure means."""
+    """Return the text that explains the figure."""
     best = data.best
     if best is None:
         words = headline(data).partition(": ")[2]
         return words[:1].upper() + words[1:]
+    speedup = best.evidence.speedup
     if best.keeps_baseline:
-        among = f", in {len(data.trials)} trials" if data.trials else ""
-        return f"Nothing was faster beyond the noise{among}."
-    confirmed = f"confirmed in {best.evidence.speedup.rounds} rounds of fresh processes"
+        disturbed = disturbed_sentence(speedup.disturbed_rounds)
+        return f"Nothing was faster beyond the noise{_among(data)}.{disturbed}"
+    rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
+    confirmed = f"confirmed in fresh processes, {rounds}{_among(data)}"
     if run := best.evidence.predicted_run:
         return f"the speed of your settings in a run of {run.samples:,} samples, {confirmed}"
     return f"the throughput of your settings, {confirmed}"
+
+
+def _among(data: ReportData) -> str:
+    """Return the measured part of the search space, to follow other text; empty if unknown."""
+    searched = data.searched
+    if searched is None:
+        return ""
+    were = "was" if searched.measured == 1 else "were"
+    return f"; {searched.measured} of {searched.configurations} configurations {were} measured"
 
 
 def _charts(
@@ -148,7 +158,7 @@ def _charts(
     unit = data.baseline.verdict.value if data.baseline is not None else None
     pair = None
     if len(effects) >= _TWO:
-        # Beside a row there is more room for a long value than above a column.
+        # The knob with longer values gets the rows, whose labels have more room.
         columns, rows = sorted((one.knob for one in effects[:_TWO]), key=_longest_value)
         pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
     return {
@@ -170,6 +180,6 @@ def _longest_value(knob: str) -> int:
 
 
 def _numbers(kind: FailureKind) -> str:
-    """The first trials of a kind."""
+    """Return the numbers of the first trials of a kind."""
     shown = ", ".join(map(str, kind.trials[:_MOST_TRIALS_NAMED]))
     return shown if len(kind.trials) <= _MOST_TRIALS_NAMED else f"{shown} ..."

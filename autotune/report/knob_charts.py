@@ -1,4 +1,4 @@
-"""Diagrams of settings: what each value does, and what two knobs do together."""
+"""Diagrams of settings: the effect of each value, and the interaction of two knobs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from xml.etree.ElementTree import Element
 from markupsafe import Markup
 
 from autotune.knobs.base import spelled
+from autotune.report.chart_parts import WIDTH
 from autotune.report.effects import Cell, Effect, Interaction, KnobEffect
-from autotune.report.marks import WIDTH
 from autotune.report.svg import Scale, box, line, mark, markup, picture, text
 
 _ROW = 22.0
 _LABEL, _START, _END, _NUMBERS = 236.0, 252.0, 546.0, 560.0
 _TOP = 30.0
-# Effects beyond are drawn at the edge: one that nothing is known of would leave the others no room.
+# Ratios beyond are drawn at the edge, so that one wide interval does not squeeze the others.
 _LEAST, _MOST = 0.2, 5.0
-# Pixels between the names of two ticks.
+# Least pixels between the labels of two ticks.
 _LEAST_GAP = 34.0
 _LEFT, _HEAD, _CELL_HEIGHT, _MOST_CELL = 214.0, 56.0, 42.0, 104.0
 _EMPTY = Cell(0, None)
 
 
 def effects(found: Sequence[KnobEffect], chosen: dict[str, object]) -> Markup | None:
-    """Each value against the user's own, with its interval; `chosen` is the answer's settings."""
+    """Draw the effect of each value with its interval; `chosen` marks the result's settings."""
     if not found:
         return None
     rows = sum(len(one.effects) + 1 for one in found)
@@ -41,7 +41,7 @@ def effects(found: Sequence[KnobEffect], chosen: dict[str, object]) -> Markup | 
 
 
 def interaction(found: Interaction, unit: float | None) -> Markup:
-    """The fastest feasible trial of each combination, in times of `unit`, the baseline's value."""
+    """Draw the best feasible value of each combination, relative to the baseline's (`unit`)."""
     width = min(_MOST_CELL, (WIDTH - _LEFT) / max(len(found.column_values), 1))
     height = _HEAD + _CELL_HEIGHT * len(found.row_values)
     drawing = picture(WIDTH, height, f"Rate by {found.rows} and {found.columns}")
@@ -67,7 +67,7 @@ def _draw_cell(
     shade: float | None,
     words: tuple[str, str],
 ) -> None:
-    """`shade` runs from 0, the slowest, to 1, the fastest, which has a border."""
+    """Draw a cell; `shade` runs from 0, the slowest, to 1, the fastest, which has a border."""
     kind = "cell best" if shade == 1 else "cell"
     corner = (place[0] + 2, place[1] + 2)
     drawn = box(drawing, corner, (width - 4, _CELL_HEIGHT - 4), kind)
@@ -84,7 +84,7 @@ def _shade(cell: Cell, rates: Sequence[float]) -> float | None:
 
 
 def _knob_rows(drawing: Element, one: KnobEffect, chosen: object, x: Scale, y: float) -> float:
-    """The knob's own value and the others below it; the height that comes after them."""
+    """Draw the reference value and the others below it; return the height below them."""
     text(drawing, (0, y + 15), one.knob, "small strong")
     text(drawing, (_LABEL, y + 15), spelled(one.reference), "end small")
     mark(drawing, (x.at(1.0), y + 11), "baseline")
@@ -121,7 +121,7 @@ def _ratio_axis(drawing: Element, x: Scale, bottom: float) -> None:
 
 
 def _apart(x: Scale) -> list[float]:
-    """Ticks whose names do not touch: 1, and those that are far enough from it and each other."""
+    """Return ticks whose labels do not touch: 1, and those far enough from it and each other."""
     shown: list[float] = [1.0]
     for value in x.ticks(7):
         if all(abs(x.at(value) - x.at(other)) >= _LEAST_GAP for other in shown):
@@ -130,7 +130,7 @@ def _apart(x: Scale) -> list[float]:
 
 
 def _words(cell: Cell, unit: float | None) -> tuple[str, str]:
-    """What stands in a cell."""
+    """Return the two lines of text in a cell."""
     if not cell.trials:
         return "not tried", ""
     if cell.best is None:

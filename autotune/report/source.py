@@ -1,4 +1,4 @@
-"""What a person names as STUDY, turned into what is read. Nothing is opened or made here."""
+"""Resolve the argument STUDY to a storage URL and a best.yaml, without opening either."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.errors import StorageError, UsageError
-from autotune.flags import folder_name
-from autotune.tuning.storing.storage import check_storage, masked
+from autotune.configuration.flags import folder_name
+from autotune.storage.database import check_storage, masked
+from autotune.values.errors import StorageError, UsageError
 
 _DATABASE = "study.db"
-# The second is what the repository's own examples keep.
+# The second is the name in the repository's examples.
 _ANSWERS = ("best.yaml", "recorded_best.yaml")
 _SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A study, the answer that lies beside it, or both; at least one of them."""
+    """A study's URL, the path of a best.yaml beside it, or both; at least one of them."""
 
     url: str | None
     answer: Path | None
 
 
 def find_source(study: str) -> Source:
-    """What lies where STUDY points: a URL, a folder, a file or the name of a study.
+    """Resolve STUDY: a URL, a folder, a file or the name of a study.
 
     Raises:
-        UsageError: nothing of the kind lies there; says what was looked for.
+        UsageError: there is no such study; the message names the places searched.
         StorageError: a URL names a database file that does not exist.
     """
     if "://" in study:
         return _from_url(study)
     places = (Path(study), Path("studies", study), Path("studies", folder_name(study)))
     folders = [folder for folder in places if folder.is_dir()]
-    if folders:  # beside a study may lie the folder of its model, of the same name
+    if folders:  # a model's folder of the same name may exist beside the study's
         return _from_folder(study, next(filter(_holds_study, folders), folders[0]))
     path = Path(study)
     if not path.is_file():

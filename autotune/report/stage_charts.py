@@ -1,4 +1,4 @@
-"""Diagrams of rates and seconds: the speed of light, the confirmed ratio, where time went."""
+"""Diagrams of rates and seconds: limits of the stages, confirmed ratio, seconds by phase."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from autotune.report.account import Phase
+from autotune.report.chart_parts import WIDTH
 from autotune.report.data import ReportData
-from autotune.report.marks import WIDTH
 from autotune.report.svg import Scale, box, line, mark, markup, picture, text
-from autotune.text import span
-from autotune.tuning.diagnosis import limits_of
+from autotune.report.totals import Phase
+from autotune.searching.run.diagnosis import limits_of
+from autotune.values.text import span
 
 _ROW, _BAR = 30.0, 16.0
 _LABEL, _START, _END = 208.0, 220.0, 640.0
-# A stage that is faster than this many times everything else is not drawn to its end.
+# The bar of a stage is cut off at this many times the rate of training and computing.
 _BEYOND = 1.4
 _SHADES = {
     "your settings: timing": 0,
@@ -34,7 +34,7 @@ _SHADES = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A rate that something reaches or could reach."""
+    """A rate to draw: of one stage alone, or of the whole training."""
 
     group: str
     name: str
@@ -43,7 +43,7 @@ class Stage:
 
 
 def stages_of(data: ReportData) -> list[Stage]:
-    """Each stage alone and the whole of training, with the user's settings and the answer's."""
+    """Return rates of each stage alone and of training, for the user's settings and the result."""
     found = []
     if data.stages is not None:
         limits = limits_of(data.stages)
@@ -62,7 +62,7 @@ def stages_of(data: ReportData) -> list[Stage]:
 
 
 def speed_of_light(data: ReportData) -> Markup | None:
-    """What each stage could reach alone, beside what the whole of training reaches."""
+    """Draw the rate that each stage reaches alone, beside the rate of the whole training."""
     found = stages_of(data)
     if not any(stage.kind == "limit-bar" for stage in found):
         return None
@@ -88,12 +88,12 @@ def speed_of_light(data: ReportData) -> Markup | None:
 
 
 def confirmed(data: ReportData) -> Markup | None:
-    """The confirmed ratio with its interval, and each round where the study kept them."""
+    """Draw the confirmed ratio with its interval, and each round that the study recorded."""
     if data.best is None or data.best.keeps_baseline:
         return None
     speedup = data.best.evidence.speedup
     low, high = speedup.ci95
-    rounds = data.fate(data.answer).get("ratios", []) if data.answer is not None else []
+    rounds = () if data.answer is None else data.candidate_log(data.answer).ratios or ()
     ends = (low, high, 1.0, *rounds)
     x = Scale(min(ends) * 0.97, max(ends) * 1.03, 8, WIDTH - 8)
     label = f"{speedup.ratio:.2f} times your settings, 95 % interval {low:.2f} to {high:.2f}"
@@ -112,7 +112,7 @@ def confirmed(data: ReportData) -> Markup | None:
 
 
 def time_spent(phases: Sequence[Phase]) -> Markup | None:
-    """One bar of all phases, in the order and shades of the table below it."""
+    """Draw one bar of all phases, in the order and shades of the table below it."""
     total = sum(phase.seconds for phase in phases)
     if not total:
         return None
@@ -126,20 +126,20 @@ def time_spent(phases: Sequence[Phase]) -> Markup | None:
 
 
 def shade(phase: Phase) -> str:
-    """The class that colours a phase, in the bar and beside its name."""
+    """Return the CSS class that colours a phase, in the bar and beside its name."""
     return f"shade{_SHADES[phase.name]}"
 
 
 def _own_rate(data: ReportData) -> float:
-    """In fresh processes where the answer has it, else of the trial."""
+    """Return the baseline's samples/s: from the confirmation if there is one, else its trial's."""
     if data.best is not None:
         return data.best.evidence.baseline.samples_per_second
-    details = data.baseline.details if data.baseline else {}
-    return float(details.get("samples_per_second") or 0.0)
+    measured = data.baseline.details.samples_per_second if data.baseline else None
+    return measured or 0.0
 
 
 def _side(x: Scale, value: float) -> str:
-    """Words near an end do not leave the drawing."""
+    """Return the CSS class that aligns words so that they do not leave the drawing."""
     share = (x.at(value) - x.start) / (x.end - x.start)
     near = 0.15
     return "" if share < near else " end" if share > 1 - near else " middle"

@@ -1,4 +1,4 @@
-"""The report as one JSON object for programs."""
+"""Report as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData
 from autotune.report.effects import knob_effects
-from autotune.tuning.storing.archive import OpenTrial
-from autotune.tuning.storing.importance import importances
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.report.totals import failure_kinds, phases
+from autotune.storage.facts import as_json
+from autotune.study.archive import OpenTrial
+from autotune.study.importance import importances
+from autotune.study.study import FinishedTrial
 
 SCHEMA_VERSION = 1
 _DETAILS = (
@@ -29,7 +30,7 @@ _DETAILS = (
 
 
 def summary(data: ReportData) -> str:
-    """Answer, trials, effects, failures and time; numbers that are none become null."""
+    """Return result, trials, effects, failures and time as JSON; non-finite numbers are null."""
     return json.dumps(_finite(_summary(data)), indent=1, allow_nan=False)
 
 
@@ -44,20 +45,21 @@ def _summary(data: ReportData) -> dict[str, Any]:
         "remarks": list(data.remarks),
         "answer": _answer(data),
         "best": None if data.best is None else data.best.model_dump(mode="json"),
+        "searched": None if data.searched is None else data.searched.model_dump(mode="json"),
         "leader": None if data.leader is None else data.leader.number,
         "memory_limit_bytes": data.memory_limit_bytes,
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],
         "effects": [asdict(effect) for effect in effects],
         "importances": importances(data.trials),
-        "confirmation": dict(data.confirmation),
+        "confirmation": as_json(data.confirmation) or {},
         "failures": [asdict(kind) for kind in failure_kinds(data)],
         "phases": [asdict(phase) for phase in phases(data)],
     }
 
 
 def _answer(data: ReportData) -> str:
-    """In the words of `autotune search --json`; "none" where nothing was confirmed."""
+    """Return the result as `autotune search --json` words it; "none" without a confirmation."""
     if data.best is None:
         return "none"
     return "keep" if data.best.keeps_baseline else "faster"
@@ -72,7 +74,7 @@ def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
         "ratio_to_baseline": data.ratio(trial),
         "margins": dict(trial.verdict.margins),
         "reason": trial.verdict.reason,
-        **{name: trial.details.get(name) for name in _DETAILS},
+        **{name: getattr(trial.details, name) for name in _DETAILS},
     }
 
 

@@ -1,7 +1,7 @@
-"""Scales, marks and axes as SVG elements. Nothing here knows what is drawn.
+"""Draw scales, marks and axes as SVG elements, whatever the diagram shows.
 
-Elements are the standard library's ElementTree, which escapes every text and attribute. Colours
-are classes: the page's style sheet has them, for light, dark and print.
+Elements are the standard library's ElementTree, which escapes every text and attribute. Colours are
+CSS classes, which the page's style sheet defines for light, dark and print.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values to pixels; either end may be the larger pixel."""
+    """Map from values to pixels; either end may be the larger pixel."""
 
     low: float
     high: float
@@ -29,10 +29,10 @@ class Scale:
     end: float
     logarithmic: bool = False
     whole: bool = False
-    """Whether only whole numbers are marked."""
+    """True: ticks at whole numbers only."""
 
     def at(self, value: float) -> float:
-        """The pixel of a value; what lies outside stays at the edge."""
+        """Return the pixel of a value; values outside are moved to the edge."""
         low, high, inside = self.low, self.high, min(max(value, self.low), self.high)
         if self.logarithmic:
             low, high, inside = math.log(low), math.log(high), math.log(inside)
@@ -40,7 +40,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values within, at most that many."""
+        """Return round values within the scale, `most` at most."""
         if not self.logarithmic:
             values = round_values(self.low, self.high, most)
             return [value for value in values if not self.whole or value == int(value)]
@@ -52,7 +52,7 @@ class Scale:
 
 
 def round_values(low: float, high: float, most: int = 6) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten from `low` to `high`, at most `most`."""
+    """Return multiples of 1, 2 or 5 times a power of ten from `low` to `high`, `most` at most."""
     if high <= low:
         return [low]
     power = 10.0 ** math.floor(math.log10((high - low) / most))
@@ -64,26 +64,26 @@ def round_values(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def picture(width: float, height: float, label: str) -> Element:
-    """An empty drawing with a name for those who do not see it."""
+    """Return an empty drawing with an accessible name."""
     box = f"0 0 {number(width)} {number(height)}"
     return Element("svg", {"viewBox": box, "role": "img", "aria-label": label})
 
 
 def line(parent: Element, start: tuple[float, float], end: tuple[float, float], kind: str) -> None:
-    """A straight line."""
+    """Add a straight line; `kind` is its CSS class, as for the functions below."""
     (x1, y1), (x2, y2) = start, end
     places = {"x1": number(x1), "y1": number(y1), "x2": number(x2), "y2": number(y2)}
     SubElement(parent, "line", {**places, "class": kind})
 
 
 def path(parent: Element, points: Sequence[tuple[float, float]], kind: str) -> None:
-    """A line through points."""
+    """Add a line through points."""
     drawn = " ".join(f"{number(x)},{number(y)}" for x, y in points)
     SubElement(parent, "polyline", {"points": drawn, "class": kind})
 
 
 def text(parent: Element, place: tuple[float, float], words: str, kind: str = "") -> None:
-    """Words at a place; the class says how they are aligned."""
+    """Add words at a place; the CSS class aligns them."""
     at = {"x": number(place[0]), "y": number(place[1])}
     SubElement(parent, "text", {**at, "class": kind} if kind else at).text = words
 
@@ -95,7 +95,7 @@ def box(
     kind: str,
     tip: str = "",
 ) -> Element:
-    """A rectangle from its upper left corner, with what it says when it is pointed at."""
+    """Add a rectangle from its upper left corner, with a tooltip."""
     places = {
         "x": number(corner[0]),
         "y": number(corner[1]),
@@ -108,7 +108,7 @@ def box(
 
 
 def mark(parent: Element, place: tuple[float, float], kind: str, tip: str = "") -> None:
-    """The shape of what a trial is: shape and colour both say it."""
+    """Add the mark of a trial, whose shape and colour both show the kind."""
     x, y = place
     if kind in _SHAPES:
         drawn = SubElement(parent, "path", {"d": _SHAPES[kind](x, y), "class": f"mark {kind}"})
@@ -119,12 +119,12 @@ def mark(parent: Element, place: tuple[float, float], kind: str, tip: str = "") 
 
 
 def markup(drawing: Element) -> Markup:
-    """The drawing as text for a page."""
+    """Return the drawing as markup for a page."""
     return Markup(tostring(drawing, encoding="unicode"))  # noqa: S704 (ElementTree has escaped it)
 
 
 def number(value: float) -> str:
-    """A coordinate with a tenth of a pixel."""
+    """Return a coordinate as text, to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -166,7 +166,7 @@ class Axes:
     x: Scale
     y: Scale
     foot: float = 0.0
-    """Pixels between the lowest value and the horizontal axis: a lane for what has no value."""
+    """Pixels between the lowest value and the horizontal axis: a lane for trials without value."""
 
     def draw(
         self,
@@ -174,7 +174,7 @@ class Axes:
         names: tuple[str, str],
         spelled: tuple[Callable[[float], str], Callable[[float], str]],
     ) -> None:
-        """Grid, ticks and names of the horizontal and the vertical axis."""
+        """Draw grid, ticks and names of the horizontal and the vertical axis."""
         bottom, left = self.y.start + self.foot, self.x.start
         for value in self.x.ticks(8):
             at = self.x.at(value)

@@ -1,4 +1,4 @@
-"""The report as people read it in a terminal: a table there, plain lines in a pipe."""
+"""Report on stdout: a table in a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autotune.config import render
-from autotune.progress import accuracy_line
-from autotune.report.account import failure_kinds, phases
+from autotune.configuration.training_config import render
+from autotune.console.answer_lines import accuracy_line, searched_lines
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
-from autotune.text import clean, size, span
-from autotune.tuning.drift import conditions
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.report.totals import failure_kinds, phases
+from autotune.searching.trials.drift import conditions
+from autotune.study.study import FinishedTrial
+from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20
 _HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
 _NUMBERS = 6
-# Columns by their place, and the width of a terminal from which there is room for them.
+# Index of a column to the least terminal width at which it is shown.
 _ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
 _REMARK = 7
-"""Below the settings where there is no room beside them."""
+"""Index of the remarks, which are shown below the settings on narrow terminals."""
 _MARKS = {
     "baseline": "",
     "answer": "the answer",
@@ -38,7 +38,7 @@ _MARKS = {
 
 
 def show_report(data: ReportData) -> None:
-    """The answer, the trials, what did not work, and where the time went."""
+    """Print the result, the trials, the failures and the time by phase."""
     for line in before_table(data):
         _say(line)
     shown = chosen_trials(data)
@@ -53,7 +53,7 @@ def show_report(data: ReportData) -> None:
 
 
 def before_table(data: ReportData) -> list[str]:
-    """What is reported on, and its answer."""
+    """Return lines on the study and its result."""
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     if data.best is not None:
@@ -64,11 +64,11 @@ def before_table(data: ReportData) -> list[str]:
             f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
             accuracy_line(data.best.constraints.accuracy),
         ]
-    return [*lines, ""]
+    return [*lines, *searched_lines(data.searched), ""]
 
 
 def after_table(data: ReportData, shown: int) -> list[str]:
-    """What the table leaves out."""
+    """Return lines on hidden and running trials, failures and time by phase."""
     lines = []
     if shown < len(data.trials):
         hidden = len(data.trials) - shown
@@ -88,7 +88,7 @@ def after_table(data: ReportData, shown: int) -> list[str]:
 
 
 def chosen_trials(data: ReportData) -> list[FinishedTrial]:
-    """The baseline and the answer, then the fastest; all of a small study, in order."""
+    """Return all trials of a small study in order; else baseline, result and the fastest."""
     if len(data.trials) <= _MOST_ROWS:
         return list(data.trials)
     feasible = [trial for trial in data.trials if trial.verdict.feasible]
@@ -98,12 +98,14 @@ def chosen_trials(data: ReportData) -> list[FinishedTrial]:
 
 
 def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
-    """A trial as the cells of a row."""
+    """Return a trial as the cells of a row."""
     details, ratio = trial.details, data.ratio(trial)
-    rate, bounds = details.get("samples_per_second"), details.get("samples_per_second_ci95")
-    memory, seconds = details.get("peak_memory_bytes"), details.get("seconds")
+    rate, bounds = details.samples_per_second, details.samples_per_second_ci95
+    memory, seconds = details.peak_memory_bytes, details.seconds
     mark = _MARKS[data.standing(trial)]
-    said = ": ".join(filter(None, (mark, trial.verdict.reason or data.fate(trial).get("refused"))))
+    said = ": ".join(
+        filter(None, (mark, trial.verdict.reason or data.candidate_log(trial).refused))
+    )
     return (
         str(trial.number),
         "-" if rate is None else f"{rate:.1f}",
@@ -117,7 +119,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, numbers to the right, the last two columns as long as they are."""
+    """Return rows as lines: numbers right-aligned, the last two columns unpadded."""
     widths = [max(len(row[at]) for row in rows) for at in range(_NUMBERS)]
     lines = []
     for row in rows:

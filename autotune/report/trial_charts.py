@@ -7,18 +7,18 @@ from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
 
+from autotune.report.chart_parts import MOST_REASON, WIDTH, Rate, tip_of
 from autotune.report.data import ReportData
-from autotune.report.marks import MOST_REASON, WIDTH, Rate, tip_of
 from autotune.report.svg import Axes, Scale, box, line, mark, markup, path, picture, text
-from autotune.text import size
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.study.study import FinishedTrial
+from autotune.values.text import size
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 736.0, 36.0, 288.0
 _HEIGHT = 336.0
 _LANE = 26.0
-# More whiskers than these are a haze.
+# Most trials that are drawn with their intervals.
 _MOST_WHISKERS = 120
-# A limit further away than this would leave the marks no room.
+# A limit above this many times the highest peak is named at the edge, to leave the marks room.
 _FAR = 1.5
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -26,7 +26,7 @@ Point = tuple[FinishedTrial, float, float]
 
 
 def history(data: ReportData) -> Markup | None:
-    """Every trial in the order of the search, with the best one so far."""
+    """Draw every trial in the order of the search, with the incumbent's rate as steps."""
     if not data.trials:
         return None
     rate, last = Rate(data), max(*_numbers(data), 1)
@@ -55,9 +55,9 @@ def history(data: ReportData) -> Markup | None:
 
 
 def against_memory(data: ReportData) -> Markup | None:
-    """Rate against peak memory, with the limit."""
+    """Draw rate against peak memory, with the limit."""
     limit = data.memory_limit_bytes
-    points = _points(data, lambda trial: trial.details.get("peak_memory_bytes"))
+    points = _points(data, lambda trial: trial.details.peak_memory_bytes)
     if not points:
         return None
     peaks = [point[1] for point in points]
@@ -77,7 +77,7 @@ def against_memory(data: ReportData) -> Markup | None:
 
 
 def against_accuracy(data: ReportData) -> Markup | None:
-    """Rate against the accuracy margin, for the trials of which something is known."""
+    """Draw rate against the accuracy margin, for the trials whose margin is known."""
     points = _points(data, _accuracy_percent)
     if not points:
         return None
@@ -92,9 +92,9 @@ def against_accuracy(data: ReportData) -> Markup | None:
 
 
 def _accuracy_percent(trial: FinishedTrial) -> float | None:
-    """The margin; None where it is not known, which is stored as 0."""
+    """Return the accuracy margin in percent; None if unknown, which is stored as 0."""
     margin = trial.verdict.margins.get("accuracy", 0.0)
-    return None if trial.details.get("quality") is None and not margin else 100 * margin
+    return None if trial.details.quality is None and not margin else 100 * margin
 
 
 def _numbers(data: ReportData) -> list[int]:
@@ -102,7 +102,7 @@ def _numbers(data: ReportData) -> list[int]:
 
 
 def _points(data: ReportData, of: Callable[[FinishedTrial], float | None]) -> list[Point]:
-    """The trials that have both coordinates."""
+    """Return the trials that have both coordinates."""
     rate = Rate(data)
     found = ((trial, of(trial), rate.of(trial)) for trial in data.trials)
     return [(trial, x, y) for trial, x, y in found if x is not None and y is not None]
@@ -119,13 +119,13 @@ def _scatter(
 
 
 def _limit(drawing: Element, axes: Axes, at: float | None, words: str) -> None:
-    """Where feasible ends; at the edge where the limit lies beyond it."""
+    """Draw the limit of the feasible range; at the edge if `at` is None."""
     x = axes.x.end if at is None else axes.x.at(at)
     top, bottom = axes.y.end, axes.y.start
     if at is not None:
         box(drawing, (x, top), (axes.x.end - x, bottom - top), "forbidden")
     line(drawing, (x, top), (x, bottom), "limit")
-    # Left of the line where it would be cut off on the right.
+    # Words stand left of a line in the right half, where they would be cut off otherwise.
     place = "end" if x > (axes.x.start + axes.x.end) / 2 else ""
     text(drawing, (x - 6 if place else x + 6, top + 12), words, f"{place} small limit-text")
 
@@ -137,7 +137,7 @@ def _marks(drawing: Element, data: ReportData, points: Sequence[Point], axes: Ax
 
 
 def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
-    """The 95 % interval of each trial."""
+    """Draw the 95 % interval of each trial."""
     for trial in data.trials:
         bounds = data.ratio_interval(trial)
         if bounds is not None:
@@ -146,7 +146,7 @@ def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
 
 
 def _incumbents(drawing: Element, data: ReportData, axes: Axes) -> None:
-    """The best rate so far of those that are feasible and were not refused later, as steps."""
+    """Draw the best rate so far as steps, over feasible trials that confirmation did not refuse."""
     rate, best = Rate(data), 0.0
     points: list[tuple[float, float]] = []
     for trial in data.trials:

@@ -1,5 +1,6 @@
-"""Training scripts that nobody changed: run under settings, watched and timed.
+"""Run an unmodified training script under settings, observe it and time it.
 
-Everything here stands between a script and torch. `program` runs the script as Python would,
-`interpose` puts settings into force, `seen` says what the script does, `trial` times it.
+Everything here works between a script and torch. `program` runs the script as Python would,
+`interpose` applies settings, `observed_training` records what the script trains with, and `trial`
+times it.
 """

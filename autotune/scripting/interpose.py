@@ -1,8 +1,7 @@
-"""Puts settings into force in a script that does not know of them.
+"""Apply settings in a script that does not know of them.
 
-Each setting goes through the hook of its knob, as in a trial of a model.py. What cannot be put into
-force is noted with the reason, and the script goes on as it would without us: a hook that fails
-takes itself out of the way.
+Each setting goes through the hook of its knob, as in a trial of a model.py. If a setting cannot be
+applied, the reason is recorded and the script continues without it.
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.config import TrainingConfig
+from autotune.configuration.script import is_harmless
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value
-from autotune.script import is_harmless
+from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
+from autotune.scripting.model_wrapper import or_eager, under_autocast
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.optimizers import fuse_optimizers
-from autotune.scripting.outer import or_eager, under_autocast
-from autotune.scripting.seen import Seen
 from autotune.training.settings import Settings
 
-# The first steps show every module that training calls; then what changes the model comes in.
+# Steps that show every module that training calls; then settings that change the model are applied.
 SETTLED = 2
-# By then a compiled step has run, and there is nothing left to do.
+# Steps after which a compiled step has run, and nothing is left to do.
 _DONE = 4
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
@@ -43,31 +43,31 @@ _NO_MODEL = "no model is called outside of what the script compiles"
 
 @dataclass
 class Interposition:
-    """Stands between one script and torch."""
+    """The hooks between one script and torch that apply settings and read them back."""
 
     config: TrainingConfig
     asked: frozenset[str]
-    """Knobs to put into force."""
+    """Names of the knobs to apply."""
     by_flag: frozenset[str] = frozenset()
-    """Knobs that the script was told by flags of its own: only read back."""
+    """Names of the knobs that the script got by its own flags; they are only read back."""
     is_trial: bool = False
-    """Whether the script is timed: then its model is looked at though nothing is to be done to it,
-    and workers that cannot be started are a result."""
-    seen: Seen = field(default_factory=Seen)
+    """True if the script is timed. Its model is then observed in any case, and workers that cannot
+    be started are an error instead of a reason to fall back."""
+    observed: ObservedTraining = field(default_factory=ObservedTraining)
     failed: dict[str, str] = field(default_factory=dict)
-    """Knobs that could not be put into force, and why."""
+    """Knobs that could not be applied, each with the reason."""
     steps: int = 0
-    """Of the first optimizer so far."""
+    """Steps of the optimizer that counts, up to four."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _inside: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
     _restores: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loaders = TrainingLoaders(self.config, self.asked, self.seen, self._fail)
+        self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
 
     def install(self) -> None:
-        """Take the places where settings come into force; torch has just been imported."""
+        """Set up the hooks and apply the process-wide settings, just after torch was imported."""
         for name in self.asked.intersection(_PROCESS):
             with self._guarded(name):
                 KNOBS[name].on_process(self.config[name])
@@ -90,7 +90,7 @@ class Interposition:
 
     @contextmanager
     def _guarded(self, *names: str) -> Iterator[None]:
-        """What goes wrong here is noted and harms nobody."""
+        """Record an error in this block as the failure of these knobs instead of raising it."""
         try:
             yield
         except Exception as error:
@@ -98,16 +98,16 @@ class Interposition:
                 self._fail(name, error)
 
     def _watch_models(self) -> None:
-        """See which modules are called from outside, also those that the script compiles."""
+        """Observe which modules the script calls directly, compiled ones included."""
         hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
-        # For a module of torch.compile the hook is called twice, which does no harm.
+        # torch warns that the hook runs twice for a compiled module, which is harmless here.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are gl")
         original = nn.Module.compile
 
         @functools.wraps(original)
         def compile_(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            inner: Any = module._compiled_call_impl  # in which a hook cannot do anything
+            inner: Any = compiled_call(module)  # hooks have no effect inside it
 
             @functools.wraps(inner)
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -115,13 +115,13 @@ class Interposition:
                     self._before_forward(module, None)
                 return inner(*args, **kwargs)
 
-            module._compiled_call_impl = call
+            set_compiled_call(module, call)
 
         nn.Module.compile = compile_  # type: ignore[method-assign, assignment]
         self._restores += [hook.remove, partial(setattr, nn.Module, "compile", original)]
 
     def _before_forward(self, module: nn.Module, _: object) -> None:
-        """Note a module that is called from outside of all known ones and is being trained."""
+        """Record a module in training that is called from outside all known modules."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         with self._guarded(*_MODEL):
@@ -129,10 +129,10 @@ class Interposition:
                 return
             self._inside.update(module.modules())
             if not self._models:
-                self.seen.model = module
-                device = self.seen.device.type
+                self.observed.model = module
+                device = self.observed.device.type
                 if torch.is_autocast_enabled(device):
-                    self.seen.autocast_dtype = torch.get_autocast_dtype(device)
+                    self.observed.autocast_dtype = torch.get_autocast_dtype(device)
             self._models.append(weakref.ref(module))
             if "channels_last" in self.asked:
                 # Before the first step, so that the optimizer's state has the same layout.
@@ -142,8 +142,8 @@ class Interposition:
         if self.loaders.is_news:
             with self._guarded(*LOADER_KNOBS):
                 self.loaders.stepped()
-        self.seen.stepped(optimizer)
-        if self.steps == _DONE or not self.seen.counts(optimizer):
+        self.observed.stepped(optimizer)
+        if self.steps == _DONE or not self.observed.counts(optimizer):
             return
         with self._guarded(*_MODEL):
             self.steps += 1
@@ -153,7 +153,7 @@ class Interposition:
                 self.note(self.asked | self.by_flag)
 
     def _settle(self) -> None:
-        """Compile the models that training calls, and put autocast around them."""
+        """Compile the models that training calls, and wrap them in autocast, if asked for."""
         for restore in self._restores:
             restore()
         models = [model for model in (reference() for reference in self._models) if model]
@@ -166,7 +166,11 @@ class Interposition:
                     KNOBS["compile_mode"].on_model(self.config["compile_mode"], model)
                     if not self.is_trial:
                         or_eager(model, partial(self._fail, "compile_mode"))
-        if "amp_dtype" in self.asked and self.config["amp_dtype"] and not self.seen.autocast_dtype:
+        if (
+            "amp_dtype" in self.asked
+            and self.config["amp_dtype"]
+            and not self.observed.autocast_dtype
+        ):
             with self._guarded("amp_dtype"):
                 failed = partial(self._fail, "amp_dtype")
                 for model in models:
@@ -176,16 +180,19 @@ class Interposition:
         return self._settings.autocast(device)
 
     def _saw_autocast(self, dtype: torch.dtype | None) -> None:
-        self.seen.autocast_dtype = dtype
+        self.observed.autocast_dtype = dtype
 
     def note(self, names: Iterable[str]) -> None:
-        """Remember what these knobs read now, as far as there is anything to read."""
+        """Record the present values of these knobs, as far as they can be read."""
         for name in names:
             with self._guarded(name), suppress(LookupError):
-                self.seen.note(KNOBS[name])
+                self.observed.note(KNOBS[name])
 
     def overridden(self) -> dict[str, tuple[Value, Value]]:
-        """Knobs that read another value than was asked for: wanted and found."""
+        """Return the knobs that read back another value: name to (wanted, found).
+
+        Knobs that cannot be read are added to `failed`.
+        """
         found: dict[str, tuple[Value, Value]] = {}
         self.failed = self.loaders.refused | self.failed
         for knob in ALL_KNOBS:
@@ -193,7 +200,7 @@ class Interposition:
                 continue
             wanted = self.config[knob.name]
             try:
-                value = self.seen.read(knob)
+                value = self.observed.read(knob)
             except LookupError as error:
                 self.failed[knob.name] = str(error)
                 continue
@@ -203,16 +210,16 @@ class Interposition:
 
     def _is_to_be_read(self, knob: Knob) -> bool:
         if knob.name in self.by_flag:
-            # Models are looked at only where something is to be done to them.
+            # Models may not have been observed.
             return knob.name not in _MODEL
-        # null is a value where it means "do not", and none where it means "whatever torch takes".
+        # null means "off" for most knobs, but "whatever torch takes" for harmless ones.
         has_value = self.config[knob.name] is not None or not is_harmless(knob)
         return knob.name in self.asked and has_value
 
 
 def _is_eager(model: nn.Module) -> bool:
-    """Whether the script has not compiled it itself."""
-    return model._compiled_call_impl is None and not hasattr(model, "_orig_mod")
+    """Return True unless the script has compiled the model itself."""
+    return compiled_call(model) is None and not is_compiled_wrapper(model)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,29 +1,28 @@
-"""Which of a script's loaders feed its training, and the settings that those alone get.
+"""Find the loaders that a script trains with, and apply settings to those alone.
 
-What a loader is for shows when an optimizer steps: the last batch before came from one of training.
-Until the first step nobody can tell, so any loader that is begun with gradients enabled gets the
-settings; what turns out to be something else, as a validation before training, is put back as it
-was. After that only loaders that were seen to feed training get them, and those that are built in
-the place of one, epoch after epoch.
+The last batch before an optimizer step comes from a training loader. Before the first step that is
+unknown, so every loader that is iterated with gradients enabled gets the settings. Loaders that
+turn out to be others, such as a validation before training, get their own arguments back. After
+the first step only known training loaders get the settings, and loaders built in the place of one,
+for example anew each epoch.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob
+from autotune.knobs.torch_private import drop_iterator, has_iterator, loader_iterators, stop_workers
+from autotune.scripting.loader_sites import Sites
+from autotune.scripting.observed_training import ObservedTraining, samples_in
 from autotune.scripting.program import is_run_by_workers
-from autotune.scripting.seen import Seen, samples_in
-from autotune.scripting.sites import Sites
 from autotune.scripting.snapshot import snapshot
 
 STREAM = "the dataset is a stream, of which each worker gives all"
@@ -39,7 +38,7 @@ Fail = Callable[[str, BaseException], None]
 
 
 class _Untried:
-    """A loader that was changed, before its first batch."""
+    """A loader with changed arguments before its first batch, and the random state before it."""
 
     def __init__(self, loader: DataLoader[Any], changed: dict[str, Any]) -> None:
         self.loader, self.changed = loader, changed
@@ -49,23 +48,23 @@ class _Untried:
         self._states = [generator.get_state() for generator in self._generators]
 
     def rewind(self) -> None:
-        """Have the order be drawn again that it would have been."""
+        """Restore the random state, so that the loader draws the order that it would have drawn."""
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.set_state(state)
 
 
 class TrainingLoaders:
-    """Gives settings to the loaders of training, as their epochs begin."""
+    """The settings of the training loaders, which are applied when an epoch begins."""
 
     def __init__(
-        self, config: TrainingConfig, asked: frozenset[str], seen: Seen, fail: Fail
+        self, config: TrainingConfig, asked: frozenset[str], observed: ObservedTraining, fail: Fail
     ) -> None:
         self.sites = Sites()
         self.refused: dict[str, str] = {}
-        """Knobs that the loader of training cannot be given, and why."""
+        """Knobs that cannot be applied to the training loader, each with the reason."""
         self.may_fall_back = True
-        """Whether a loader that gives no batch with the settings goes on without them."""
-        self._config, self._asked, self._seen, self._fail = config, asked, seen, fail
+        """True if a loader that fails under the settings continues without them."""
+        self._config, self._asked, self._observed, self._fail = config, asked, observed, fail
         self._feeding: weakref.ref[DataLoader[Any]] | None = None
         self._last: weakref.ref[DataLoader[Any]] | None = None
         self._last_size = 0
@@ -75,18 +74,22 @@ class TrainingLoaders:
         self._before = weakref.WeakKeyDictionary()
         self._untried: weakref.WeakKeyDictionary[Any, _Untried] = weakref.WeakKeyDictionary()
         self._instead: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """What gives the batches of an iterator that failed."""
+        """Failed iterator to the iterator that replaces it."""
         self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
         self._staying = weakref.WeakKeyDictionary()
-        """What workers that stay by our doing were started with."""
+        """Loader to the snapshot with which its workers started, if they persist by our setting."""
         self._changes = False
         self._gave_up = False
 
     def watch(self) -> None:
-        """See every loader that is built, begun and read from now on."""
+        """Observe every loader that is built or iterated from now on, and apply the settings.
+
+        Side effect: patches `DataLoader` for the process.
+        """
         self.sites.watch()
-        begin, give = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+        iterators = loader_iterators()
+        begin, give = DataLoader.__iter__, iterators.__next__
 
         def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
             changed = self._give(loader)
@@ -113,10 +116,10 @@ class TrainingLoaders:
             return batch
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
+        iterators.__next__ = __next__
 
     def _next(self, iterator: Any, begin: Callable[..., Any], give: Callable[..., Any]) -> Any:
-        """The next batch: where the first one fails under the settings, as the script has it."""
+        """Return the next batch; if the first one fails under the settings, go on without them."""
         untried = self._untried.pop(iterator, None)
         if untried is None:
             return give(self._instead.get(iterator, iterator))
@@ -126,37 +129,36 @@ class TrainingLoaders:
             raise
         except Exception as error:
             self._fall_back(untried, error)
-        with suppress(Exception):  # one without workers has none to end
-            iterator._shutdown_workers()
+        stop_workers(iterator)
         self._instead[iterator] = begin(untried.loader)
         return give(self._instead[iterator])
 
     def _fall_back(self, untried: _Untried, error: Exception) -> None:
-        """Have the script go on as if its loader had never had the settings."""
+        """Take the settings back, so that the script continues as if they had not been applied."""
         self._gave_up = True
         self._take_back(untried.loader)
-        vars(untried.loader)["_iterator"] = None
+        drop_iterator(untried.loader)
         untried.rewind()
         for name in untried.changed:
             self._fail(name, error)
 
     @property
     def is_news(self) -> bool:
-        """Whether a step now would say more than the last one; asked after each."""
+        """True if the last batch came from another loader than the one of the last step."""
         return self._last is not self._feeding and self._last is not None
 
     def stepped(self) -> None:
-        """An optimizer has stepped: the last batch was one of training."""
+        """Record an optimizer step: the loader of the last batch is a training loader."""
         loader = None if self._last is None else self._last()
-        if loader is None:  # of a loader that nobody names, there was but this one epoch
+        if loader is None:  # a loader without a reference, which has ended its only epoch
             return
         is_first, self._feeding = self._feeding is None, self._last
-        if loader in self._known:  # of several in turn
+        if loader in self._known:  # several training loaders take turns
             return
         self._known.add(loader)
         self.sites.mark(loader)
-        self._seen.loader = loader
-        self._seen.batch_size = self._seen.batch_size or self._last_size or None
+        self._observed.loader = loader
+        self._observed.batch_size = self._observed.batch_size or self._last_size or None
         _, self.refused = self._settings_for(loader)
         if is_first:
             for other in [other for other in self._before if other is not loader]:
@@ -164,28 +166,28 @@ class TrainingLoaders:
         self.note()
 
     def note(self) -> None:
-        """Remember what the loader of training has, for when it is gone."""
+        """Record the training loader's settings, since it may be freed before they are read."""
         for name in self._asked.intersection(LOADER_KNOBS):
             try:
-                self._seen.note(KNOBS[name])
+                self._observed.note(KNOBS[name])
             except LookupError:
                 return
 
     def _give(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        """Give a loader the settings if it may be one of training; what changed."""
+        """Apply the settings to a loader that may be a training loader; return what changed."""
         try:
             self._let_go_of_outdated(loader)
-            # Workers that persist are there already.
-            persists = getattr(loader, "_iterator", None) is not None
+            # Persistent workers run already.
+            persists = has_iterator(loader)
             if persists or self._gave_up or not self._may_train(loader):
                 return {}
-            self._seen.meet(loader)
+            self._observed.meet(loader)
             given, refused = self._settings_for(loader)
             if self._feeding is None:
                 self.refused = refused
             changed = {n: v for n, v in given.items() if vars(loader)[n] != v}
             self._before.setdefault(loader, {n: vars(loader)[n] for n in given})
-            # Past __setattr__, which refuses persistent_workers once a loader is made.
+            # Bypasses __setattr__, which refuses persistent_workers once a loader is built.
             vars(loader).update(changed)
             if changed.get("persistent_workers"):
                 self._staying[loader] = snapshot(loader.dataset, loader.collate_fn)
@@ -199,7 +201,7 @@ class TrainingLoaders:
             return {}
 
     def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
-        """End workers that stayed by our doing and have another dataset than the script by now."""
+        """End workers that persist by our setting if the script has changed its dataset since."""
         started_with = self._staying.get(loader)
         if started_with is None:
             return
@@ -211,20 +213,20 @@ class TrainingLoaders:
         _, self.refused = self._settings_for(loader)
 
     def _may_train(self, loader: DataLoader[Any]) -> bool:
-        if not torch.is_grad_enabled():  # an evaluation
+        if not torch.is_grad_enabled():  # an evaluation's loader
             return False
         return self._feeding is None or loader in self._known or self.sites.is_marked(loader)
 
     def _take_back(self, loader: DataLoader[Any]) -> None:
-        """Have a loader as the script built it, from its next epoch on."""
+        """Restore the loader's own arguments from its next epoch on."""
         before = self._before.pop(loader, {})
         self._staying.pop(loader, None)
         vars(loader).update(before)
         if before and not loader.persistent_workers:
-            vars(loader)["_iterator"] = None  # workers that would have stayed
+            drop_iterator(loader)
 
     def _settings_for(self, loader: DataLoader[Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """What may be set on this loader, and why not the rest."""
+        """Return the arguments to set on this loader, and the refused knobs with their reasons."""
         names = [name for name in LOADER_KNOBS if name in self._asked]
         own, refused = self._workers_before(loader), {}
         workers = self._config["num_workers"] if "num_workers" in names else own
@@ -244,12 +246,12 @@ class TrainingLoaders:
         return {name: value for kwargs in hooks for name, value in kwargs.items()}, refused
 
     def _workers_before(self, loader: DataLoader[Any]) -> int:
-        """The number of workers that the script gave it."""
+        """Return the number of workers that the script gave the loader."""
         return int(self._before.get(loader, {}).get("num_workers", loader.num_workers))
 
 
 def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
-    """Why it keeps the workers that the script gave it; None where it may have others."""
+    """Return why the loader must keep its own number of workers; None if it may be changed."""
     if isinstance(loader.dataset, IterableDataset):
         return STREAM
     context = loader.multiprocessing_context

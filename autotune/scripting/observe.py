@@ -1,4 +1,4 @@
-"""What a script does by itself: its loaders, its settings, its pace. Nothing is changed."""
+"""Observe what a script does by itself: its loaders, settings and speed. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from autotune.configuration.script import is_harmless
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
-from autotune.outcome import Observed
-from autotune.script import is_harmless
-from autotune.scripting.feed import Feed
+from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import STREAM
-from autotune.scripting.seen import Seen
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.inspection import process_settings
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.outcome import Observed
+from autotune.values.workload_facts import WorkloadFacts
 
-# Of the steps that are looked at, the first ones are no pace.
+# Steps before the speed is measured, and steps over which it is.
 _FIRST = 3
 _STEPS = 10
 _IMAGE_DIMENSIONS = 4
 
 
 class Observation:
-    """Watches a script's first steps."""
+    """An observation of a script's first steps."""
 
-    def __init__(self, interposition: Interposition, feed: Feed) -> None:
-        self._seen, self._feed = interposition.seen, feed
+    def __init__(self, interposition: Interposition, feed: BatchStream) -> None:
+        self._observed, self._feed = interposition.observed, feed
         self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
 
     def begin(self) -> None:
-        """Note what is in force before the script has done anything."""
+        """Record the process-wide settings before the script has changed any."""
         self._before = process_settings()
-        _watch_scaler(self._seen)
+        _watch_scaler(self._observed)
 
     def course(self) -> Generator[int, None, Observed]:
-        """Enough steps to tell a pace."""
+        """Yield numbers of steps for the script to take, then return what was observed."""
         yield _FIRST
         feed = self._feed
         start, waited, steps = feed.clock(), feed.wait_seconds, feed.steps
@@ -54,9 +54,9 @@ class Observation:
         loader = self._feed.loader
         assert loader is not None
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
-        settings["batch_size"] = self._seen.batch_size or round(self._feed.samples_per_batch)
+        settings["batch_size"] = self._observed.batch_size or round(self._feed.samples_per_batch)
         return Observed(
-            device=_spelled(self._seen.device),
+            device=_spelled(self._observed.device),
             loaders=tuple(self._sites.names),
             training_loader=self._sites.name_of(loader),
             steps_per_second=steps_per_second,
@@ -67,15 +67,15 @@ class Observation:
         )
 
     def _read(self, name: str) -> Value:
-        """What a knob reads; what it has no value for counts as what PyTorch does untold."""
+        """Return a knob's present value; PyTorch's default if it has none or an illegal one."""
         try:
-            value = KNOBS[name].read_back(self._seen)
+            value = KNOBS[name].read_back(self._observed)
         except LookupError:
             return KNOBS[name].default
         return KNOBS[name].default if KNOBS[name].values.fault(value) else value
 
     def _fixed(self, settings: dict[str, Value]) -> dict[str, str]:
-        """What the script decides itself, so that it stays as it is."""
+        """Return the knobs that stay as the script has them, each with the reason."""
         fixed = {}
         for knob in ALL_KNOBS:
             value = settings[knob.name]
@@ -86,12 +86,12 @@ class Observation:
                 fixed[name] = "the script sets it itself"
         if isinstance(self._loader_dataset(), IterableDataset):
             fixed["num_workers"] = STREAM
-        if "fused" not in inspect.signature(type(self._seen.optimizer)).parameters:
+        if "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["fused_optimizer"] = "the script's optimizer has no fused kernel"
         return fixed
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
-        dataset, weights = self._loader_dataset(), self._seen.parameters
+        dataset, weights = self._loader_dataset(), self._observed.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
             dataset_samples=len(dataset) if sized else None,
@@ -108,11 +108,11 @@ class Observation:
         return self._feed.loader.dataset
 
 
-def _watch_scaler(seen: Seen) -> None:
+def _watch_scaler(observed: ObservedTraining) -> None:
     original = torch.amp.GradScaler.scale
 
     def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
-        seen.scales = seen.scales or scaler.is_enabled()
+        observed.scales = observed.scales or scaler.is_enabled()
         return original(scaler, outputs)
 
     torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]

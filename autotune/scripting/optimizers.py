@@ -1,4 +1,4 @@
-"""Gives the optimizers that a script builds an argument that it did not think of."""
+"""Add arguments, such as `fused=True`, to the optimizers that a script builds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Fail = Callable[[str, BaseException], None]
 
 
 def fuse_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
-    """Have torch's optimizers take `kwargs`, such as `fused=True`, where the script says nothing.
+    """Patch torch's optimizers to use `kwargs`, such as `fused=True`, unless the script sets them.
 
-    An optimizer that refuses is built as the script wrote it, and `fail` is told why.
+    An optimizer that refuses them is built as the script wrote it, and `fail` gets the error.
     """
     for kind in _taking(kwargs):
         kind.__init__ = _with(kind.__init__, kwargs, fail)  # type: ignore[method-assign]
 
 
 def _taking(kwargs: Mapping[str, Any]) -> list[type[Optimizer]]:
-    """The optimizers that know all of `kwargs`."""
+    """Return torch's optimizers that take all of `kwargs`."""
     kinds = [kind for kind in vars(optim).values() if inspect.isclass(kind)]
     return [
         kind
@@ -41,13 +41,13 @@ def _with(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any:
         try:
             bound = signature.bind(*args, **given)
         except TypeError:
-            original(*args, **given)  # which says it in its own words
+            original(*args, **given)  # raises torch's own error
             return
         mine = {n: v for n, v in kwargs.items() if bound.arguments.get(n) is None}
         if not mine:  # the script, or a subclass, has decided
             original(*args, **given)
             return
-        # Twice is once too often for an iterator of parameters.
+        # A list, because an iterator of parameters could not be read a second time.
         bound.arguments["params"] = list(bound.arguments["params"])
         try:
             bound.arguments.update(mine)

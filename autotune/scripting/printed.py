@@ -1,17 +1,17 @@
-"""The quality that a script prints, found in its logs."""
+"""Find the quality that a script prints in its logs."""
 
 from __future__ import annotations
 
 import re
 import sys
 
-from autotune.trial_folder import TrialFolder
+from autotune.system.trial_folder import TrialFolder
 
 _SHOWN = 80
 
 
 class Printed:
-    """What a script has said so far about how good its model is."""
+    """The values of the quality that a script has printed so far."""
 
     def __init__(self, folder: TrialFolder, pattern: str) -> None:
         self._folder = folder
@@ -20,14 +20,14 @@ class Printed:
         self._from = (0, 0)
 
     def mark(self) -> None:
-        """Only what is printed from now on is new."""
+        """Let `news` ignore what has been printed so far."""
         self._from = self._known = self._sizes()
 
     def news(self) -> float | None:
-        """The first quality that was printed since the mark.
+        """Return the first quality printed since `mark`; None if there is none or nothing new.
 
         Raises:
-            ValueError: what was found is no number.
+            ValueError: the pattern matches something that is no number.
         """
         sizes = self._sizes()
         if sizes == self._known:
@@ -37,10 +37,10 @@ class Printed:
         return found[0] if found else None
 
     def last(self) -> float | None:
-        """The last quality that was printed at all.
+        """Return the last quality printed at all; None if there is none.
 
         Raises:
-            ValueError: what was found is no number.
+            ValueError: the pattern matches something that is no number.
         """
         self._sizes()
         found = self._matches((0, 0))
@@ -61,7 +61,7 @@ class Printed:
 
 
 def _number(text: str | None) -> float:
-    """What the group of a match holds; None where it had no part in the match."""
+    """Convert a match's group to a number; raise ValueError if that fails or it is None."""
     try:
         return float(text or "")
     except ValueError:

@@ -1,7 +1,7 @@
-"""Runs a script, or a module, as `python` would: same `__main__`, arguments and import path.
+"""Run a script or a module as `python` would: same `__main__`, arguments and import path.
 
-Not through `runpy`, which takes `__main__` away again when the script has ended: its exit handlers
-and threads may still pickle what they find there.
+`runpy` is not used, because it removes `__main__` when the script has ended. Exit handlers and
+threads of the script may still pickle objects from there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from typing import Any
 
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
-    """Run the file `path`; whatever it raises comes out.
+    """Run the file `path` as `__main__`.
 
-    Side effects: replaces `sys.modules["__main__"]`, `sys.argv` and the first import path.
+    Side effects: replaces `sys.modules["__main__"]` and `sys.argv`; puts the file's folder in front
+    of `sys.path`.
+
+    Raises:
+        BaseException: whatever the script raises.
     """
     place = str(Path(path).absolute())
     module = ModuleType("__main__")
@@ -36,6 +40,8 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module, or a package's `__main__`, as `python -m` does.
+
+    Side effects: as those of `run_script`, with the working directory as the folder.
 
     Raises:
         SystemExit: there is no such module.
@@ -58,7 +64,7 @@ def _spec_of(name: str) -> ModuleSpec:
             spec = importlib.util.find_spec(f"{name}.__main__")
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # something that the package itself imports
+            raise  # a module that the package itself imports is missing
         spec = None
     if spec is None or not hasattr(spec.loader, "get_code"):
         raise SystemExit(f"{sys.executable}: No module named {name}")
@@ -66,16 +72,16 @@ def _spec_of(name: str) -> ModuleSpec:
 
 
 def is_run_by_workers(start_method: str | None = None) -> bool:
-    """Whether a worker process would run the whole script again before it does its work.
+    """Return True if a worker process would run the whole script again before it does its work.
 
     Args:
-        start_method: of the workers; None stands for what `multiprocessing` would take.
+        start_method: start method of the workers; None stands for the default of `multiprocessing`.
     """
-    own = multiprocessing.get_start_method(allow_none=True)  # asked so, it decides on none
+    own = multiprocessing.get_start_method(allow_none=True)  # does not fix the default
     if (start_method or own or multiprocessing.get_all_start_methods()[0]) == "fork":
         return False
     main = sys.modules["__main__"]
-    # Nobody imports a package's __main__ again.
+    # Workers do not import a package's __main__ again.
     if getattr(getattr(main, "__spec__", None), "name", "").endswith("__main__"):
         return False
     try:
@@ -92,10 +98,10 @@ def _execute(code: CodeType, module: ModuleType) -> None:
 
 
 class AfterImport(MetaPathFinder):
-    """Calls a function once, when a module has been imported; at once where it has been already.
+    """An import hook that calls a function once a module is imported, at once if it already is.
 
-    So a script that sets its environment before it imports torch finds it in force, and one that
-    only prints its help is not kept waiting for torch.
+    So torch is imported when the script does it, after the script has set its environment. A script
+    that only prints its help does not wait for torch.
     """
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
@@ -107,13 +113,13 @@ class AfterImport(MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
-        """The module's own spec, whose loader calls back when it is done.
+        """Return the module's own spec with a loader that calls back when it has run.
 
-        To be asked for it is not to be imported: many a script looks first whether there is torch.
+        A spec alone is no import: many scripts only check that torch is installed.
         """
         if fullname != self._name or self not in sys.meta_path:
             return None
-        later = sys.meta_path[sys.meta_path.index(self) + 1 :]  # those before it found nothing
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]  # the finders before found nothing
         found = (finder.find_spec(fullname, path, target) for finder in later)
         spec = next((spec for spec in found if spec is not None), None)
         loader: Any = spec.loader if spec is not None else None

@@ -1,8 +1,9 @@
-"""A script under settings: `python -P -c START PLAN [-m] SCRIPT [ARGUMENTS...]`.
+"""Run a script under settings: `python -P -c START PLAN [-m] SCRIPT [ARGUMENTS...]`.
 
-START imports `main` and calls it: with `-m`, Ctrl-C would end in exit code 1. What the script
-raises, prints, reads and leaves with is its own. PLAN is JSON, see `autotune.script.Plan`; it is
-part of the arguments because an environment would be inherited.
+START imports `main` and calls it: if python got `-m` instead, Ctrl-C would end in exit code 1. The
+script's errors, output, input and exit code are its own. PLAN is JSON, see
+`autotune.configuration.script.Plan`. It is an argument, because children of the script would
+inherit an environment variable.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import atexit
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from autotune.config import TrainingConfig
-from autotune.script import Plan
+from autotune.configuration.script import Plan, is_harmless
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
+from autotune.values.text import clean
 
 if TYPE_CHECKING:
     from autotune.scripting.interpose import Interposition
 
 
 class Companion:
-    """Waits for the script to import torch, and reports when the script has ended."""
+    """The hooks of a run: apply settings when the script imports torch, report when it ends."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -31,12 +36,12 @@ class Companion:
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Begin to wait."""
+        """Set up the hooks."""
         atexit.register(self._tell)
         AfterImport("torch", self._interpose)
 
     def _interpose(self) -> None:
-        """Never harms the script: what fails is said, and it runs on without us."""
+        """Apply the settings; an error is printed, and the script continues without them."""
         try:
             from autotune.scripting.interpose import Interposition
 
@@ -49,16 +54,71 @@ class Companion:
             traceback.print_exc()
 
     def _tell(self) -> None:
-        if os.getpid() != self._process:  # a fork of the script's that ends as it does
+        if os.getpid() != self._process:  # a fork that the script made
             return
-        from autotune.scripting.report import report
-
         with suppress(OSError):  # stderr may be closed
             report(self._plan, self._interposition)
 
 
+def report(plan: Plan, interposition: Interposition | None) -> None:
+    """Print what was applied, what the script overrode, and what could not be applied, and why."""
+    # The script may have replaced or closed sys.stderr.
+    if sys.__stderr__ is not None and not sys.__stderr__.closed:
+        for line in lines(plan, interposition):
+            print(clean(f"autotune: {line}"), file=sys.__stderr__)
+
+
+def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
+    """Yield the lines of the report; `interposition` is None if the script never imported torch."""
+    if interposition is None:
+        yield "nothing was applied: the script did not import torch"
+        return
+    overridden, failed = interposition.overridden(), interposition.failed
+    fine = [name for name in plan.asked if name not in overridden and name not in failed]
+    applied = [_setting(plan, name) for name in fine if _says_something(plan, name)]
+    told = [name for name in plan.by_flag if name not in overridden and name not in failed]
+    applied += [f"{_setting(plan, name)} (by {plan.by_flag[name]})" for name in told]
+    yield f"applied: {', '.join(applied) or 'nothing'}"
+    for name, (wanted, found) in overridden.items():
+        if name in plan.by_flag:
+            yield f"not applied: {_by_flag(plan, name)} (the script runs with {spelled(found)})"
+        else:
+            yield f"overridden by the script: {name}={spelled(found)} instead of {spelled(wanted)}"
+    without = {_setting(plan, name): failed[name] for name in plan.asked if name in failed}
+    without |= {_by_flag(plan, name): failed[name] for name in plan.by_flag if name in failed}
+    without |= plan.withheld
+    if interposition.observed.batch_size is not None:  # `_batch_size` reports it
+        without.pop(_setting(plan, "batch_size"), None)
+    for reason in dict.fromkeys(without.values()):
+        settings = ", ".join(name for name, why in without.items() if why == reason)
+        yield f"not applied: {settings} ({reason})"
+    yield from _batch_size(plan, interposition)
+
+
+def _setting(plan: Plan, name: str) -> str:
+    return f"{name}={spelled(plan.settings[name])}"
+
+
+def _by_flag(plan: Plan, name: str) -> str:
+    return f"{_setting(plan, name)} by {plan.by_flag[name]}"
+
+
+def _says_something(plan: Plan, name: str) -> bool:
+    """Return True unless the setting only means "whatever torch takes"."""
+    return plan.settings[name] is not None or not is_harmless(KNOBS[name])
+
+
+def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
+    own, wanted = interposition.observed.batch_size, plan.settings["batch_size"]
+    if "batch_size" not in plan.by_flag and own not in (None, wanted):
+        yield (
+            f"not applied: batch_size={wanted} (the script has {own}, and only its own flag can "
+            "change it: --map batch_size=--FLAG)"
+        )
+
+
 def main() -> None:
-    """Run what the command line names."""
+    """Run the script or module that the command line names."""
     plan, *words = sys.argv[1:]
     Companion(Plan.from_json(plan)).start()
     if words[0] == "-m":

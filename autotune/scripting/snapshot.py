@@ -1,7 +1,7 @@
-"""What a worker took with it of a dataset, in so far as a glance can tell.
+"""Detect changes of a dataset between epochs at little cost.
 
-Workers that outlive an epoch keep the dataset of the epoch that they were started in. A script that
-builds them anew may change its dataset in between, and counts on it.
+Workers that outlive an epoch keep the dataset with which they were started. A script whose workers
+start anew each epoch may change its dataset in between and relies on that.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any
 
 from torch import Tensor
 
+from autotune.knobs.torch_private import changes_in_place
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-# Objects that are looked at, the nearest first: some milliseconds an epoch at the most.
+# Objects that are examined, nearest first; takes at most some milliseconds an epoch.
 _MOST = 5_000
-# Items of a long list, spread over it: enough to notice that it was shuffled.
+# Items of a long list that are examined, spread over it: enough to notice that it was shuffled.
 _ITEMS = 100
 
 
 def snapshot(*things: object) -> list[object]:
-    """What changes when `things` do, inside as well: lists that are equal stand for no change.
+    """Return a list that differs from an earlier one if `things`, or objects in them, have changed.
 
-    No code of theirs is called. Not seen are attributes in `__slots__`, and what changes inside of
-    a long list or array between the items that are looked at.
+    No code of theirs is called. It misses attributes in `__slots__`, and changes in a long list or
+    array between the items that are examined.
     """
     found: list[object] = []
     known: set[int] = set()
@@ -40,13 +42,13 @@ def snapshot(*things: object) -> list[object]:
 
 
 def _mark(thing: Any) -> object:
-    """Stands for one object, less what is in its parts."""
+    """Return a value that changes when the object itself does, its parts aside."""
     if type(thing) in _PLAIN:
         return type(thing), thing
     if isinstance(thing, Tensor) and not thing.is_inference():
-        # Workers see what is written to shared memory.
+        # Workers see changes in shared memory.
         shared = thing.is_shared()  # type: ignore[no-untyped-call]
-        return id(thing), None if shared else thing._version
+        return id(thing), None if shared else changes_in_place(thing)
     if f"{type(thing).__module__}.{type(thing).__name__}" == "numpy.ndarray":
         return id(thing), thing.flat[:: max(1, thing.size // _ITEMS)].tobytes()
     return id(thing), len(thing) if isinstance(thing, (list, tuple, dict, set)) else None
@@ -62,7 +64,7 @@ def _parts(thing: Any) -> Iterable[object]:
             return thing[:: max(1, len(thing) // _ITEMS)]
         case set():
             return islice(thing, _ITEMS)
-    # Of a bound method, what it is bound to.
+    # The object that a bound method is bound to.
     own = getattr(thing, "__self__", None)
     attributes = getattr(thing, "__dict__", {})
     return (own, *(attributes.values() if isinstance(attributes, dict) else ()))

@@ -1,4 +1,4 @@
-"""Times the training of a script as that of a model.py is timed, but for whose loop it is."""
+"""Time a script's training with the timer of a model.py; the script's own loop takes the steps."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from autotune.job import MeasurePlan
+from autotune.configuration.job import MeasurePlan
 from autotune.knobs.base import spelled
-from autotune.measurement import Block, Measurement
-from autotune.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
-from autotune.scripting.feed import Feed
+from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
+from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.batches import Batches
-from autotune.training.tasks import CompileClock
+from autotune.training.tasks import CompileClock, between_blocks
 from autotune.training.timing import Timer, WarmUp
-from autotune.trial_folder import TrialFolder
+from autotune.values.measurement import Block, Measurement
+from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
 
 Course = Generator[int, None, TrialOutcome]
-"""Asks the script for numbers of steps, and ends with an outcome."""
+"""Generator that yields numbers of steps for the script to take and returns the outcome."""
 
-# In a longer epoch no boundary weighs anything.
+# Seconds of an epoch from which on its boundary is negligible.
 _LONG_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Times one script."""
+    """A stopwatch for the training of one script."""
 
     interposition: Interposition
-    feed: Feed
+    feed: BatchStream
     compiler: CompileClock
     folder: TrialFolder
     start_seconds: float
-    """From process start until the script began."""
+    """Seconds from process start until the script imported torch."""
     begun: float
-    """When it did, on the monotonic clock."""
+    """Monotonic clock at that moment."""
 
     def course(self, plan: MeasurePlan) -> Course:
-        """Warm up, then time blocks."""
+        """Warm up, time blocks, and return the measurement or the fault that was found."""
         build_seconds = time.monotonic() - self.begun
         if plan.incumbent_seconds_per_sample is not None:
             in_steps = plan.incumbent_seconds_per_sample * self.feed.samples_per_step
             plan = replace(plan, incumbent_seconds_per_sample=in_steps)
-        timer = self._timer()
+        peak = memory.PeakWatch(self.interposition.observed.device)
+        timer = self._timer(peak)
         self.folder.enter_phase("warm-up")
         warm_up = yield from timer.warming_up(plan)
         blocks: tuple[Block, ...] = ()
@@ -58,13 +59,17 @@ class Stopwatch:
             self.folder.enter_phase("measure")
             blocks = yield from timer.timing_blocks(plan, warm_up.calm_seconds, 1)
             fault = self._fault()
-        return fault or Measured(self._measurement(timer, warm_up, blocks, build_seconds))
+        return fault or Measured(self._measurement(timer, warm_up, blocks, build_seconds, peak))
 
     def _measurement(
-        self, timer: Timer, warm_up: WarmUp, blocks: tuple[Block, ...], build_seconds: float
+        self,
+        timer: Timer,
+        warm_up: WarmUp,
+        blocks: tuple[Block, ...],
+        build_seconds: float,
+        peak: memory.PeakWatch,
     ) -> Measurement:
-        device = self.interposition.seen.device
-        peak = memory.peak_memory_bytes(device)
+        device, peak_bytes = self.interposition.observed.device, peak.bytes
         return Measurement(
             blocks=tuple(map(self._in_samples, blocks)),
             boundary_seconds=self._boundaries(blocks),
@@ -74,34 +79,34 @@ class Stopwatch:
             compile_seconds=self.compiler.seconds,
             start_seconds=self.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=peak,
+            peak_memory_bytes=peak_bytes,
             allocator_retries=memory.allocator_retries(device),
             flags=tuple(sorted(timer.flags)),
         )
 
-    def _timer(self) -> Timer:
-        device = self.interposition.seen.device
+    def _timer(self, peak: memory.PeakWatch) -> Timer:
+        device = self.interposition.observed.device
         return Timer(
             step=lambda _: None,
             batches=self.feed,
             clock=self.feed.clock,
             synchronize=lambda: synchronize(device),
-            noise=disturbance.watch(device, time.perf_counter),
+            noise=between_blocks(disturbance.watch(device, time.perf_counter), peak),
             compilations=lambda: self.compiler.events,
         )
 
     def _in_samples(self, block: Block) -> Block:
-        """A block that was timed in steps."""
+        """Return a block that was timed in steps with its counts in samples."""
         each = self.feed.samples_per_step
         samples = max(1, round(each * block.samples))
         stock = min(samples - 1, round(each * block.stock_samples))
         return replace(block, samples=samples, stock_samples=stock)
 
     def _boundaries(self, blocks: tuple[Block, ...]) -> tuple[float, ...]:
-        """What was seen between epochs, or what is where none ended."""
-        seen, loader = tuple(self.feed.boundary_seconds), self.feed.loader
-        if seen or loader is None or not loader.num_workers:
-            return seen
+        """Return the boundaries that were timed, or measure one if no epoch ended."""
+        observed, loader = tuple(self.feed.boundary_seconds), self.feed.loader
+        if observed or loader is None or not loader.num_workers:
+            return observed
         epoch = self.feed.epoch_samples
         each = median(block.seconds_per_sample for block in blocks) / self.feed.samples_per_step
         if epoch is None or epoch * each > _LONG_SECONDS:
@@ -110,26 +115,26 @@ class Stopwatch:
         return _probed_boundary(loader)
 
     def _fault(self) -> Failure | None:
-        """A setting that is not in force, or a training that has gone astray."""
+        """Return a setting that is not in force or a parameter that is not finite; None if fine."""
         overridden = self.interposition.overridden()
         for name, reason in self.interposition.failed.items():
             return NotApplied(name, spelled(self.interposition.config[name]), reason)
         for name, (wanted, found) in overridden.items():
             return NotApplied(name, spelled(wanted), spelled(found))
-        parameters = self.interposition.seen.parameters
+        parameters = self.interposition.observed.parameters
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for an accelerator."""
+    """Wait until an accelerator has done its work; returns at once on a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
-    """From the end of an epoch of one batch to the beginning of the next."""
+    """Measure the seconds between two epochs of one batch each; empty for streams and samplers."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return ()
     size = min(loader.batch_size, len(loader.dataset))  # type: ignore[arg-type]

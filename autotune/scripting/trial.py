@@ -1,7 +1,7 @@
-"""A script as a trial: under the job's settings, watched, timed, and left in mid-training.
+"""Run a script as a trial: apply the job's settings, time the training, end it in mid-training.
 
-It is left from within a step, without unwinding: no `finally:` of the script's saves a checkpoint
-of a model that nobody wanted trained.
+The process exits from within a step, without unwinding. So no `finally:` of the script saves a
+checkpoint of the partly trained model.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.config import TrainingConfig
-from autotune.job import Job, Measure, Observe, Probe
-from autotune.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
-from autotune.scripting.feed import Feed
+from autotune.configuration.job import Job, Measure, Observe, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observe import Observation
 from autotune.scripting.printed import Printed
 from autotune.scripting.timed import Course, Stopwatch, synchronize
+from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training.apply import seed_everything
 from autotune.training.tasks import CompileClock
-from autotune.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
 
 Leave = Callable[[TrialOutcome], NoReturn]
 
@@ -41,7 +41,7 @@ class Trial:
         self._job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
-        self._feed = Feed(lambda: synchronize(self._interposition.seen.device))
+        self._feed = BatchStream(lambda: synchronize(self._interposition.observed.device))
         self._printed = Printed(folder, job.script.metric or "")
         self._course: Course | None = None
         self._steps_left = 0
@@ -50,7 +50,10 @@ class Trial:
         self._process = os.getpid()
 
     def begin(self, process_start: float) -> None:
-        """Put settings into force, and watch."""
+        """Apply the settings and start to watch, just after torch was imported.
+
+        `process_start` is the parent's monotonic clock when it launched this process, in seconds.
+        """
         self._start = time.monotonic()
         self._interposition.install()
         self._course = self._begun(self._start - process_start)
@@ -74,7 +77,7 @@ class Trial:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
     def ended(self) -> TrialOutcome:
-        """The outcome of a script that has come to its own end."""
+        """Return the outcome of a script that ended by itself."""
         steps = self._feed.steps
         if not steps:
             return UserError("it ended without a single step of a torch optimizer", "")
@@ -89,13 +92,13 @@ class Trial:
         return self._probed(found)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
-        """The script's own loop takes the steps that the course asks for."""
-        seen = self._interposition.seen
-        if os.getpid() != self._process or not seen.counts(optimizer):
-            return  # another process of the script's is not the one that is timed
+        """Count down the steps that the task asked for, and resume it when they are taken."""
+        observed = self._interposition.observed
+        if os.getpid() != self._process or not observed.counts(optimizer):
+            return  # another process of the script, or an optimizer that does not count
         try:
-            if seen.changes != self._changes:
-                self._changes = seen.changes
+            if observed.changes != self._changes:
+                self._changes = observed.changes
                 self._feed.pass_over()
             self._feed.stepped()
             if self._feed.steps == 1:
@@ -111,7 +114,7 @@ class Trial:
             self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
 
     def _meet(self) -> None:
-        """Look at the first step: whether this is a training that can be timed."""
+        """Check after the first step that this training can be timed; leave the script if not."""
         self._folder.enter_phase(FIRST_STEPS)
         if self._feed.loader is None:
             self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
@@ -122,7 +125,7 @@ class Trial:
                 self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
 
     def _probing(self, samples: int) -> Course:
-        """Train on so many samples, and on until the script says how good it has become."""
+        """Train on `samples` samples, then go on until the script prints its quality."""
         self._folder.enter_phase("probe")
         while self._feed.samples < samples:
             yield 1

@@ -1,5 +1,5 @@
-"""The child's side: what runs in the process that trains.
+"""Train a workload under settings, time it and read it back.
 
-torch and the user's code live here, Optuna never does. `worker` is the process, `tasks` what it
-can be asked, `apply` the one place where settings take effect.
+It imports torch and the user's code, never Optuna. `tasks` holds the tasks
+that it carries out, `settings` and `apply` are the one place where settings take effect.
 """

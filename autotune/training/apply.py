@@ -1,4 +1,4 @@
-"""A configuration becomes a training loop made ready: what a trial times."""
+"""Build the training loop that a trial times from a configuration and a workload."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autotune.config import TrainingConfig
-from autotune.errors import WorkloadError
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.training.settings import Settings
 from autotune.training.workload import Workload
+from autotune.values.errors import WorkloadError
 
 
 class DatasetTooSmallError(WorkloadError):
@@ -39,19 +39,25 @@ class TrainingSetup:
 
     @property
     def config(self) -> TrainingConfig:
-        """The configuration that should be in force."""
+        """Configuration that should be in force."""
         return self.settings.config
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """What the forward pass and the loss run under."""
+        """Return the context in which the forward pass and the loss run, such as autocast."""
         return self.settings.autocast(self.device)
 
     def transfer(self, batch: Any) -> Any:
-        """A batch on the device."""
+        """Return the batch with its tensors on the device."""
         return self.settings.transfer(batch, self.device)
 
     def step(self, batch: Any) -> Tensor:
-        """One full training step on a batch as the loader gave it; the loss, not yet awaited."""
+        """Take one full training step on a batch from the loader and return the loss.
+
+        The device is not waited for.
+
+        Raises:
+            WorkloadError: compute_loss returned no scalar tensor with a gradient.
+        """
         batch = self.transfer(batch)
         self.optimizer.zero_grad(set_to_none=True)
         with self.forward_context():
@@ -67,7 +73,7 @@ class TrainingSetup:
         return loss
 
     def not_applied(self) -> list[tuple[Knob, Value]]:
-        """Knobs that read back another value than the configuration's, with what they read."""
+        """Return the knobs that read back another value than configured, each with that value."""
         read = ((knob, knob.read_back(self)) for knob in ALL_KNOBS)
         return [(knob, value) for knob, value in read if value != self.config[knob.name]]
 
@@ -80,7 +86,10 @@ def apply(
     dataset: Dataset[Any],
     lr_factor: float = 1.0,
 ) -> TrainingSetup:
-    """Build model, optimizer and loader of `workload` under `config`, seeded.
+    """Seed all generators, then build model, optimizer and loader of `workload` under `config`.
+
+    The settings of the process must be in force already (`Settings.apply_to_process`).
+    `lr_factor` multiplies every learning rate.
 
     Raises:
         WorkloadError: the workload built something of the wrong type, or too small a dataset.
@@ -104,10 +113,11 @@ def apply(
 def build_loader(
     config: TrainingConfig, workload: Workload, dataset: Dataset[Any], seed: int
 ) -> DataLoader[Any]:
-    """The training loader: shuffled where the dataset can be, full batches only.
+    """Return the training loader: map-style datasets are shuffled, only full batches are given.
 
     Raises:
-        WorkloadError: the dataset is empty, or smaller than one batch.
+        WorkloadError: the dataset is empty.
+        DatasetTooSmallError: the dataset is smaller than one batch.
     """
     iterable = isinstance(dataset, IterableDataset)
     if not iterable:
@@ -123,7 +133,7 @@ def build_loader(
 
 
 def build_model(workload: Workload) -> nn.Module:
-    """The workload's model.
+    """Return the workload's model.
 
     Raises:
         WorkloadError: it is not a module.
@@ -137,7 +147,7 @@ def build_model(workload: Workload) -> nn.Module:
 
 
 def build_dataset(workload: Workload) -> Dataset[Any]:
-    """The workload's training set.
+    """Return the workload's training set.
 
     Raises:
         WorkloadError: it is neither map-style nor iterable.
@@ -153,14 +163,14 @@ def build_dataset(workload: Workload) -> Dataset[Any]:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the random numbers of Python, NumPy and torch."""
+    """Seed the global random generators of Python, NumPy and torch."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def _scale_learning_rates(optimizer: Optimizer, factor: float) -> None:
-    """Multiply the rate of every group, and what its schedulers start from."""
+    """Multiply the learning rate of every group, and the initial rate that its schedulers use."""
     for group in optimizer.param_groups:
         for name in ("lr", "initial_lr"):
             if factor != 1 and name in group:

@@ -1,8 +1,8 @@
-"""Batches without end, with what the DataLoader holds ready.
+"""Endless batches from a DataLoader, with a count of the batches that lie ready in its queue.
 
-A DataLoader's workers go on working while training is held up: by a compilation, say. The batches
-that then lie ready make any loader look fast until they are used up, so how many there are is
-counted, and what training takes from them is not credited to the loader.
+A DataLoader's workers keep loading while training is stalled, by a compilation for example. The
+batches that are ready then make any loader look fast until they are used up. So they are counted,
+and batches that training takes from this stock are not credited to the loader.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from autotune.knobs.torch_private import drop_iterator, has_iterator, ready_batches
+
 Clock = Callable[[], float]
 Synchronize = Callable[[], None]
 
 
 class EmptyEpochError(Exception):
-    """An epoch without a single full batch."""
+    """An epoch gave no full batch."""
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
-    """One epoch after the other, without telling where one ends.
+    """Yield the batches of one epoch after the other.
 
     Raises:
-        EmptyEpochError: an epoch gives no batch, as the second one of a stream that is read once.
+        EmptyEpochError: an epoch gives no batch, as the second one of a stream that can only be
+            read once.
     """
     while True:
         empty = True
@@ -34,7 +37,7 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 class Batches:
-    """Batches without end: one epoch after the other, with the cost of each boundary noted."""
+    """Endless batches, one epoch after the other; records waits and the cost of each boundary."""
 
     def __init__(self, loader: Iterable[Any], clock: Clock, synchronize: Synchronize) -> None:
         self._loader = loader
@@ -45,46 +48,35 @@ class Batches:
         self.epoch_batches: int | None = None
         """Batches in the last epoch that ended; None before one did."""
         self.boundary_seconds: list[float] = []
+        """Seconds of each boundary so far: ending an epoch and waiting for the next first batch."""
         self.wait_seconds = 0.0
-        """Time spent waiting for batches so far, boundaries excluded."""
+        """Seconds spent waiting for batches so far, boundaries excluded."""
 
     @property
     def workers(self) -> int:
-        """Processes that load batches; 0 where training does it itself."""
+        """Number of processes that load batches; 0 if the training process does it itself."""
         return int(getattr(self._loader, "num_workers", 0))
 
     @property
     def queued(self) -> int:
-        """The most batches that can lie ready or be under way."""
+        """Upper bound of the batches that can be ready or in preparation."""
         return self.workers * ((getattr(self._loader, "prefetch_factor", 0) or 0) + 1)
 
     def ready(self) -> int | None:
-        """Batches that lie ready; None where that cannot be told or does not matter.
+        """Return the number of batches that are ready; None if unknown or without meaning.
 
-        Near the end of an epoch nothing is asked of the workers any more, so what lies ready is
-        used up in every epoch and belongs to its pace.
+        Without that number the warm-up is longer.
         """
-        if not self.workers:
-            return 0
-        iterator: Any = self._iterator
-        try:
-            # Not public; where torch changes them, the longer warm-up of an unknown stock holds.
-            if iterator._tasks_outstanding < self.workers * iterator._prefetch_factor:
-                return None
-            ready = sum(len(task) > 1 for task in iterator._task_info.values())
-            queues = {id(q): q for q in (iterator._data_queue, iterator._worker_result_queue)}
-            return int(ready + sum(queue.qsize() for queue in queues.values()))
-        except (AttributeError, NotImplementedError, OSError):
-            return None
+        return ready_batches(self._iterator, self.workers) if self.workers else 0
 
     def close(self) -> None:
-        """End the workers; there are no further batches."""
+        """Stop the workers; no batches follow."""
         self._iterator = iter(())
-        if getattr(self._loader, "_iterator", None) is not None:
-            self._loader._iterator = None  # type: ignore[attr-defined]  # the persistent ones
+        if has_iterator(self._loader):
+            drop_iterator(self._loader)
 
     def next(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             EmptyEpochError: the loader gives no batch at all.

@@ -1,7 +1,8 @@
-"""What disturbs a timing: other processes, the hypervisor, a stopped process, a throttled GPU.
+"""Detect disturbances of a timing: other processes, the hypervisor, stops, a throttled GPU.
 
-CPU time of the whole machine, less the trial's own, is what others used. Pressure alone would not
-do: a trial with more threads than cores puts itself under pressure.
+CPU time of other processes is the whole machine's less the trial's own. It counts only while idle
+time is short, see `autotune.values.measurement.Noise.taken`. Pressure alone is no sign of others: a
+trial with more threads than cores causes it, too.
 """
 
 from __future__ import annotations
@@ -18,31 +19,36 @@ from typing import Any
 import psutil
 import torch
 
-from autotune.machine import probe_host
-from autotune.measurement import Noise
+from autotune.system.process_tree import ProcessTree
+from autotune.values.machine import probe_host
+from autotune.values.measurement import Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# The machine's own counters round to ticks, core by core.
+# Ticks of tolerance: the kernel's counters are rounded to ticks, core by core.
 _COARSE = 2
 # Columns of /proc/stat after the name of the core: see proc(5).
 _USER, _IDLE, _IOWAIT, _STEAL = 0, 3, 4, 7
-_GUEST = 8  # this column and the next are part of user and nice already
+_GUEST = 8  # this column and the next are already counted in user and nice
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Seconds since boot or start, of the cores that this process may use."""
+    """Readings of counters, in seconds; `busy` and `stolen` of the cores this process may use."""
 
     wall: float
+    """The clock's time."""
     busy: float
+    """CPU time of all processes since boot."""
     stolen: float
+    """CPU time that the hypervisor gave to other machines since boot."""
     own: float
+    """CPU time of this process and its children."""
     pressure: float
-    """Seconds in which some process waited for a core."""
+    """Time since boot in which some process waited for a core; 0 where Linux does not count it."""
 
 
 class NoiseWatch:
-    """Says what disturbed the machine between one call and the next."""
+    """A callable that returns the noise on the machine since its last call."""
 
     def __init__(
         self, device: torch.device, clock: Callable[[], float], read: Callable[[], CpuTimes | None]
@@ -56,7 +62,7 @@ class NoiseWatch:
             signal.signal(signal.SIGCONT, self._continued)
 
     def __call__(self) -> Noise:
-        """The noise since the last call."""
+        """Return the noise since the last call; unwatched if the counters tell nothing."""
         last, self._last = self._last, self._read()
         stopped, self._stops = self._stops, 0
         now = self._last
@@ -64,13 +70,16 @@ class NoiseWatch:
             return Noise(stopped=stopped, gpu=self._gpu(), watched=False)
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
-        foreign = (now.busy - last.busy) - (now.own - last.own) - _COARSE / _TICKS
+        busy, stolen = now.busy - last.busy, now.stolen - last.stolen
+        foreign = busy - (now.own - last.own) - _COARSE / _TICKS
+        spare = capacity - wall - busy - stolen
         return Noise(
             foreign=round(min(1.0, max(0.0, foreign / capacity)), 3),
-            stolen=round((now.stolen - last.stolen) / capacity, 3),
+            stolen=round(stolen / capacity, 3),
             pressure=round((now.pressure - last.pressure) / wall, 3),
             stopped=stopped,
             gpu=self._gpu(),
+            spare=round(max(0.0, spare / capacity), 3),
         )
 
     def _continued(self, *_: object) -> None:
@@ -78,16 +87,15 @@ class NoiseWatch:
 
 
 def watch(device: torch.device, clock: Callable[[], float]) -> NoiseWatch:
-    """A watch over this machine and the trial that calls it."""
+    """Return a watch over this machine, `device` and the calling trial."""
     return NoiseWatch(device, clock, lambda: read_cpu_times(clock))
 
 
 def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
-    """The counters as they are now; None where nothing can be told from them.
+    """Read the counters; return None off Linux and under a CPU quota, where they tell nothing.
 
-    That is so off Linux, and under a CPU quota: a cgroup with a share of many cores is not
-    disturbed by who uses the others. Nor would its throttled time tell: a trial with more threads
-    than its quota has cores is throttled by itself.
+    A cgroup with a quota of many cores is not disturbed by processes on the others. Its throttled
+    time is no sign either: a trial with more threads than its quota has cores throttles itself.
     """
     if _has_quota():
         return None
@@ -108,7 +116,7 @@ def _has_quota() -> bool:
 
 
 def own_cores() -> set[int]:
-    """The cores that this process may be scheduled on."""
+    """Return the numbers of the cores that this process may run on."""
     return os.sched_getaffinity(0)
 
 
@@ -119,14 +127,15 @@ def _core_rows(stat: str) -> list[list[int]]:
 
 
 def _own_seconds() -> float:
-    """CPU seconds of this process and its children, the ended ones included."""
+    """Return the CPU seconds of this process and its children, ended ones included."""
     own = os.times()
     total = own.user + own.system + own.children_user + own.children_system
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            times = child.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return total + _own_tree(os.getpid()).cpu_seconds()
+
+
+@cache
+def _own_tree(pid: int) -> ProcessTree:
+    return ProcessTree(pid)
 
 
 def _pressure() -> float:
@@ -138,7 +147,7 @@ def _pressure() -> float:
 
 
 def _gpu_watch(device: torch.device) -> Callable[[], str]:
-    """Why the GPU is slower than it could be, or empty; always empty where NVML is missing."""
+    """Return a function that names what slows the GPU down; it returns "" if nothing or no NVML."""
     if device.type != "cuda":
         return lambda: ""
     try:
@@ -164,7 +173,7 @@ def _gpu_noise(nvml: Any, handle: Any) -> str:
         "power": nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
     }
     found = [name for name, mask in slowing.items() if reasons & mask]
-    # In a container processes have other numbers here than there: none of them is known then.
+    # In a container NVML's process numbers are the host's: none of our own is among them.
     known = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     numbers = {process.pid for process in processes}
     if numbers & known and numbers - known:

@@ -1,7 +1,7 @@
-"""What an exception in the child means: exception in, outcome out.
+"""Turn an exception in the child into the outcome that stands for it.
 
-Types first, then texts: libraries report a lack of memory in words of their own. A text decides
-only where nothing else does, and never the text of the user's own output.
+The type decides first, then the message, because libraries report a lack of memory in different
+words. What the user's code prints is never looked at.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from autotune.errors import UsageError, WorkloadError
-from autotune.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
+from autotune.knobs.torch_private import COMPILER
 from autotune.training.apply import DatasetTooSmallError
 from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import NonFiniteLossError
+from autotune.values.errors import UsageError, WorkloadError
+from autotune.values.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
 
 _DEVICE_MEMORY = (
     "CUDA out of memory",
@@ -41,11 +42,13 @@ _NOT_PICKLABLE = (
     "can't get local object",
     "cannot get local object",
 )
-_COMPILER_MODULES = ("torch._dynamo", "torch._inductor")
 
 
 def classify(error: BaseException, model_path: Path | None, peak_bytes: int | None) -> Failure:
-    """The outcome that stands for `error`, with what was in use at most, if known."""
+    """Return the outcome that stands for `error`.
+
+    `model_path` serves to find the line in the user's code, `peak_bytes` is the peak memory in use.
+    """
     text = str(error)
     match error:
         case NonFiniteLossError():
@@ -78,7 +81,7 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
             return OutOfMemory(memory, _first_line(text), peak_bytes)  # type: ignore[arg-type]
     if text.startswith(_DEAD_WORKER):
         return Crashed(_first_line(text))
-    if type(error).__module__.startswith(_COMPILER_MODULES):
+    if type(error).__module__.startswith(COMPILER):
         return Rejected(f"torch.compile failed: {_first_line(text)}")
     if any(word in text.lower() for word in _NOT_PICKLABLE):
         return Rejected(
@@ -89,7 +92,7 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
 
 
 def _where(error: BaseException, model_path: Path | None) -> str:
-    """file:line of the innermost frame in the user's folder."""
+    """Return file:line of the innermost frame in the user's folder."""
     if model_path is None:
         return ""
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
@@ -101,7 +104,7 @@ def _where(error: BaseException, model_path: Path | None) -> str:
 
 
 def _message(error: BaseException, text: str) -> str:
-    """Type and first line; what a worker sends holds both in its last line."""
+    """Return the error's type and first line; for a DataLoader worker's error its last line."""
     if text.startswith("Caught ") and "DataLoader worker" in text:
         return text.strip().splitlines()[-1]
     where = f" (by {sys.executable})" if isinstance(error, ImportError) else ""
@@ -109,7 +112,7 @@ def _message(error: BaseException, text: str) -> str:
 
 
 def _syntax(error: SyntaxError) -> str:
-    """The message with the offending line and a caret under the place."""
+    """Return the message with the offending line and a caret under the place."""
     line = (error.text or "").rstrip()
     indent = len(line) - len(line.lstrip())
     caret = " " * max(0, (error.offset or 1) - 1 - indent) + "^"

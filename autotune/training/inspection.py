@@ -1,8 +1,9 @@
-"""What torch knows of this machine, and what the workload is: asked once, in a child."""
+"""Describe the machine as torch sees it, and the workload. Runs once, in a child."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 import sysconfig
@@ -14,25 +15,26 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.errors import UsageError, WorkloadError
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
-from autotune.machine import Host, Machine, nvidia_driver, probe_host
+from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.training.apply import build_dataset, build_model
 from autotune.training.workload import Workload
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.errors import UsageError, WorkloadError
+from autotune.values.machine import Host, Machine, c_compiler, nvidia_driver, probe_host
+from autotune.values.workload_facts import WorkloadFacts
 
 _IMAGE_DIMENSIONS = 4
-# Below this size CPU kernels ignore float32_matmul_precision.
+# Rows and columns; below this size CPU kernels ignore float32_matmul_precision.
 _MATMUL_SIZE = 512
 _TF32_CAPABILITY = (8, 0)
 
 
 def resolve_device(device: str) -> str:
-    """The device that "auto" means here; others are checked.
+    """Return `device` in torch's words, such as cpu or cuda:0; "auto" is the accelerator, if any.
 
     Raises:
-        UsageError: the device is not there.
+        UsageError: the device does not exist, or is no device to train on.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if device == "auto":
@@ -50,7 +52,7 @@ def resolve_device(device: str) -> str:
 
 
 def accelerator_name() -> str:
-    """The accelerator in use, as best.yaml names devices; "cpu" where there is none."""
+    """Return the name of the accelerator in use as best.yaml spells it; "cpu" if there is none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return "cpu"
@@ -61,14 +63,14 @@ def accelerator_name() -> str:
 
 
 def device_uuid(device: str) -> str:
-    """What tells one GPU from another in every process; empty for other devices."""
+    """Return the GPU's UUID, which is the same in every process; "" for other devices."""
     if torch.device(device).type != "cuda":
         return ""
     return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
 
 
 def describe_machine(device: str) -> Machine:
-    """The machine with everything that decides which knob values can work on it."""
+    """Return the machine with everything that decides which knob values can work on it."""
     host = probe_host()
     cuda = torch.device(device).type == "cuda"
     on_cpu = torch.device(device).type == "cpu"
@@ -83,7 +85,7 @@ def describe_machine(device: str) -> Machine:
         default_num_threads=torch.get_num_threads(),
         native_dtypes=_native_dtypes(device),
         matmul_precisions=_matmul_precisions(device),
-        compile_modes=_compile_modes(),
+        compile_modes=tuple(compile_modes()),
         compile_obstacle=_compile_obstacle(host, device),
         cuda_graphs=cuda,
         driver=nvidia_driver() if cuda else "",
@@ -91,19 +93,19 @@ def describe_machine(device: str) -> Machine:
 
 
 def process_settings() -> dict[str, Value]:
-    """The knobs of the process as they are in force now."""
+    """Return the values of the process-wide knobs that are in force now."""
     values = {knob.name: knob.read_process() for knob in ALL_KNOBS}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
-    """Build model, dataset and one small batch, and note what they are.
+    """Build model, dataset and one small batch, and describe them.
 
-    `own_settings` is what the file set for the process while it was imported: the user trains with
-    that today, so it belongs to the baseline.
+    `own_settings` are settings that the file changed in the process while it was imported. The user
+    trains with them today, so they belong to the baseline.
 
     Raises:
-        WorkloadError: the dataset is empty or of the wrong type, the model no module.
+        WorkloadError: the dataset is empty or of the wrong type, or the model is no module.
     """
     dataset = build_dataset(workload)
     iterable = isinstance(dataset, IterableDataset)
@@ -131,14 +133,14 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
 
 
 def local_modules(model: Path) -> dict[str, str]:
-    """Modules that lie in the model's folder and are imported by now, each with its digest.
+    """Return the imported modules that lie in the model's folder, each path with its SHA-256.
 
-    Not those of an environment that lies there, too.
+    Paths are relative to that folder. Packages of an environment in the folder are left out.
     """
     folder = model.resolve().parent
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] != "autotune"]
     files = {getattr(module, "__file__", None) for module in modules}
-    # What is no file of its own (torch.classes) has a name without a folder.
+    # Modules without a file of their own (torch.classes) have a relative path here.
     named = [Path(file) for file in files if isinstance(file, str)]
     paths = {path.resolve() for path in named if path.is_absolute()} - {model.resolve()}
     own = (path for path in paths if path.is_relative_to(folder) and path.suffix == ".py")
@@ -161,7 +163,7 @@ def _device_memory(device: str) -> int | None:
 def _native_dtypes(device: str) -> tuple[str, ...]:
     kind = torch.device(device).type
     if kind == "cuda":
-        # Emulated bfloat16 counts as supported unless one asks otherwise.
+        # By default emulated bfloat16 counts as supported.
         with torch.cuda.device(device):
             bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16", "float16") if bfloat16 else ("float16",)
@@ -178,7 +180,7 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
 def _cpu_instructions() -> set[str]:
     if hasattr(torch.cpu, "get_capabilities"):
         return {name for name, value in torch.cpu.get_capabilities().items() if value is True}
-    # Before torch 2.13: the kernel's words for the same instructions.
+    # Before torch 2.13: Linux lists the same instructions under the same names.
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return {
         word for line in lines if line.startswith(("flags", "Features")) for word in line.split()
@@ -186,13 +188,16 @@ def _cpu_instructions() -> set[str]:
 
 
 def _matmul_precisions(device: str) -> tuple[str, ...]:
-    """Precisions whose products differ in at least one bit: asking beats a table of hardware."""
+    """Return the precisions that differ; off CUDA a test product tells them apart."""
     if torch.device(device).type == "cuda":
         tf32 = torch.cuda.get_device_capability(device) >= _TF32_CAPABILITY
         return ("highest", "high") if tf32 else ("highest",)
     before = torch.get_float32_matmul_precision()
     generator = torch.Generator().manual_seed(0)
-    matrix = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, generator=generator).to(device)
+    # Explicit dtype and device: the user's file may have changed torch's defaults.
+    matrix = torch.randn(
+        _MATMUL_SIZE, _MATMUL_SIZE, generator=generator, dtype=torch.float32, device="cpu"
+    ).to(device)
     different: dict[str, Tensor] = {}
     for precision in ("highest", "high", "medium"):
         torch.set_float32_matmul_precision(precision)
@@ -203,12 +208,6 @@ def _matmul_precisions(device: str) -> tuple[str, ...]:
     return tuple(different)
 
 
-def _compile_modes() -> tuple[str, ...]:
-    import torch._inductor
-
-    return tuple(torch._inductor.list_mode_options())
-
-
 def _compile_obstacle(host: Host, device: str) -> str:
     if torch.device(device).type == "cpu":
         if host.compiler is None:
@@ -216,13 +215,41 @@ def _compile_obstacle(host: Host, device: str) -> str:
         if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
             return "torch.compile needs Python's headers on CPU; Python.h was not found"
         return ""
-    from torch.utils._triton import has_triton
+    return _triton_obstacle(torch.device(device).type == "cuda")
 
-    return "" if has_triton() else "torch.compile needs Triton on this device; it is not installed"
+
+def _triton_obstacle(on_cuda: bool) -> str:
+    """Return why Triton cannot compile for the accelerator; "" if it can.
+
+    On CUDA it needs a C compiler when it is first used, to build its link to the driver and a
+    launcher for each kernel. Without a compiler every compile mode would fail.
+    """
+    if not has_triton_package():
+        return "torch.compile needs Triton on this device; it is not installed"
+    if not has_triton():
+        return "torch.compile needs Triton, which has no support for this device"
+    if not on_cuda:
+        return ""
+    if c_compiler() is None:
+        asked = os.environ.get("CC")
+        found = "none was found" if asked is None else f"CC={asked} was not found"
+        return f"torch.compile needs a C compiler on CUDA, for Triton; {found} (install gcc)"
+    if not (_triton_headers() / "Python.h").exists():
+        return (
+            "torch.compile needs Python's headers on CUDA, for Triton; Python.h was not found in "
+            f"{_triton_headers()} (install python3-dev)"
+        )
+    return ""
+
+
+def _triton_headers() -> Path:
+    """Return the folder in which Triton looks for Python.h; it ignores Debian's own scheme."""
+    scheme = sysconfig.get_default_scheme()
+    return Path(sysconfig.get_path("include", scheme.replace("posix_local", "posix_prefix")))
 
 
 def tensor_bytes(batch: Any) -> int:
-    """Bytes of all tensors in a batch, however nested."""
+    """Return the bytes of all tensors in a nested batch."""
     match batch:
         case Tensor():
             return batch.numel() * batch.element_size()

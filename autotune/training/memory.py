@@ -1,27 +1,31 @@
-"""Memory as the child sees it: what the device allocator or the process held at most."""
+"""Peak memory of the child, as its device allocator or Linux reports it."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
 
 import torch
 
+from autotune.system.process_tree import MemoryPeak, ProcessTree
+
 # ru_maxrss counts kilobytes on Linux and bytes on macOS.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 _host_file_bytes = 0
+_host_pid: int | None = None
 
 
 def file_bytes() -> int:
-    """Resident pages of this process that are files: the libraries it has touched; 0 off Linux."""
+    """Return the bytes of this process's resident file pages, mostly libraries; 0 off Linux."""
     return _status("RssFile") or 0
 
 
 def _status(name: str) -> int | None:
-    """A size that Linux tells of this process, in bytes."""
+    """Return a size from /proc/self/status in bytes; None if it is not there."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -31,43 +35,65 @@ def _status(name: str) -> int | None:
 
 
 def count_host(host_file_bytes: int) -> None:
-    """Say that this process was forked, and what its host held of libraries.
+    """Record that this process was forked from a host with so many bytes of file pages.
 
-    A fork starts without those pages; a training started afresh would hold them.
+    A fork starts without those pages, but a newly started training would have them resident.
     """
-    global _host_file_bytes  # noqa: PLW0603 - a process is forked once
+    global _host_file_bytes, _host_pid  # noqa: PLW0603 - a process is forked once
     _host_file_bytes = host_file_bytes
+    _host_pid = os.getppid()
 
 
 def limit_device_memory(device: torch.device, limit_bytes: int | None) -> None:
-    """Make the allocator fail at the limit, where production under that limit would fail."""
+    """Make the CUDA allocator fail beyond `limit_bytes`, as production under that limit would."""
     if device.type == "cuda" and limit_bytes is not None:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory held so far, warm-up included.
+    """Return the peak memory of this process in bytes, warm-up included.
 
-    On an accelerator what the allocator reserved, because that is what has to fit; on CPU the
-    resident size of this process (the runner adds the workers).
+    On an accelerator it is the memory that the allocator reserved, because that has to fit. On CPU
+    it is the resident size of this process (`PeakWatch` adds the workers).
     """
     if device.type == "cpu":
-        # getrusage would count what the parent held when it started this process.
+        # getrusage includes the parent's memory at the time it started this process.
         own = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         return own + max(0, _host_file_bytes - file_bytes())
     return torch.accelerator.max_memory_reserved(device)
 
 
+class PeakWatch:
+    """A recorder of the peak memory of this process and its workers, read between timed blocks.
+
+    On an accelerator it does nothing until it is asked, because the allocator records the peak.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._peak = MemoryPeak(ProcessTree(os.getpid()), _host_pid)
+
+    def look(self) -> None:
+        """Read the memory in use now and update the peak; does nothing on an accelerator."""
+        if self._device.type == "cpu":
+            self._peak.look()
+
+    @property
+    def bytes(self) -> int:
+        """Peak memory so far in bytes; on CPU with the workers."""
+        return max(peak_memory_bytes(self._device), self._peak.bytes)
+
+
 def allocator_retries(device: torch.device) -> int:
-    """Times the device allocator had to free its cache and try again."""
+    """Return how often the device allocator had to free its cache and try again; 0 on CPU."""
     if device.type == "cpu":
         return 0
     return int(torch.accelerator.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def peak_so_far(device: str) -> int | None:
-    """`peak_memory_bytes` where it can still be asked for, after whatever went wrong."""
+    """Return `peak_memory_bytes`, or None if an error has left the device unusable."""
     try:
         return peak_memory_bytes(torch.device(device))
     except RuntimeError:

@@ -1,67 +1,93 @@
-"""How good a model becomes: train on a fixed number of samples, then evaluate.
+"""The accuracy probe: train on a fixed number of samples, then evaluate the model.
 
-All configurations see equally many samples, never equally many steps or seconds, and are evaluated
-the same way: without autocast, in eval mode, uncompiled. A short run bounds early training only; it
-catches divergence, broken precision and too large a batch, it cannot certify a full run.
+All configurations train on equally many samples, not on equally many steps or seconds. All are
+evaluated the same way: without autocast, in eval mode, uncompiled. The held-out loss is computed in
+batches of the baseline's size and keeps no sample in memory. So it needs no more memory than the
+baseline's training.
+
+A short run bounds early training only. It catches divergence, broken precision and too large a
+batch; it cannot certify a full run.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    default_collate,
+)
 
-from autotune.training.apply import TrainingSetup, build_dataset
-from autotune.training.batches import EmptyEpochError
+from autotune.configuration.job import Probe
+from autotune.knobs.torch_private import set_compiled_call
+from autotune.system.trial_folder import EVALUATION
+from autotune.training.apply import TrainingSetup, build_dataset, seed_everything
+from autotune.training.batches import Batches, EmptyEpochError
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
+"""Share of a map-style training set that is held out."""
 HELD_OUT_MOST = 2048
-_EVALUATION_BATCH = 256
+"""Upper bound of the held-out samples of a map-style training set."""
+_HELD_OUT_OF_STREAM = 256
+# Seed of the evaluation, so that held-out samples are augmented in the same way each time.
+_HELD_OUT_SEED = 0
 
 
 class NonFiniteLossError(Exception):
     """The loss became NaN or infinite."""
 
 
-class _WithoutFirst(IterableDataset[Any]):
-    """An iterable dataset without its first samples, which are held out."""
+class _Part(IterableDataset[Any]):
+    """The samples of a stream from `start` up to `stop`; each iteration reads the stream anew."""
 
-    def __init__(self, dataset: IterableDataset[Any], held_out: int) -> None:
-        self._dataset = dataset
-        self._held_out = held_out
+    def __init__(self, stream: IterableDataset[Any], start: int, stop: int | None) -> None:
+        self._stream = stream
+        self._start = start
+        self._stop = stop
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._dataset), self._held_out, None)
+        return itertools.islice(iter(self._stream), self._start, self._stop)
 
 
 def metric_name(workload: Workload) -> str:
-    """What the quality is called; `evaluate` is higher for better, a loss is lower."""
+    """Return the metric's name: evaluate (higher is better) or held_out_loss (lower is better)."""
     return "evaluate" if workload.evaluate else "held_out_loss"
 
 
 @dataclass(frozen=True)
 class Exam:
-    """The data of a probe: what to train on, and what was held out of it, if anything."""
+    """The data of a probe: the set to train on and, without `evaluate`, the held-out samples."""
 
     training: Dataset[Any]
     held_out: Dataset[Any] | None
 
 
-def probe(setup: TrainingSetup, exam: Exam, samples: int) -> float:
-    """Train on exactly `samples` samples, whatever the batch size, and return the quality.
+def probe(
+    setup: TrainingSetup, exam: Exam, task: Probe, enter_phase: Callable[[str], None]
+) -> float:
+    """Train on exactly the task's number of samples, whatever the batch size; return the quality.
 
     Raises:
         EmptyEpochError: the dataset does not fill a batch.
         NonFiniteLossError: the loss or the quality is not a finite number.
     """
+    samples = task.samples
+    enter_phase("probe")
     _train(setup, samples)
-    quality = _evaluate(setup, exam.held_out)
+    enter_phase(EVALUATION)
+    quality = _evaluate(setup, exam.held_out, task.evaluation_batch)
     if not math.isfinite(quality):
         raise NonFiniteLossError(
             f"{metric_name(setup.workload)} is {quality} after {samples} samples"
@@ -72,14 +98,15 @@ def probe(setup: TrainingSetup, exam: Exam, samples: int) -> float:
 def _train(setup: TrainingSetup, samples: int) -> None:
     setup.model.train()
     loss = None
-    for batch in _batches(setup, samples):
-        loss = setup.step(batch)
+    for loss in map(setup.step, _batches(setup, samples)):  # noqa: B007 - the last one counts
+        pass
+    setup.optimizer.zero_grad(set_to_none=True)
     if loss is not None and not torch.isfinite(loss).all():
         raise NonFiniteLossError(f"the loss is {loss.item()} after {samples} samples")
 
 
 def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
-    """Batches of `samples` samples in all: whole ones, then one of what is left."""
+    """Yield batches of `samples` samples in all: full batches, then one of the remainder."""
     size = setup.loader.batch_size or 1
     left = samples % size
     if left == 1 and samples > 1:
@@ -91,18 +118,17 @@ def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
 
 
 def _whole_batches(loader: DataLoader[Any]) -> Iterator[Any]:
-    """One epoch after the other, without end."""
-    while True:
-        is_empty = True
-        for batch in loader:
-            is_empty = False
-            yield batch
-        if is_empty:
-            raise _nothing_to_train_on()
+    """Yield full batches without end, one epoch after the other."""
+    batches = Batches(loader, time.perf_counter, lambda: None)
+    try:
+        while True:
+            yield batches.next()
+    except EmptyEpochError:
+        raise _nothing_to_train_on() from None
 
 
 def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
-    """So many samples from the loader's dataset, drawn as the loader would draw them."""
+    """Return one batch of `samples` samples, drawn from the dataset as the loader draws them."""
     dataset, generator, sampler = loader.dataset, loader.generator, None
     if not isinstance(dataset, IterableDataset):
         sampler = RandomSampler(dataset, num_samples=samples, generator=generator)  # type: ignore[arg-type]
@@ -127,48 +153,57 @@ def _nothing_to_train_on() -> EmptyEpochError:
 
 
 def _stop_compiling(setup: TrainingSetup) -> None:
-    """The compiled call is for batches as in training; other shapes must not pay for their own."""
-    setup.model._compiled_call_impl = None
+    """Run the model uncompiled from now on: a batch of another size would compile a new graph.
+
+    The evaluation needs no such care: without gradients a compiled model runs eagerly.
+    """
+    set_compiled_call(setup.model, None)
 
 
 @torch.no_grad()
-def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None) -> float:
+def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None, batch_size: int) -> float:
     setup.model.eval()
     workload = setup.workload
-    _stop_compiling(setup)
     if workload.evaluate is not None:
         return float(workload.evaluate(setup.model, setup.device))
     assert held_out is not None
-    loader = DataLoader(held_out, batch_size=_EVALUATION_BATCH, collate_fn=workload.collate_fn)
-    total, count = 0.0, 0
-    for batch in loader:
-        total += float(workload.compute_loss(setup.model, setup.transfer(batch)))
-        count += 1
-    return total / count if count else math.nan
+    seed_everything(_HELD_OUT_SEED)
+    collate = workload.collate_fn or default_collate
+    loader = DataLoader(
+        held_out, batch_size, collate_fn=lambda samples: (len(samples), collate(samples))
+    )
+    # `map` keeps no batch, so that one is freed before the next is made; a loop variable keeps it.
+    losses = list(map(partial(_sum_of_losses, setup), loader))
+    if not losses:
+        raise EmptyEpochError(
+            "the stream gives no samples to evaluate on when it is read once more; "
+            "define evaluate(model, device)"
+        )
+    return math.fsum(loss for loss, _ in losses) / sum(samples for _, samples in losses)
+
+
+def _sum_of_losses(setup: TrainingSetup, counted: tuple[int, Any]) -> tuple[float, int]:
+    """Return the mean loss of a batch times its samples, and their number."""
+    samples, batch = counted
+    loss = setup.workload.compute_loss(setup.model, setup.transfer(batch))
+    return samples * float(loss), samples
 
 
 def prepare_exam(workload: Workload) -> Exam:
-    """The training set, less a slice of it where there is no `evaluate` to judge by."""
+    """Build the training set; without `evaluate`, hold out a slice of it.
+
+    The slice is a tenth, at most 2048 samples; of a stream it is the first 256.
+
+    Raises:
+        WorkloadError: the dataset is neither map-style nor iterable.
+    """
     dataset = build_dataset(workload)
     if workload.evaluate is not None:
         return Exam(dataset, None)
     if isinstance(dataset, IterableDataset):
-        first = list(itertools.islice(iter(dataset), _EVALUATION_BATCH))
-        return Exam(_WithoutFirst(dataset, len(first)), _Listed(first))
+        first = _HELD_OUT_OF_STREAM
+        return Exam(_Part(dataset, first, None), _Part(dataset, 0, first))
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     held_out = max(1, min(HELD_OUT_MOST, int(HELD_OUT_SHARE * count)))
     return Exam(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))
-
-
-class _Listed(Dataset[Any]):
-    """Samples that are already in memory."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._samples[index]

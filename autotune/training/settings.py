@@ -1,7 +1,7 @@
-"""What a configuration means to PyTorch, piece by piece: model, optimizer, loader, forward pass.
+"""Apply a configuration to PyTorch piece by piece: model, optimizer, loader, forward pass.
 
-This is the one place where settings take effect. Trials build a whole training loop of these pieces
-and production puts the same ones into its own loop, so that what was measured is what runs.
+This is the one place where settings take effect. Trials build a whole training loop of these
+pieces, and production puts the same pieces into its own loop. So what was measured is what runs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob
 
-# Entering a dozen empty contexts for each step would cost more than some steps do.
+# Only these: entering a dozen empty contexts would take longer than some training steps.
 _CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A configuration, ready to be put into force."""
+    """A configuration as calls and arguments for PyTorch."""
 
     config: TrainingConfig
     _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
@@ -33,45 +33,45 @@ class Settings:
     )
 
     def apply_to_process(self) -> None:
-        """Process-wide settings; must come before the first operation."""
+        """Set what holds for the whole process; must be called before the first operation."""
         for knob in ALL_KNOBS:
             knob.on_process(self.config[knob.name])
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """The model to train, from a model that is on its device already."""
+        """Return the model to train, given a model that is on its device already."""
         for knob in ALL_KNOBS:
             model = knob.on_model(self.config[knob.name], model)
         return model
 
     def loader_kwargs(self) -> dict[str, Any]:
-        """Arguments for the DataLoader."""
+        """Return the keyword arguments for the DataLoader."""
         return _merged(knob.loader_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
 
     def optimizer_kwargs(self) -> dict[str, Any]:
-        """Arguments for the optimizer, such as `fused=True`."""
+        """Return the keyword arguments for the optimizer, such as `fused=True`."""
         return _merged(knob.optimizer_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
 
     def scaler(self, device: str | torch.device) -> torch.amp.GradScaler:
-        """A gradient scaler, disabled where nothing would underflow without one."""
+        """Return a gradient scaler; it is disabled unless a setting needs a scaled loss."""
         scales = any(knob.scales_loss(self.config[knob.name]) for knob in ALL_KNOBS)
         return torch.amp.GradScaler(torch.device(device).type, enabled=scales)
 
     def autocast(self, device: str | torch.device) -> AbstractContextManager[None]:
-        """What the forward pass and the loss run under."""
+        """Return the context in which the forward pass and the loss run."""
         stack = ExitStack()
         for knob in _CONTEXT_KNOBS:
             stack.enter_context(knob.forward_context(self.config[knob.name], str(device)))
         return stack  # type: ignore[return-value]
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
-        """A batch on the device: tensors in tuples, lists, dicts, namedtuples, however nested."""
+        """Return the batch on the device; tuples, lists, dicts and namedtuples may be nested."""
         match batch:
             case Tensor():
                 return batch.to(device, **self._kwargs_for(batch.dim()))
             case _ if hasattr(batch, "to"):  # a PackedSequence, a tokenizer's batch
                 return batch.to(device)
             case dict():
-                moved = copy.copy(batch)  # keeps the kind of dict, a defaultdict's factory too
+                moved = copy.copy(batch)  # keeps the type of dict and a defaultdict's factory
                 moved.update((key, self.transfer(value, device)) for key, value in batch.items())
                 return moved
             case tuple() if hasattr(batch, "_fields"):

@@ -1,4 +1,4 @@
-"""What a child can be asked to do, one function per task."""
+"""The tasks that a child carries out on a model.py, one function each."""
 
 from __future__ import annotations
 
@@ -15,75 +15,111 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from autotune.config import TrainingConfig
-from autotune.job import Job, MeasurePlan
+from autotune.configuration.job import Job, MeasurePlan, Probe
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
-from autotune.measurement import Block, Measurement
-from autotune.outcome import Inspected, Measured, NotApplied, Probed, SpeedLimits, TrialOutcome
+from autotune.knobs.torch_private import on_compilation
+from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, inspection, memory, quality
 from autotune.training.apply import TrainingSetup, apply, build_dataset
 from autotune.training.batches import Batches
-from autotune.training.boundary import probe_boundary
+from autotune.training.before_fork import Prepared, with_dataset
+from autotune.training.epoch_boundary import probe_boundary
 from autotune.training.settings import Settings
 from autotune.training.timing import Timer
 from autotune.training.workload import Workload, load_workload
-from autotune.trial_folder import TrialFolder
+from autotune.values.measurement import Block, Measurement, Noise
+from autotune.values.outcome import (
+    Inspected,
+    Measured,
+    NotApplied,
+    Probed,
+    SpeedLimits,
+    TrialOutcome,
+)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a task that trains works with."""
+    """The inputs of a task that trains: job, folder, workload and configuration."""
 
     job: Job
     folder: TrialFolder
     workload: Workload
     config: TrainingConfig
     start_seconds: float
-    """From process start until the workload was imported."""
+    """Seconds from process start until the workload was imported."""
+    prepared: Prepared | None = None
+    """The workload as the warm host prepared it; None if this process did everything itself."""
 
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
-        """A training loop under the job's configuration."""
+        """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
         return apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
 
 
-def prepare(job: Job, folder: TrialFolder, process_start: float) -> Bench:
-    """Import the workload, then put the process settings in force."""
+def prepare(
+    job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
+) -> Bench:
+    """Import the workload, unless the host did, then put the process-wide settings in force.
+
+    `process_start` is the parent's monotonic clock when it launched this process, in seconds.
+
+    Raises:
+        WorkloadError: model.py does not keep to the contract.
+        Exception: whatever model.py raises.
+    """
     assert job.model_path is not None
     assert job.config is not None
     config = TrainingConfig.of(job.config)
-    workload = load_workload(Path(job.model_path))
-    # After the import: what the file sets for the process is part of the baseline, see `inspect`.
+    workload = prepared.take_over() if prepared else load_workload(Path(job.model_path))
+    # After the import, so that the trial's settings replace those that the file makes.
     Settings(config).apply_to_process()
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
-    return Bench(job, folder, workload, config, time.monotonic() - process_start)
+    start_seconds = time.monotonic() - process_start
+    if prepared:
+        start_seconds += prepared.import_seconds
+    return Bench(job, folder, workload, config, start_seconds, prepared)
 
 
-def inspect(job: Job) -> TrialOutcome:
-    """What the machine allows and, where the job names one, what the workload is."""
+def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
+    """Describe the machine and, if the job names one, the workload."""
+    if prepared:
+        torch.set_num_threads(prepared.default_threads)
     device = inspection.resolve_device(job.device)
     machine = inspection.describe_machine(device)
+    uuid = inspection.device_uuid(machine.device)
     if job.model_path is None:
-        return Inspected(machine, None, inspection.device_uuid(machine.device))
-    before = inspection.process_settings()
-    workload = load_workload(Path(job.model_path))
-    after = inspection.process_settings()
-    own = {name: value for name, value in after.items() if value != before[name]}
+        return Inspected(machine, None, uuid)
+    if prepared:
+        workload, own = prepared.take_over(), prepared.own_settings
+        seconds = prepared.import_seconds, prepared.dataset_seconds
+    else:
+        before, start = inspection.process_settings(), time.perf_counter()
+        workload = load_workload(Path(job.model_path))
+        after = inspection.process_settings()
+        own = {name: value for name, value in after.items() if value != before[name]}
+        import_seconds = time.perf_counter() - start
+        workload, dataset_seconds = with_dataset(workload)
+        seconds = import_seconds, dataset_seconds
     facts = inspection.describe_workload(workload, own)
-    return Inspected(machine, facts, inspection.device_uuid(machine.device))
+    return Inspected(machine, facts, uuid, *seconds, is_shared=prepared is not None)
 
 
 def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
-    """Train for a short while and time it."""
+    """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
     bench.folder.enter_phase("build")
     build_start = time.perf_counter()
     setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
     build_seconds = time.perf_counter() - build_start
+    if bench.prepared:
+        build_seconds += bench.prepared.dataset_seconds
     bench.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
     compiler = CompileClock(bench.config["compile_mode"] is not None)
-    timer = _timer(setup, step, setup.loader, compiler)
+    peak = memory.PeakWatch(setup.device)
+    timer = _timer(setup, step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
     step.check_finite()
     batch_size = setup.loader.batch_size or 1
@@ -96,7 +132,7 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for knob, got in missed:
         return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
-    peak = memory.peak_memory_bytes(setup.device)
+    peak_bytes = peak.bytes
     epoch_samples = _epoch_samples(setup, timer.batches)
     return Measured(
         Measurement(
@@ -108,15 +144,16 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
             compile_seconds=compiler.seconds,
             start_seconds=bench.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=peak,
+            peak_memory_bytes=peak_bytes,
             allocator_retries=memory.allocator_retries(setup.device),
+            shared_seconds=bench.prepared.seconds if bench.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
     )
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
-    """What was seen between epochs, or what is where no epoch ended."""
+    """Return the boundaries that were timed, or measure one if no epoch ended."""
     seen = tuple(timer.batches.boundary_seconds)
     if seen:
         return seen
@@ -125,21 +162,24 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
     return probe_boundary(setup, rate, timer.clock, timer.synchronize)
 
 
-def probe(bench: Bench, samples: int, seeds: tuple[int, ...]) -> TrialOutcome:
-    """Train on a fixed number of samples once per seed, and evaluate each time."""
+def probe(bench: Bench, task: Probe) -> TrialOutcome:
+    """Train a new model on a fixed number of samples for each seed and evaluate it."""
     start = time.perf_counter()
     bench.folder.enter_phase("build")
     exam = quality.prepare_exam(bench.workload)
-    bench.folder.enter_phase("probe")
-    qualities = []
-    for seed in seeds:
-        setup = bench.setup(exam.training, seed)
-        qualities.append(quality.probe(setup, exam, samples))
-    return Probed(tuple(qualities), time.perf_counter() - start)
+    # Each seed's model is gone before the next one is built.
+    qualities = tuple(_quality_of(bench, exam, task, seed) for seed in task.seeds)
+    return Probed(qualities, time.perf_counter() - start)
+
+
+def _quality_of(bench: Bench, exam: quality.Exam, task: Probe, seed: int) -> float:
+    bench.folder.enter_phase("build")
+    setup = bench.setup(exam.training, seed)
+    return quality.probe(setup, exam, task, bench.folder.enter_phase)
 
 
 def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
-    """Samples per second of the loader without training, and of training on one resident batch."""
+    """Measure samples/s of the loader without training, and of training on one resident batch."""
     bench.folder.enter_phase("limits")
     setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
     setup.model.train()
@@ -153,7 +193,7 @@ def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
 def seconds_per_batch(
     setup: TrainingSetup, step: Callable[[Any], object], source: Any, plan: MeasurePlan
 ) -> float:
-    """What a step takes on batches of `source`, at the median block."""
+    """Return the seconds of a step on batches of `source`: the median over the blocks."""
     timer = _timer(setup, step, source)
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
@@ -165,6 +205,7 @@ def _timer(
     step: Callable[[Any], object],
     source: Any,
     compiler: CompileClock | None = None,
+    peak: memory.PeakWatch | None = None,
 ) -> Timer:
     synchronize = (
         (lambda: None)
@@ -177,14 +218,32 @@ def _timer(
         Batches(source, clock, synchronize),
         clock,
         synchronize,
-        noise=disturbance.watch(setup.device, clock),
+        noise=between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
     )
 
 
+def between_blocks(
+    noise: Callable[[], Noise], peak: memory.PeakWatch | None
+) -> Callable[[], Noise]:
+    """Return the function that a timer calls after the warm-up and after each block.
+
+    It reads the memory first and the noise last, so that the reading itself is not counted as noise
+    of the next block.
+    """
+    if peak is None:
+        return noise
+
+    def look() -> Noise:
+        peak.look()
+        return noise()
+
+    return look
+
+
 @dataclass
 class _WatchedStep:
-    """A training step that remembers its loss, so that it can be checked without waiting for it."""
+    """A training step that keeps its loss, so that no step has to wait for a check."""
 
     setup: TrainingSetup
     loss: Tensor | None = field(default=None, init=False)
@@ -193,7 +252,11 @@ class _WatchedStep:
         self.loss = self.setup.step(batch)
 
     def check_finite(self) -> None:
-        """Raise if the last loss is NaN or infinite; a parameter that is NaN once stays so."""
+        """Check the last loss; a parameter that has become NaN stays NaN.
+
+        Raises:
+            NonFiniteLossError: the loss is NaN or infinite, or there was no step.
+        """
         value = math.nan if self.loss is None else float(self.loss.detach())
         if not math.isfinite(value):
             raise quality.NonFiniteLossError(f"the loss became {value}")
@@ -207,17 +270,17 @@ def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
 
 
 class CompileClock:
-    """Counts the seconds that torch.compile says it spends, from start to end of each compile."""
+    """A counter of the seconds between the start and end events of torch.compile's compilations."""
 
     def __init__(self, compiles: bool) -> None:
         self.events = 0
-        """Starts and ends so far."""
+        """Number of compilations started plus those ended so far."""
         self.seconds = 0.0
         if compiles:
-            from torch._dynamo import callback
-
-            callback.on_compile_start(lambda _: self._note(-time.perf_counter()))
-            callback.on_compile_end(lambda _: self._note(time.perf_counter()))
+            on_compilation(
+                start=lambda: self._note(-time.perf_counter()),
+                end=lambda: self._note(time.perf_counter()),
+            )
 
     def _note(self, signed_now: float) -> None:
         self.events += 1

@@ -1,8 +1,8 @@
 """Timed training: warm-up, then blocks of whole steps, each with its wait for data.
 
-The device is waited for only at the edges of blocks and epochs: waiting after every step would hide
-the overlap of host and device, which is just what num_workers and pin_memory change. Clock and
-synchronisation are parameters, so that tests need neither a GPU nor a sleep.
+The device is synchronised only at the edges of blocks and epochs. Waiting after every step would
+hide the overlap of host and device, which num_workers and pin_memory are meant to improve. Clock
+and synchronisation are parameters, so that tests need neither a GPU nor a sleep.
 """
 
 from __future__ import annotations
@@ -13,37 +13,39 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
-from autotune.intervals import median_interval, relative_half_width
-from autotune.job import MeasurePlan
-from autotune.measurement import QUIET, Block, Noise
+from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches, Clock, Synchronize
+from autotune.values.intervals import median_interval, relative_half_width
+from autotune.values.measurement import QUIET, Block, Noise
 
 Step = Callable[[Any], object]
 Result = TypeVar("Result")
 Course = Generator[int, None, Result]
-"""Yields numbers of steps for somebody to take, and goes on when they are taken. What times a loop
-of ours and what times a script's own differ in nothing else."""
+"""Generator that yields numbers of training steps to take, resumes when they are taken, and returns
+its result. A `Timer` takes the steps itself; in an unmodified script the script's loop does."""
 
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
 _MOST_WARMUP_STEPS = 500
-# Steps of less are told apart by chance alone.
+# Seconds; shorter steps differ by chance alone.
 _SHORTEST_STEP = 2e-4
-# With fewer steps than this per worker, a block that starts between two bursts of batches differs
-# much from one that starts before them.
+# Below this many steps per worker a block gets a multiple of the workers as steps, since workers
+# deliver batches in bursts: else a block's time depends on how many bursts it contains.
 _STEPS_PER_WORKER = 4
-# Batches on hand go up and down by as many without meaning anything.
+# Batches by which the stock varies by chance.
 _STOCK_NOISE = 1
-# Waiting for less than this share of the time, training is not held up by the loader.
+# Share of the time; if training waits less than this, the loader keeps up with it.
 _WAITS = 0.01
 _MOST_VOID_BLOCKS = 8
-# A first block is replaced by a longer one if it fills less than half of its seconds.
+# A first block is replaced by a longer one if it takes less than half of the planned seconds.
 _TOO_SHORT = 2.0
 _MOST_GROWTH = 10.0
-# Three blocks that are all this much slower than the best trial's need no further look.
+# A trial is stopped early if its first three blocks are all this many times slower than the
+# incumbent.
 _HOPELESS = 1.5
 _FEWEST_BLOCKS = 3
-# How far the whole interval must lie behind the best trial's to be given up at a look.
+# At a look, a trial is stopped early if its whole interval is this many times slower than the
+# incumbent.
 _CLEARLY = 1.03
 
 
@@ -53,38 +55,42 @@ class WarmUp:
 
     step_seconds: tuple[float, ...]
     calm_seconds: float
-    """A step's mean seconds since the last stall."""
+    """Mean seconds of a step since the last stall."""
     steady: bool
-    """Whether it went on for as long as it should; otherwise its time was up."""
+    """True if enough steps went by without a stall; False if time or steps ran out before."""
 
 
 @dataclass(frozen=True)
 class Timer:
-    """Times steps on batches, which it takes itself unless it is asked for a course."""
+    """A timer of training steps.
+
+    `warm_up` and `time_blocks` take the steps themselves. `warming_up` and `timing_blocks` are the
+    same as generators, for a caller that takes the steps.
+    """
 
     step: Step
     batches: Batches
     clock: Clock
     synchronize: Synchronize
     noise: Callable[[], Noise] = lambda: QUIET
-    """What disturbed the machine since it was last asked."""
+    """Function that returns the noise on the machine since its last call."""
     compilations: Callable[[], int] = lambda: 0
-    """How many compilations have begun or ended so far."""
+    """Function that returns the number of compilations begun plus those ended so far."""
     flags: set[str] = field(default_factory=set)
-    """What was remarkable, see `Measurement.flags`."""
+    """Remarks on the timing so far, see `Measurement.flags`."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
-        """`warming_up`, with the steps taken."""
+        """Take untimed steps as `warming_up` says."""
         return self._take(self.warming_up(plan))
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> tuple[Block, ...]:
-        """`timing_blocks`, with the steps taken."""
+        """Take and time blocks of steps as `timing_blocks` says."""
         return self._take(self.timing_blocks(plan, step_seconds, batch_size))
 
     def _take(self, course: Course[Result]) -> Result:
-        """Take the steps that a course asks for; what it returns."""
+        """Take the steps that a generator asks for, and return its result."""
         while True:
             try:
                 steps = next(course)
@@ -94,10 +100,10 @@ class Timer:
                 self.step(self.batches.next())
 
     def warming_up(self, plan: MeasurePlan) -> Course[WarmUp]:
-        """Untimed steps, until enough in a row went by without a stall.
+        """Ask for untimed steps until enough in a row went by without a stall.
 
-        A stall lets the workers fill their queue, so the count begins again with each, and includes
-        what can lie ready. It is shorter where nothing lies ready any more.
+        Workers fill their queue during a stall. So each stall restarts the count, and the steps
+        have to use up a full queue as well. Fewer do once no batch is ready any more.
         """
         seconds: list[float] = []
         calm, fastest, start = 0, math.inf, self.clock()
@@ -127,10 +133,10 @@ class Timer:
     def timing_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> Course[tuple[Block, ...]]:
-        """Blocks of equally many steps, until their interval is narrow or time is up.
+        """Ask for blocks of equally many steps until the interval of the median is narrow enough.
 
-        A disturbed block stays in the list, marked, and another one is timed in its place, for as
-        long as the plan's patience lasts.
+        They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
+        blocks stay in the list; up to `MeasurePlan.most_disturbed` of them are timed again.
         """
         steps, first = yield from self._first_block(plan, step_seconds, batch_size)
         blocks = [first]
@@ -148,10 +154,10 @@ class Timer:
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> Course[tuple[int, Block]]:
-        """How many steps a block has, and the first one.
+        """Find the number of steps of a block; return it with the first block.
 
-        The warm-up's last steps may have been quicker than those that come when the stock is gone,
-        so a block that turns out much too short makes way for a longer one.
+        A first block that is much too short is replaced by a longer one: the warm-up's last steps
+        may have been slower than the block's.
         """
         steps = self._steps(plan, step_seconds)
         block = yield from self._block(steps, batch_size)
@@ -168,7 +174,7 @@ class Timer:
         return steps
 
     def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
-        """Whether even the first blocks say that the trial cannot reach the best one."""
+        """Return True if already the first blocks are far slower than the incumbent."""
         if plan.incumbent_seconds_per_sample is None or len(blocks) != _FEWEST_BLOCKS:
             return False
         bound = _HOPELESS * plan.incumbent_seconds_per_sample
@@ -178,7 +184,7 @@ class Timer:
         return beaten
 
     def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
-        """Whether the optimistic end of the interval is clearly slower than the best trial."""
+        """Return True if the faster end of the interval is clearly slower than the incumbent."""
         if plan.incumbent_seconds_per_sample is None:
             return False
         if sum(not block.is_disturbed for block in blocks) < plan.looks[0]:
@@ -190,7 +196,7 @@ class Timer:
         return beaten
 
     def _block(self, steps: int, batch_size: int) -> Course[Block]:
-        """One block during which nothing was compiled; such a block is void."""
+        """Time a block; one in which something was compiled or the clock jumped is repeated."""
         for _ in range(_MOST_VOID_BLOCKS):
             compilations, ready = self.compilations(), self.batches.ready()
             block = yield from self._time(steps)
@@ -200,7 +206,7 @@ class Timer:
                 break
             self.flags.add("recompiled" if compiled else "clock")
         else:
-            self.flags.add("unsteady")  # again and again
+            self.flags.add("unsteady")  # every repetition was void, too
         return replace(
             block,
             seconds=max(block.seconds, 1e-9),
@@ -210,7 +216,7 @@ class Timer:
         )
 
     def _time(self, steps: int) -> Course[Block]:
-        """A block whose samples are its steps."""
+        """Time a block of steps; its `samples` is the number of steps, one sample a step."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         self.synchronize()
         start = self.clock()
@@ -223,28 +229,29 @@ class Timer:
 
 
 def _from_stock(block: Block, ready: int | None, left: int | None, workers: int) -> int:
-    """Batches that training took and that nobody loaded meanwhile.
+    """Return the batches that training took from the stock beyond those loaded meanwhile.
 
-    Known only where loading went on all the time. Where training waits, workers deliver in bursts,
-    and a block that ends before one has loaded more than it took: fewer than none came from stock.
+    The number is 0 if the stock is unknown or an epoch ended in the block. If training waits,
+    workers deliver in bursts. A block that ends just before a burst has loaded more than it took;
+    its number is negative.
     """
     if ready is None or left is None or block.has_boundary:
         return 0
     drop = ready - left
     waited = block.wait_seconds > _WAITS * block.seconds
     if drop < -workers:
-        return 0  # the queue fills again, which is no loading that training could have used
+        return 0  # the queue fills up again; training could not have used these batches
     return min(drop, block.samples - 1) if waited or drop > _STOCK_NOISE else 0
 
 
 def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:
-    """Blocks that count towards a look: disturbed ones only once patience has run out."""
+    """Return the blocks that count towards a look; the first disturbed ones do not."""
     disturbed = sum(block.is_disturbed for block in blocks)
     return len(blocks) - min(disturbed, plan.most_disturbed)
 
 
 def _telling(blocks: Sequence[Block]) -> list[float]:
-    """Seconds per sample of the undisturbed blocks, or of all where there is none."""
+    """Return the seconds per sample of the undisturbed blocks, or of all blocks if none is."""
     calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
     return calm or [block.seconds_per_sample for block in blocks]
 

@@ -1,6 +1,6 @@
-"""The user's model.py: loaded, checked against the contract, and never trusted to behave.
+"""Load the user's model.py and check it against the contract.
 
-Runs in the child only. Everything that is missing or misspelt is named at once.
+This happens in the child only. All missing and misspelt names are reported at once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import Dataset
 
-from autotune.config import setting_faults
-from autotune.errors import WorkloadError
-from autotune.suggest import did_you_mean
+from autotune.configuration.training_config import setting_faults
+from autotune.values.errors import WorkloadError
+from autotune.values.suggest import did_you_mean
 
-# name -> what it is called with, and whether a workload can do without it
+# name -> (the arguments it is called with, True if it is required)
 _CONTRACT: Mapping[str, tuple[str, bool]] = {
     "build_model": ("()", True),
     "build_dataset": ("()", True),
@@ -36,7 +36,7 @@ _BASELINE = "BASELINE"
 
 @dataclass(frozen=True)
 class Workload:
-    """The functions of one model.py."""
+    """The functions of one model.py, and its baseline."""
 
     path: Path
     build_model: Callable[[], nn.Module]
@@ -49,21 +49,22 @@ class Workload:
 
     @property
     def optimizer_options(self) -> bool:
-        """Whether build_optimizer takes options such as `fused=True`."""
+        """True if build_optimizer takes options such as `fused=True`."""
         parameters = inspect.signature(self.build_optimizer).parameters.values()
         return any(p.kind is p.VAR_KEYWORD or p.name == "fused" for p in parameters)
 
 
 def default_optimizer(parameters: Iterator[nn.Parameter], **options: Any) -> Optimizer:
-    """AdamW at a rate that suits most models, where the workload brings no optimizer."""
+    """Return AdamW with a learning rate of 1e-3, for workloads without an optimizer."""
     return AdamW(parameters, lr=1e-3, **options)
 
 
 def load_workload(path: Path) -> Workload:
     """Import a model.py and check it against the contract.
 
-    Side effects: runs the file; puts its folder in front of `sys.path` and the module into
-    `sys.modules`, so that its imports work and DataLoader workers find its classes by name.
+    Side effects: runs the file and sets `sys.argv` to its path alone. Puts its folder in front of
+    `sys.path` and the module into `sys.modules`, so that its imports work and DataLoader workers
+    find its classes by name.
 
     Raises:
         WorkloadError: names are missing, misspelt or of the wrong kind; all are listed.
@@ -81,8 +82,8 @@ def load_workload(path: Path) -> Workload:
 
 def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
-    sys.argv = [str(path)]  # a file that reads arguments finds its own defaults, not ours
-    # Workers started afresh import the module by its name, unless something else has that name.
+    sys.argv = [str(path)]  # a file that parses arguments gets its own defaults
+    # Spawned DataLoader workers import the module by its name, unless that name is taken.
     name = path.stem if path.stem not in sys.modules else f"workload_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} is not a Python file"
@@ -102,7 +103,7 @@ def _missing(module: ModuleType) -> list[str]:
 
 
 def _misspelt(module: ModuleType) -> list[str]:
-    """Names that are nearly an optional part of the contract, which would be silently unused."""
+    """Return faults for names close to an optional one, which would silently go unused."""
     optional = [name for name, (_, needed) in _CONTRACT.items() if not needed] + [_BASELINE]
     absent = [name for name in optional if not hasattr(module, name)]
     missing = " ".join(_missing(module))
@@ -143,7 +144,7 @@ def _baseline_faults(module: ModuleType) -> list[str]:
 
 
 def _own_names(module: ModuleType) -> list[str]:
-    """Functions defined in the file itself and its constants, less what the contract knows."""
+    """Return the file's own functions and constants, less the names of the contract."""
     own = (
         name
         for name, value in vars(module).items()

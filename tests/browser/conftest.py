@@ -1,22 +1,20 @@
 """A real browser for tests, and what every page has to keep to.
 
-Chromium is the system's own. Where it is missing, the tests are skipped, except where
-AUTOTUNE_BROWSER_TESTS=required says that it has to be there.
+Chromium is the system's own. Tests that need it are skipped where it is missing (`needs`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
-from browsers import PROGRAMS, Watched, chromium, launched, watch
+from browsers import Watched, chromium, launched, watch
 from dashboards import RunningDashboard, running_dashboard
 from finished_study import NAME, finished_study
+from needs import installed, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -25,19 +23,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests, without a window."""
-    if find_spec("playwright") is None:
-        _missing("playwright is not installed: pip install 'autotune[browser]'")
+    installed("playwright")
     program = chromium()
     if program is None:
-        _missing(f"none of {', '.join(PROGRAMS)} is installed: apt-get install chromium")
+        missing("Chromium", "apt-get install chromium")
     with launched(program) as browser:
         yield browser
-
-
-def _missing(what: str) -> NoReturn:
-    if os.environ.get("AUTOTUNE_BROWSER_TESTS") == "required":
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 @pytest.fixture(scope="session")

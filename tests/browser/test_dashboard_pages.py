@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from covering import covers
 from dashboards import RunningDashboard
 from finished_study import LOG, NAME
 
@@ -74,6 +75,7 @@ def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) ->
     assert page.get_by_role("cell", name="batch_size").count() == 1
 
 
+@covers("X6")
 def test_a_name_that_was_pointed_here_gets_nothing(
     browser: Browser, dashboard: RunningDashboard
 ) -> None:
@@ -91,15 +93,3 @@ def test_its_own_pages_can_change_nothing(
     answer = page.request.fetch(f"{dashboard.url}api/studies/1", method=method)
     assert answer.status == 405
     assert page.request.get(f"{dashboard.url}api/studies/1").ok
-
-
-def test_a_page_that_asks_another_machine_or_fails_is_noticed(browser: Browser) -> None:
-    from browsers import watch
-
-    with browser.new_context() as context:
-        page = context.new_page()
-        watched = watch(page)
-        page.set_content("<img src='http://192.0.2.1/x.png'><script>nowhere()</script>")
-        page.wait_for_load_state("networkidle")
-    assert watched.outside == ["http://192.0.2.1/x.png"]
-    assert any("nowhere" in error for error in watched.errors)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.report.data import read_report
 from autotune.report.html import page as page_of
 from autotune.report.source import find_source
-from autotune.text import clean
+from autotune.values.text import clean
+from covering import covers
 from factories import best_config
 from finished_study import NAME
 from reporting import OWN, report_of, searched, trial
@@ -197,6 +198,7 @@ def test_on_a_phone_why_a_setting_changes_stands_below_it(page: Page, every_kind
     assert why["width"] > 300
 
 
+@covers("X2")
 def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

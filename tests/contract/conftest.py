@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from torch._dynamo.utils import counters
 
 from autotune.training.workload import Workload, load_workload
+from restored import process_state
 
 
 @pytest.fixture
@@ -22,13 +21,5 @@ def workload(tiny_conv_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
 
 @pytest.fixture(autouse=True)
 def _process_state() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    precision = torch.get_float32_matmul_precision()
-    benchmark = torch.backends.cudnn.benchmark
-    yield
-    torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.benchmark = benchmark
-    # What one test compiled must not count as compiled for the next.
-    torch._dynamo.reset()
-    counters.clear()
+    with process_state():
+        yield

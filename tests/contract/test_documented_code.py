@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import write_best
+from autotune.configuration.training_config import TrainingConfig
 from autotune.export import export
 from children import WORKLOADS
 from factories import best_config, found_here, written
+from needs import library
 
 ROOT = Path(__file__).parents[2]
 MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
@@ -73,7 +74,7 @@ def test_the_snippet_of_the_readme_trains_in_at_most_ten_lines(folder: Path) -> 
 
 
 def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> None:
-    pytest.importorskip("lightning")
+    library("lightning")
     best = found_here(best_config(FASTER, MINE), folder / "model.py")
     written(folder, export(best, "lightning").text, "settings.yaml")
     facts = (
@@ -88,8 +89,8 @@ def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> No
 
 
 def test_the_example_for_transformers_trains_under_the_settings(folder: Path) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
+    library("transformers")
+    library("accelerate")
     best = found_here(best_config(FASTER, MINE), folder / "model.py")
     written(folder, export(best, "hf").text, "settings.yaml")
     facts = (

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
-from autotune.outcome import Measured, NotApplied
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Measured, NotApplied
 from children import WORKLOADS, job_for
 from factories import cpu_machine
 

@@ -17,10 +17,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from answers import on_cpu, on_gpu
-from autotune.best import BestConfig
+from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from autotune.export.hf import installed_fields
 from factories import written
+from needs import library
 
 # The warnings of these packages are not ours.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -53,7 +54,7 @@ def read(best: BestConfig, form: str) -> dict[str, object]:
 
 
 def training_arguments(path: Path) -> object:
-    transformers = pytest.importorskip("transformers")
+    transformers = library("transformers")
     parser = transformers.HfArgumentParser(transformers.TrainingArguments)
     (arguments,) = parser.parse_yaml_file(str(path))
     return arguments
@@ -74,7 +75,7 @@ def test_transformers_accepts_settings_without_workers(tmp_path: Path) -> None:
 
 
 def test_the_fields_of_transformers_are_read_from_its_source() -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = library("transformers")
     import dataclasses
 
     real = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
@@ -83,7 +84,7 @@ def test_the_fields_of_transformers_are_read_from_its_source() -> None:
 
 
 def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
+    library("accelerate")
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_simple_launcher_cmd_env
@@ -104,7 +105,7 @@ def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
 
 
 def test_accelerate_reads_full_precision_as_a_word(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
+    library("accelerate")
     from accelerate.commands.config.config_args import load_config_from_file
 
     config = load_config_from_file(str(file_of(tmp_path, on_cpu(), "accelerate")))
@@ -114,7 +115,7 @@ def test_accelerate_reads_full_precision_as_a_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed")])
 def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precision: str) -> None:
-    lightning = pytest.importorskip("lightning")
+    lightning = library("lightning")
     sections = read(on_cpu(amp_dtype=dtype, **LOADED), "lightning")
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(**sections["trainer"], **quiet)
@@ -126,7 +127,7 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
 
 
 def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
-    pytest.importorskip("lightning")
+    library("lightning")
     from typing import get_args
 
     from lightning.fabric.connector import _PRECISION_INPUT_STR
@@ -138,7 +139,7 @@ def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
 
 def test_timm_builds_the_optimizer_with_the_options() -> None:
     """Only this and the loader can be asked of timm: train.py is not in its package."""
-    pytest.importorskip("timm")
+    library("timm")
     from timm.optim import create_optimizer_v2
 
     values = read(on_gpu(), "timm")
@@ -149,7 +150,7 @@ def test_timm_builds_the_optimizer_with_the_options() -> None:
 
 
 def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
-    pytest.importorskip("timm")
+    library("timm")
     from timm.data import create_loader
 
     values = read(on_cpu(**LOADED), "timm")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.training.apply import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 

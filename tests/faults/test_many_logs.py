@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.processes.logs import MOST_BYTES
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.source import Source
-from autotune.tuning.running.logs import MOST_BYTES
+from covering import covers
 from finished_study import finished_study
 
 TRIALS = 1000
@@ -69,6 +70,7 @@ def copy(database: sqlite3.Connection, table: str, values: dict[str, str], last:
     )
 
 
+@covers("S15")
 def test_a_report_reads_no_log_and_stays_quick(study: Path) -> None:
     global opened  # noqa: PLW0603 (an audit hook has nothing else to be told by)
     sys.addaudithook(note)

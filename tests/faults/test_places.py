@@ -11,9 +11,10 @@ import optuna
 import pytest
 
 from autotune.commands.common import options_of
-from autotune.tuning.events import Answered
+from autotune.searching.run.events import Answered
 from children import WORKLOADS, nobody_is_left
 from children import autotune as run_autotune
+from covering import covers
 from factories import written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -36,6 +37,7 @@ def run_with(environ: dict[str, str | None], folder, *arguments) -> subprocess.C
     )
 
 
+@covers("S16", "X3", "X9")
 def test_a_folder_with_every_odd_character_is_worked_in_and_no_shell_sees_its_name(tmp_path):
     folder = tmp_path / NASTY
     folder.mkdir()
@@ -49,6 +51,7 @@ def test_a_folder_with_every_odd_character_is_worked_in_and_no_shell_sees_its_na
     assert nobody_is_left(tmp_path)
 
 
+@covers("S16")
 @pytest.mark.parametrize("name", [b"m\xff.py", b"x" * 300 + b".py"])
 def test_a_model_that_no_file_can_be_named_after_is_refused(name, tmp_path):
     if b"\xff" in name:
@@ -60,6 +63,7 @@ def test_a_model_that_no_file_can_be_named_after_is_refused(name, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@covers("S16")
 @pytest.mark.parametrize("flag", ["--space", "--warm-start", "--out"])
 def test_a_path_that_is_too_long_is_refused_in_a_line(flag, tmp_path):
     done = run_autotune(tmp_path, "search", PLAIN, flag, "x" * 300)
@@ -68,6 +72,7 @@ def test_a_path_that_is_too_long_is_refused_in_a_line(flag, tmp_path):
     assert "crash" not in done.stderr
 
 
+@covers("S11")
 @pytest.mark.skipif(not Path("/sys").is_dir(), reason="a file system that not even root writes to")
 def test_a_folder_that_cannot_be_written_is_refused_before_any_trial():
     done = run_autotune(Path("/sys"), "search", PLAIN)
@@ -75,6 +80,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_trial():
     assert re.search(r"studies.* cannot be used for the study: ", done.stderr)
 
 
+@covers("S11")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_refused_before_any_trial(tmp_path):
     tmp_path.chmod(0o500)
@@ -87,6 +93,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIO
 BARE = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40", "CUDA_VISIBLE_DEVICES": ""}
 
 
+@covers("P3", "P5", "P7", "P8")
 @pytest.mark.parametrize(
     "environ",
     [
@@ -106,6 +113,7 @@ def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path)
     assert not CONTROL.search(text)
 
 
+@covers("X1")
 @pytest.mark.parametrize(
     "study", ["../../x", "a/b", "C:\\x", "-rf", "n" * 300, "\U0001f600", "'--"]
 )
@@ -116,7 +124,7 @@ def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
     home.mkdir()
     monkeypatch.chdir(home)
     model = written(home, "# trains\n", "model.py")
-    options = options_of(model, study=study, trials=1)
+    options = options_of(model, study=study, trials=2)
     options.folder.mkdir(parents=True)
     shutil.copy(empty_database, options.folder / "study.db")
     events = events_of(options, ScriptedRunner())
@@ -128,6 +136,7 @@ def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
     assert optuna.get_all_study_names(f"sqlite:///{folder / 'study.db'}") == [study]
 
 
+@covers("S5")
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_trials(
     is_full, tmp_path, empty_database
@@ -167,7 +176,7 @@ ON_A_SMALL_DISK = """
 import sqlite3, sys
 from pathlib import Path
 import optuna
-from autotune.errors import StorageError
+from autotune.values.errors import StorageError
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 disk = Path(sys.argv[1])
@@ -197,6 +206,7 @@ print(f"{len(told)} trials, {sound}")
 """
 
 
+@covers("S17")
 def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_path):
     precious = written(tmp_path, "precious", "precious")
     options = options_in(tmp_path)
@@ -207,6 +217,7 @@ def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_p
     assert options.out.read_text().startswith("autotune: 1")
 
 
+@covers("X4")
 @pytest.mark.parametrize("flags", [[], ["--force"]])
 def test_a_template_is_never_written_through_a_link(flags, tmp_path):
     target = tmp_path / "elsewhere.py"
@@ -217,6 +228,7 @@ def test_a_template_is_never_written_through_a_link(flags, tmp_path):
     assert (tmp_path / "model.py").is_symlink() == (not flags)
 
 
+@covers("X11")
 @pytest.mark.parametrize(
     ("of_file", "of_folder", "warns"),
     [
@@ -241,6 +253,7 @@ def test_a_model_that_everybody_may_change_is_warned_of_before_it_is_run(
     assert ("may be changed by every user of this machine; `chmod o-w " in said) == warns
 
 
+@covers("X11")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_model_of_another_user_is_warned_of(tmp_path, capsys):
     model = written(tmp_path, "", "model.py")

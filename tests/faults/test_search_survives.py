@@ -7,12 +7,13 @@ import tempfile
 import optuna
 import pytest
 
-from autotune.best import read_best
-from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
+from autotune.configuration.best_config import read_best
+from autotune.context.search_context import SearchOptions
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.search import search
 from children import WORKLOADS, nobody_is_left
+from covering import covers
 from factories import written
 from hurried_runner import HurriedRunner
 
@@ -36,7 +37,7 @@ def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     (folder / "tmp").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autotune.tuning.confirming.confirm.looks", lambda family: (2,))
+        patch.setattr("autotune.comparison.sequential_test.looks", lambda family: (2,))
         for name, value in SECRETS.items():
             patch.setenv(name, value)
         patch.setenv("TMPDIR", str(folder / "tmp"))
@@ -63,6 +64,7 @@ def trials(events) -> dict[int, str]:
     }
 
 
+@covers("T1", "U6")
 def test_the_search_goes_on_after_every_fault_and_answers(searched):
     folder, events = searched
     assert isinstance(events[-1], Answered)
@@ -85,6 +87,7 @@ def test_what_broke_is_told_as_infeasible_and_cannot_win(searched):
     assert study.best_trial.params["batch_size"] in {8, 128}
 
 
+@covers("R16")
 def test_what_failed_is_not_run_a_second_time(searched):
     folder, _ = searched
     jobs = (folder / "studies" / "mine" / "trials").glob("[0-9]*/job.json")
@@ -92,6 +95,7 @@ def test_what_failed_is_not_run_a_second_time(searched):
     assert sorted(sizes) == sorted([*BREAKING, 128])
 
 
+@covers("X8")
 def test_no_secret_of_the_environment_is_in_any_file(searched):
     folder, _ = searched
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -102,10 +106,12 @@ def test_no_secret_of_the_environment_is_in_any_file(searched):
         assert not [value for value in SECRETS.values() if value.encode() in content], path
 
 
+@covers("S14")
 def test_nothing_is_left_among_the_temporary_files(searched):
     assert list((searched[0] / "tmp").iterdir()) == []
 
 
+@covers("X10")
 def test_only_their_owner_can_look_into_the_folders_of_trials(searched):
     trial = searched[0] / "studies" / "mine" / "trials"
     folders = [path.parent for path in trial.rglob("job.json")]

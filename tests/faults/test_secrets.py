@@ -6,19 +6,19 @@ import stat
 import subprocess
 import sys
 
-import psycopg
 import pytest
 from click.testing import CliRunner
 
 from autotune.cli import _COMMANDS
-from autotune.errors import StorageError, UsageError
-from autotune.progress import PlainProgress
-from autotune.text import clean
-from autotune.tuning.running.devices import Device
-from autotune.tuning.running.stop import Stop
-from autotune.tuning.storing.storage import check_storage, masked, refuse
-from autotune.tuning.workers import WorkerOptions, join
+from autotune.console.progress import PlainProgress
+from autotune.processes.devices import Device
+from autotune.processes.stop import Stop
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.storage.database import check_storage, masked, refuse
+from autotune.values.errors import StorageError, UsageError
+from autotune.values.text import clean
 from children import WORKLOADS, autotune
+from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 PASSWORD = "hunter2"
@@ -47,6 +47,7 @@ cli.main()
 """
 
 
+@covers("X8")
 @pytest.mark.parametrize("url", URLS)
 def test_no_message_about_a_storage_holds_its_password(url):
     said = []
@@ -60,6 +61,7 @@ def test_no_message_about_a_storage_holds_its_password(url):
     assert PASSWORD not in " ".join(said)
 
 
+@covers("X8")
 @pytest.mark.parametrize("url", [URLS[4], URLS[5]])
 def test_a_command_with_a_password_never_prints_it(url, tmp_path):
     done = autotune(tmp_path, "search", WORKLOADS / "plain.py", "--storage", url)
@@ -68,6 +70,7 @@ def test_a_command_with_a_password_never_prints_it(url, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@covers("X8")
 def test_the_password_of_a_server_is_in_no_file_no_row_and_no_event(server_storage, tmp_path):
     url = server_storage.replace("autotune@", f"autotune:{PASSWORD}@")
     assert PASSWORD in url
@@ -82,6 +85,8 @@ def test_the_password_of_a_server_is_in_no_file_no_row_and_no_event(server_stora
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "results.jsonl"} <= {path.name for path in files}
     assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    import psycopg
+
     with psycopg.connect(url) as connection:
         tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
         names = [name for (name,) in connection.execute(tables)]
@@ -103,6 +108,7 @@ def test_every_command_has_help_of_plain_text():
         assert clean(done.stdout) == done.stdout
 
 
+@covers("X8")
 def test_the_report_of_a_fault_of_ours_is_private_and_holds_no_password(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", BROKEN],

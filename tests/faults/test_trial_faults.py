@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.outcome import (
+from autotune.processes.logs import MOST_BYTES
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import (
     Crashed,
     Lost,
     Measured,
@@ -17,9 +19,8 @@ from autotune.outcome import (
     UserError,
     describe,
 )
-from autotune.tuning.running.logs import MOST_BYTES
-from autotune.tuning.running.runner import SubprocessRunner
 from children import WORKLOADS, job_for, nobody_is_left
+from covering import covers
 from factories import written
 from leaks import shared_memory
 
@@ -36,7 +37,7 @@ def outcome_of(warm, tmp_path):
     def run(workload: str, **settings) -> TrialOutcome:
         job = job_for(WORKLOADS / f"{workload}.py", settings)
         outcome = warm.run(job, tmp_path / "trial")
-        assert (tmp_path / "trial" / "launch").read_text() == "forked\n"
+        assert (tmp_path / "trial" / "launch").read_text().startswith("forked")
         assert nobody_is_left(tmp_path / "trial")
         return outcome
 
@@ -53,6 +54,7 @@ def log_of(folder, name: str = "stderr.log") -> str:
     return (folder / "trial" / name).read_text(encoding="utf-8", errors="replace")
 
 
+@covers("T1", "T2", "T10")
 @pytest.mark.parametrize(
     ("batch_size", "expected"),
     [
@@ -69,6 +71,7 @@ def test_a_trial_that_dies_says_how_and_is_never_a_success(batch_size, expected,
     assert outcome_of("faulty", batch_size=batch_size) == expected
 
 
+@covers("T1")
 @pytest.mark.parametrize("batch_size", [16, 17])
 def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
     outcome_of("faulty", batch_size=batch_size)
@@ -77,6 +80,7 @@ def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
     assert "in compute_loss" in log_of(tmp_path)
 
 
+@covers("T10", "U9")
 @pytest.mark.parametrize(
     ("batch_size", "detail"),
     [
@@ -92,6 +96,7 @@ def test_what_ends_a_program_is_the_users_error_with_its_line(batch_size, detail
     assert outcome.where.startswith(f"{WORKLOADS / 'faulty.py'}:")
 
 
+@covers("T3", "T4")
 @pytest.mark.parametrize(
     ("batch_size", "memory", "words"),
     [
@@ -107,10 +112,12 @@ def test_memory_that_cannot_be_had_is_named_with_its_kind(batch_size, memory, wo
     assert all(word in outcome.detail for word in words)
 
 
+@covers("T9")
 def test_workers_do_not_outlive_a_trainer_that_leaves(outcome_of):
     assert isinstance(outcome_of("faulty", batch_size=26, num_workers=4), Crashed)
 
 
+@covers("T11")
 def test_a_stream_that_can_be_read_only_once_is_rejected(warm, tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     source = (
@@ -127,10 +134,12 @@ def test_a_stream_that_can_be_read_only_once_is_rejected(warm, tmp_path):
     assert outcome == Rejected("the DataLoader gives no full batch")
 
 
+@covers("T12", "U10")
 def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
     assert isinstance(outcome_of("bad_teardown"), Measured)
 
 
+@covers("T13", "T14")
 @pytest.mark.parametrize(
     ("batch_size", "reason"),
     [
@@ -151,12 +160,13 @@ def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, r
 
 
 def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
-    monkeypatch.setattr("autotune.tuning.running.runner.job_to_json", lambda job: '{"device": ')
+    monkeypatch.setattr("autotune.processes.runner.job_to_json", lambda job: '{"device": ')
     outcome = warm.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
     assert isinstance(outcome, Lost)
     assert "no readable job" in outcome.detail
 
 
+@covers("T15", "S15")
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_of_a_hundred_megabytes_printed_both_ends_are_kept(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
@@ -170,12 +180,14 @@ def test_of_a_hundred_megabytes_printed_both_ends_are_kept(is_warm, tmp_path):
     assert b"bytes ..." in text
 
 
+@covers("T16")
 def test_a_trial_that_closes_every_file_and_changes_its_process_is_measured(outcome_of):
     before = (Path.cwd(), umask(), dict(os.environ))
     assert isinstance(outcome_of("closes_everything"), Measured)
     assert (Path.cwd(), umask(), dict(os.environ)) == before
 
 
+@covers("T17")
 def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(warm, tmp_path):
     warm.run(job_for(WORKLOADS / "closes_everything.py"), tmp_path / "first")
     source = (
@@ -188,6 +200,7 @@ def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(warm, tm
     assert outcome.detail == f"ValueError: {(str(Path.cwd()), True, oct(umask()), 'SIG_DFL')!r}"
 
 
+@covers("T8")
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
@@ -199,6 +212,7 @@ def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     assert nobody_is_left(tmp_path)
 
 
+@covers("U13")
 def test_shared_memory_of_a_trial_that_aborts_is_given_back(outcome_of, tmp_path):
     before = shared_memory()
     outcome = outcome_of("leaves_shared_memory", num_workers=2)
@@ -210,6 +224,7 @@ def test_shared_memory_of_a_trial_that_aborts_is_given_back(outcome_of, tmp_path
     assert mine <= before
 
 
+@covers("U14")
 def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
     outcome = outcome_of("few_descriptors", num_workers=8)
     assert isinstance(outcome, OutOfMemory)
@@ -217,6 +232,7 @@ def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
     assert "ulimit -n" in describe(outcome)
 
 
+@covers("U4")
 def test_functions_that_take_something_else_are_all_named(warm, tmp_path):
     source = (
         "def build_model(width):\n    pass\n"

@@ -1,115 +1,157 @@
-"""What only a CUDA device can show: `pytest -m gpu`."""
+"""Settings and jobs on each device; what only CUDA has is marked so, with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from autotune.config import TrainingConfig
-from autotune.job import FindLimits, Inspect, Job, Measure, MeasurePlan, Probe
-from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Knob, Value
-from autotune.outcome import Inspected, Measured, OutOfMemory, Probed, SpeedLimits
+from autotune.configuration.job import FindLimits, Inspect, Job, Measure, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import Knob, Value, spelled
 from autotune.training.apply import apply, build_dataset
 from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.settings import Settings
 from autotune.training.workload import load_workload
-from autotune.tuning.running.runner import SubprocessRunner
-from factories import TINY_CONV
+from autotune.values.machine import Machine
+from autotune.values.outcome import (
+    Inspected,
+    Measured,
+    OutOfMemory,
+    Probed,
+    SpeedLimits,
+    TrialOutcome,
+)
+from covering import covers
+from factories import TINY_CONV, cpu_machine, cuda_machine
+from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # Inductor advises on TF32 and the like, which is no fault of the settings under test.
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"),
-]
-
-DEVICE = "cuda:0"
-QUICK = MeasurePlan(warmup_steps=3, block_seconds=0.05, looks=(6,), max_seconds=5)
 DEVICE_HOG = Path(__file__).parent.parent / "workloads" / "cuda_hog.py"
+LIMIT = 1 << 29
+COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()) if value]
+
+Ask = Callable[[Job], TrialOutcome]
+MachineOf = Callable[[str], Machine]
 
 
-def every_value() -> list[tuple[Knob, Value]]:
-    if not torch.cuda.is_available():
-        return []
-    machine = describe_machine(DEVICE)
+def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
+    """What may work on such a machine and needs no process of its own."""
     return [
-        (knob, value)
+        (machine.device, knob, value)
         for knob in ALL_KNOBS
         for value in knob.suggestions(machine)
-        if knob.name not in ("num_workers", "batch_size") and not knob.environ(value)
+        if knob.name not in ("num_workers", "batch_size")
+        and not knob.environ(value)
+        and not (knob.name == "compile_mode" and value)
     ]
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Iterator[SubprocessRunner]:
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        yield runner
+def every_value() -> list[object]:
+    return [*values_on(cpu_machine()), *(on_cuda(*row) for row in values_on(cuda_machine()))]
 
 
-def job(task: Measure | Probe | FindLimits, model: Path = TINY_CONV, **settings: Value) -> Job:
-    config = TrainingConfig.of({"batch_size": 8, "num_threads": 1, **settings})
-    return Job(task, DEVICE, str(model), config.as_dict())
+def skip_where_impossible(knob: Knob, value: Value, machine: Machine) -> None:
+    """A real machine allows less than the one by which the values were listed."""
+    if obstacle := knob.obstacle(value, machine):
+        pytest.skip(obstacle)
 
 
+# PyTorch warns of settings that it has better names for, which is no fault of theirs.
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    ("knob", "value"), every_value(), ids=lambda part: getattr(part, "name", str(part))
+    ("device", "knob", "value"),
+    every_value(),
+    ids=lambda part: getattr(part, "name", None) or spelled(part),
 )
-def test_every_value_that_the_gpu_allows_takes_effect(knob: Knob, value: Value) -> None:
+def test_every_value_that_the_device_allows_takes_effect(
+    device: str, knob: Knob, value: Value, machine_of: MachineOf
+) -> None:
+    skip_where_impossible(knob, value, machine_of(device))
     needed = {knob.needs: 1} if knob.needs else {}
     settings = {"batch_size": 8, "num_threads": 1, knob.name: value, **needed}
     config = TrainingConfig.of(settings)
     Settings(config).apply_to_process()
     workload = load_workload(TINY_CONV)
-    setup = apply(config, workload, DEVICE, 0, build_dataset(workload))
+    setup = apply(config, workload, device, 0, build_dataset(workload))
     for batch in setup.loader:
         setup.step(batch)
         break
     assert setup.not_applied() == []
 
 
-def test_float16_trains_under_a_gradient_scaler(runner: SubprocessRunner, tmp_path: Path) -> None:
-    outcome = runner.run(job(Measure(QUICK), amp_dtype="float16"), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
-
-
-def test_cuda_graphs_train_with_pinned_memory(runner: SubprocessRunner, tmp_path: Path) -> None:
-    settings = {"compile_mode": "reduce-overhead", "pin_memory": True, "num_workers": 1}
-    outcome = runner.run(job(Measure(QUICK), **settings), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "mode"), [("cpu", "default"), *(on_cuda(CUDA, mode) for mode in COMPILING)]
+)
+def test_every_compile_mode_takes_effect(
+    device: str, mode: str, ask: Ask, machine_of: MachineOf
+) -> None:
+    skip_where_impossible(KNOBS["compile_mode"], mode, machine_of(device))
+    outcome = ask(job_on(device, Measure(QUICK), compile_mode=mode))
+    assert isinstance(outcome, Measured), outcome
     assert outcome.measurement.compile_seconds > 0
 
 
-def test_the_peak_is_what_the_allocator_reserved(runner: SubprocessRunner, tmp_path: Path) -> None:
-    outcome = runner.run(job(Measure(QUICK)), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
-    assert outcome.measurement.peak_memory_bytes % (2 << 20) == 0  # segments of the allocator
+@pytest.mark.slow
+def test_float16_trains_under_a_gradient_scaler(device: str, ask: Ask) -> None:
+    outcome = ask(job_on(device, Measure(QUICK), amp_dtype="float16"))
+    assert isinstance(outcome, Measured), outcome
 
 
-def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(
-    runner: SubprocessRunner, tmp_path: Path
-) -> None:
-    small = job(Measure(QUICK), DEVICE_HOG)
-    limited = Job(small.task, DEVICE, small.model_path, small.config, memory_limit_bytes=1 << 29)
-    outcome = runner.run(limited, tmp_path / "trial")
-    assert isinstance(outcome, OutOfMemory)
+@cuda_only("a CPU has neither graphs nor a copy for which memory is pinned")
+def test_cuda_graphs_train_with_pinned_memory(ask: Ask) -> None:
+    settings = {"compile_mode": "reduce-overhead", "pin_memory": True, "num_workers": 1}
+    outcome = ask(job_on(CUDA, Measure(QUICK), **settings))
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.compile_seconds > 0
+
+
+@cuda_only("on a CPU the peak is that of the process, which knows no segments")
+def test_the_peak_is_what_the_allocator_reserved(ask: Ask) -> None:
+    outcome = ask(job_on(CUDA, Measure(QUICK)))
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.peak_memory_bytes % (2 << 20) == 0
+
+
+@covers("T3")
+@cuda_only("on a CPU the runner holds the limit, from outside")
+def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(ask: Ask) -> None:
+    outcome = ask(job_on(CUDA, Measure(QUICK), DEVICE_HOG, LIMIT))
+    assert isinstance(outcome, OutOfMemory), outcome
     assert outcome.memory == "device"
 
 
-def test_probe_and_limits_run_on_the_gpu(runner: SubprocessRunner, tmp_path: Path) -> None:
-    assert isinstance(runner.run(job(Probe(64, (0, 1))), tmp_path / "probe"), Probed)
-    assert isinstance(runner.run(job(FindLimits(QUICK)), tmp_path / "limits"), SpeedLimits)
+@cuda_only("half a gigabyte holds no process that trains, libraries included")
+def test_a_memory_limit_that_suffices_changes_nothing(ask: Ask) -> None:
+    outcome = ask(job_on(CUDA, Measure(QUICK), memory_limit_bytes=LIMIT))
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.peak_memory_bytes <= LIMIT
 
 
-def test_the_machine_is_described_with_its_gpu(runner: SubprocessRunner, tmp_path: Path) -> None:
-    outcome = runner.run(Job(Inspect(), "auto"), tmp_path / "inspect")
-    assert isinstance(outcome, Inspected)
-    assert outcome.machine.device == DEVICE
-    assert outcome.machine.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+@pytest.mark.slow
+def test_a_probe_runs_on_the_device(device: str, ask: Ask) -> None:
+    assert isinstance(outcome := ask(job_on(device, Probe(64, (0, 1)))), Probed), outcome
 
 
+@pytest.mark.slow
+def test_the_limits_are_found_on_the_device(device: str, ask: Ask) -> None:
+    assert isinstance(outcome := ask(job_on(device, FindLimits(QUICK))), SpeedLimits), outcome
+
+
+@pytest.mark.slow
+def test_the_machine_is_described_with_its_device(device: str, ask: Ask) -> None:
+    outcome = ask(Job(Inspect(), "cpu" if device == "cpu" else "auto"))
+    assert isinstance(outcome, Inspected), outcome
+    machine = outcome.machine
+    assert machine.device == device
+    assert (machine.device_memory_bytes is None) is (device == "cpu")
+    if machine.device_memory_bytes is not None:
+        assert machine.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+
+
+@cuda_only("best.yaml names a CPU as such, by its kind")
 def test_the_accelerator_is_called_what_best_yaml_calls_it() -> None:
-    assert accelerator_name() == describe_machine(DEVICE).device_name
+    assert accelerator_name() == describe_machine(CUDA).device_name

@@ -1,31 +1,49 @@
-"""Which GPU it is, and who else uses it: `pytest -m gpu`."""
+"""Which GPU it is, and who else uses it."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
-import torch
 
-from autotune.outcome import Inspected
-from autotune.tuning.running.neighbours import neighbours
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import inspection
+from autotune.configuration.job import Measure
+from autotune.context.search_context import inspection
+from autotune.processes.device_users import neighbours
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from covering import covers
+from factories import TINY_CONV, written
+from gpus import CUDA, QUICK, cuda_only, job_on
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 HOLDER = """
 import sys, torch
 held = torch.zeros(1 << 28, device="cuda:0")
 torch.cuda.synchronize()
 print("held", flush=True)
 sys.stdin.read()
+"""
+# Each goes on when both are in their first step: then both have memory on the device.
+MEETS = """
+import os, time
+from pathlib import Path
+
+train, here = compute_loss, Path({folder!r}) / str(os.getpid())
+
+def compute_loss(model, batch):
+    if not here.exists():
+        here.touch()
+        while len(list(here.parent.iterdir())) < 2:
+            time.sleep(0.01)
+    return train(model, batch)
 """
 
 
@@ -34,21 +52,38 @@ def uuid_of(folder: Path, visible: str | None, monkeypatch: pytest.MonkeyPatch) 
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with SubprocessRunner(folder / "inductor", warm=False) as runner:
-        found = runner.run(inspection("cuda:0", None), folder / "inspect")
+        found = runner.run(inspection(CUDA, None), folder / "inspect")
     assert isinstance(found, Inspected), found
     return found.device_uuid
 
 
+def who_uses(uuid: str) -> list[str]:
+    """What NVML tells of it; a skip where it has no numbers that mean anything here."""
+    pynvml = pytest.importorskip("pynvml")
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    numbers = [one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(card)]
+    if not any(map(psutil.pid_exists, numbers)):
+        pytest.skip(f"NVML tells no process of this container: {numbers}")
+    return neighbours(uuid)
+
+
+def numbers_in(lines: list[str]) -> set[int]:
+    """Of the processes that are named."""
+    return {int(number) for line in lines for number in re.findall(r"\((\d+)[,)]", line)}
+
+
 @pytest.fixture
-def holder() -> Iterator[None]:
-    """Another process with a gigabyte of the first GPU."""
+def holder() -> Iterator[int]:
+    """The number of another process, with a gigabyte of the first GPU."""
     program = [sys.executable, "-c", HOLDER]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout.readline() == "held\n"
-        yield
+        yield it.pid
         it.stdin.close()
 
 
+@cuda_only("a CPU has no number that could change")
 def test_a_gpu_is_the_same_however_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,9 +95,52 @@ def test_a_gpu_is_the_same_however_it_is_named(
     assert uuid_of(tmp_path, f"GPU-{plain}", monkeypatch) == plain
 
 
-@pytest.mark.usefixtures("holder")
+@covers("T21")
+@cuda_only("others on a CPU are seen by the time that they take")
 def test_a_gpu_that_another_process_uses_is_known(
+    holder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = uuid_of(tmp_path, None, monkeypatch)
+    assert holder in numbers_in(who_uses(uuid))
+
+
+@pytest.mark.slow
+def test_two_jobs_train_on_one_device_at_a_time(device: str, tmp_path: Path) -> None:
+    for outcome in together(device, tmp_path):
+        assert isinstance(outcome, Measured), outcome
+
+
+@covers("T21")
+@cuda_only("others on a CPU are seen by the time that they take")
+def test_two_jobs_on_one_gpu_are_seen_and_notice_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pynvml")
-    assert neighbours(uuid_of(tmp_path, None, monkeypatch))
+    uuid, most = uuid_of(tmp_path, None, monkeypatch), 0
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(together, CUDA, tmp_path)
+        while not running.done():
+            ours = {child.pid for child in psutil.Process().children(recursive=True)}
+            most = max(most, len(ours & numbers_in(neighbours(uuid))))
+            time.sleep(0.05)
+    for outcome in running.result():
+        assert isinstance(outcome, Measured), outcome
+    if not most:
+        pytest.skip("NVML tells no process of this container")
+    assert most == 2
+    for outcome in running.result():
+        assert any("other processes" in block.noise.gpu for block in outcome.measurement.blocks)
+
+
+def together(device: str, folder: Path) -> list[TrialOutcome]:
+    """What becomes of two jobs that are in their first step at the same time."""
+    (meeting := folder / "meeting").mkdir()
+    text = TINY_CONV.read_text() + MEETS.format(folder=str(meeting))
+    job = job_on(device, Measure(QUICK), written(folder, text, "meets.py"))
+    job = replace(job, deadline_seconds=120.0)  # where one fails, the other would wait for it
+
+    def run(name: str) -> TrialOutcome:
+        with SubprocessRunner(folder / "inductor", warm=False) as runner:
+            return runner.run(job, folder / name)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, ("one", "other")))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import StudyMismatchError
-from autotune.job import Gate
-from autotune.outcome import NonFinite, OutOfMemory
-from autotune.tuning.events import TrialEnded
+from autotune.configuration.job import Gate
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import TrialEnded
+from autotune.values.errors import StudyMismatchError
+from autotune.values.outcome import NonFinite, OutOfMemory
 from scripted_runner import (
     BATCHES,
     FACTS,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from children import WORKLOADS, autotune, nobody_is_left
+from covering import covers
 from factories import written
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
@@ -30,6 +31,7 @@ def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> 
     return message
 
 
+@covers("C10")
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -61,6 +63,7 @@ def test_a_wrong_flag_is_named_with_what_to_write_instead(flags, words, tmp_path
         assert word in message
 
 
+@covers("U1")
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -97,6 +100,7 @@ def test_a_floor_for_accuracy_needs_evaluate(tmp_path):
     assert "define evaluate(model, device)" in message
 
 
+@covers("U2")
 def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
     model = written(tmp_path, "import torch\n\nif True:\n    x = (1 +* 2)\n", "model.py")
     message = refused(autotune(tmp_path, "search", model), WORKLOAD)
@@ -107,6 +111,7 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
     assert lines[caret - 1][lines[caret].index("^")] == "*"
 
 
+@covers("U3", "U4", "U9")
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
@@ -128,6 +133,7 @@ def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, tmp_pa
         assert word in message
 
 
+@covers("R15", "U5", "U6", "U7")
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
@@ -171,6 +177,7 @@ def test_a_workload_that_hangs_while_it_is_built_is_given_up_in_time(tmp_path):
     assert "no result within 10 s" in message
 
 
+@covers("T15")
 def test_rubbish_on_stdout_never_reaches_the_terminal(tmp_path):
     done = autotune(tmp_path, "search", WORKLOADS / "noisy.py", "--dry-run")
     assert done.returncode == 0
@@ -179,6 +186,7 @@ def test_rubbish_on_stdout_never_reaches_the_terminal(tmp_path):
     assert len(done.stderr) < 10_000
 
 
+@covers("X4")
 def test_init_does_not_overwrite_a_file(tmp_path):
     model = written(tmp_path, "mine", "model.py")
     message = refused(autotune(tmp_path, "init", model), USAGE)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autotune.job import Measure, MeasurePlan
-from autotune.outcome import Measured
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Measure, MeasurePlan
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Measured
 from children import job_for
 from factories import written
 

@@ -11,10 +11,18 @@ import time
 import psutil
 import pytest
 
-from autotune.job import job_from_json, job_to_json
-from autotune.outcome import Lost, Measured, OutOfMemory, TimedOut, UserError, outcome_from_json
-from autotune.tuning.running.runner import _PATIENT, SubprocessRunner
+from autotune.configuration.job import job_from_json, job_to_json
+from autotune.processes.runner import _PATIENT, SubprocessRunner
+from autotune.values.outcome import (
+    Lost,
+    Measured,
+    OutOfMemory,
+    TimedOut,
+    UserError,
+    outcome_from_json,
+)
 from children import WORKLOADS, children_of, job_for, nobody_is_left, run_child, wait_until
+from covering import covers
 from factories import written
 
 MIB = 1 << 20
@@ -24,8 +32,8 @@ DEADLINE_SECONDS = 8.0
 PARENT = """
 import sys
 from pathlib import Path
-from autotune.job import job_from_json
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import job_from_json
+from autotune.processes.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
@@ -69,6 +77,7 @@ def test_a_machine_that_can_start_no_process_loses_the_job(monkeypatch, tmp_path
     assert psutil.Process().num_fds() == open_before
 
 
+@covers("T20")
 def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
     source = (
         "import json, os, sys\n"
@@ -76,17 +85,19 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
     )
     outcome = run(job_for(written(tmp_path, source, "model.py")))
     assert isinstance(outcome, UserError)
-    session, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
-    assert session == process != os.getsid(0)
+    search, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
+    assert search == process != os.getsid(0)
     assert stdin == "/dev/null"
 
 
+@covers("U10")
 def test_what_the_users_code_started_ends_with_the_child(run, tmp_path):
     outcome = run(job_for(WORKLOADS / "leaves_children.py"))
     assert isinstance(outcome, Measured)
     assert nobody_is_left(tmp_path)
 
 
+@covers("T5")
 def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
     job = job_for(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
     outcome = run(job)
@@ -105,6 +116,7 @@ def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
     assert nobody_is_left(tmp_path)
 
 
+@covers("T6", "T7")
 @pytest.mark.slow
 def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     job = job_for(
@@ -188,7 +200,7 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
     written(tmp_path, job_to_json(job_for(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
-    command = [sys.executable, "-m", "autotune.training.worker", tmp_path, str(lifeline), "0.0"]
+    command = [sys.executable, "-m", "autotune.child.worker", tmp_path, str(lifeline), "0.0"]
     with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
         os.close(lifeline)
         ended = wait_until(lambda: child.poll() is not None, seconds=10)

@@ -7,14 +7,16 @@ import click.testing
 import pytest
 
 from autotune.cli import cli
-from autotune.errors import StorageError, StudyMismatchError
-from autotune.tuning.storing.lock import study_lock
+from autotune.storage.lock import study_lock
+from autotune.values.errors import StorageError, StudyMismatchError
 from children import WORKLOADS, autotune
+from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 USAGE, STORAGE = 2, 5
 
 
+@covers("S2")
 def test_repair_makes_the_database_anew_and_says_what_it_did(tmp_path):
     folder = tmp_path / "studies" / "mine"
     folder.mkdir(parents=True)
@@ -94,6 +96,7 @@ def test_a_worker_takes_one_device(tmp_path):
     assert "a worker has one device" in done.stderr
 
 
+@covers("R10")
 @pytest.mark.parametrize("out", [None, "own.yaml"])
 def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path, monkeypatch):
     tried = []
@@ -104,7 +107,7 @@ def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path
             raise StudyMismatchError("something else")
         return True
 
-    monkeypatch.setattr("autotune.drive.drive_search", drive)
+    monkeypatch.setattr("autotune.commands.drive.drive_search", drive)
     arguments = ["search", str(WORKLOADS / "plain.py"), "--new-study"]
     arguments += [] if out is None else ["--out", out]
     done = click.testing.CliRunner().invoke(cli, arguments)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import read_best, write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.training_config import TrainingConfig
 from children import SETTINGS, WORKLOADS, autotune, nobody_is_left
 from factories import best_config, found_here, written
 
@@ -55,14 +55,15 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     assert result["schema_version"] == 1
     assert result["ci95"][1] < 1
     assert result["still_holds"] is False
-    assert len(result["ratios"]) == result["rounds"] == 6
+    rounds = result["rounds"]
+    assert len(result["ratios"]) == rounds >= 6, "more where something else disturbed them"
     lines = done.stderr.splitlines()
-    assert sum(line.startswith("  round ") for line in lines) == 6
+    told = sum(line.startswith("  round ") for line in lines)
+    assert rounds <= told <= rounds + result["repeated_rounds"], "the void ones, too"
     low, high = result["ci95"]
-    assert lines[-1] == (
-        f"{best} is {result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, 6 rounds); "
-        "it was confirmed as 1.45 to 1.55, which has gone"
-    )
+    said = f"{result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, {rounds} rounds"
+    assert lines[-1].startswith(f"{best} is {said}")
+    assert lines[-1].endswith("; it was confirmed as 1.45 to 1.55, which has gone")
     assert not list(tmp_path.glob("autotune-*")), "the logs are gone where all went well"
     assert nobody_is_left(tmp_path)
 
@@ -114,18 +115,22 @@ def test_a_script_is_refused_before_it_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("workload", "words"),
+    ("workload", "words", "launch"),
     [
-        ("failing_import", ["No module named 'no_such_module'", "stderr.log"]),
-        ("wrong_shapes", ["mat1 and mat2 shapes", "stderr.log"]),
+        (
+            "failing_import",
+            ["No module named 'no_such_module'", "stderr.log"],
+            {"in the warm host\n"},
+        ),
+        ("wrong_shapes", ["mat1 and mat2 shapes", "stderr.log"], {"forked\n"}),
     ],
 )
 def test_a_workload_that_fails_ends_the_comparison_with_its_log(
-    tmp_path, monkeypatch, workload, words
+    tmp_path, monkeypatch, workload, words, launch
 ):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     good = answer(tmp_path, "good.yaml", batch_size=16)
     message = refused(tmp_path, WORKLOAD, WORKLOADS / f"{workload}.py", good, "--device", "cpu")
     for word in words:
         assert word in message
-    assert {file.read_text() for file in tmp_path.rglob("launch")} == {"forked\n"}
+    assert {file.read_text() for file in tmp_path.rglob("launch")} == launch

@@ -17,9 +17,10 @@ import optuna
 import pytest
 
 from autotune.cli import main
-from autotune.tuning.events import Answered
-from autotune.tuning.storing.lock import study_lock
+from autotune.searching.run.events import Answered
+from autotune.storage.lock import study_lock
 from children import wait_until
+from covering import covers
 from dashboards import running_dashboard
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in
@@ -132,12 +133,14 @@ def test_a_study_on_a_server_comes_with_its_files_or_with_where_they_are(server_
         assert (answer.status, b"lies on the host" in answer.body) == (200, True)
 
 
+@covers("X6")
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080"])
 def test_another_name_is_refused(dashboard, host):
     assert dashboard.ask("GET", "/api/studies", Host=host).status == 403
     assert dashboard.ask("DELETE", STUDY, Host=host).status == 403
 
 
+@covers("X6")
 @pytest.mark.parametrize(
     ("method", "path"),
     [("DELETE", STUDY), ("POST", "/api/studies"), ("PUT", f"{STUDY}/note"), ("PATCH", STUDY)],
@@ -149,6 +152,7 @@ def test_nothing_can_be_changed(dashboard, method, path):
     assert dashboard.ask("GET", STUDY).status == 200
 
 
+@covers("X7")
 def test_where_the_port_is_taken_the_next_one_is_opened_and_ctrl_c_ends_it(
     dashboard, folder, tmp_path
 ):
@@ -208,6 +212,7 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
         assert database.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
+@covers("X6")
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

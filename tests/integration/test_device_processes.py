@@ -13,8 +13,9 @@ from subprocess import Popen
 import psutil
 import pytest
 
-from autotune.tuning.confirming.unconfirmed import NAME
+from autotune.searching.confirmation.best_so_far import NAME
 from children import nobody_is_left, start_hurried, stop, wait_until
+from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
 
 pytestmark = [
@@ -82,6 +83,7 @@ def check_ended(folder: Path, before: dict[int, float | None]) -> None:
     assert before.items() <= now.items()
 
 
+@covers("R3")
 def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(folder: Path) -> None:
     hold(folder, *CORES)
     with searching(folder) as search:
@@ -96,6 +98,7 @@ def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(fold
     assert reasons(folder).count("interrupted") >= 1
 
 
+@covers("R4")
 def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) -> None:
     before = told(trials_of(folder))
     hold(folder, *CORES)
@@ -107,6 +110,7 @@ def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) ->
     assert "the same command continues" in said(folder)
 
 
+@covers("R1")
 def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     core = CORES[0]
     place(tmp_path)
@@ -132,6 +136,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("best.yaml"))
 
 
+@covers("R2", "R3")
 @pytest.mark.parametrize(
     ("numbers", "code"),
     [((signal.SIGTERM,), TERMINATED), ((signal.SIGINT, signal.SIGINT), INTERRUPTED)],

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from autotune.outcome import Inspected
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import inspection
+from autotune.context.search_context import inspection
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Inspected
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.job import Diagnose, Profile
-from autotune.outcome import Diagnosed, Profiled, UserError
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Diagnose, Profile
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Diagnosed, Profiled, UserError
 from children import QUICK, WORKLOADS, autotune, job_for
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from needs import library
+
 STUDIES = Path(__file__).parents[2] / "studies"
 NEEDS = {
     "digits_cnn": ["sklearn"],
@@ -44,8 +46,8 @@ def load(monkeypatch, tmp_path):
     """Import an example by path, with a tiny Fashion-MNIST in place of the real one."""
 
     def load(name: str) -> ModuleType:
-        for library in NEEDS[name]:
-            pytest.importorskip(library)
+        for needed in NEEDS[name]:
+            library(needed)
         if name == "fashion_mnist":
             place_fashion_mnist(tmp_path, monkeypatch)
         spec = importlib.util.spec_from_file_location(name, STUDIES / name / "model.py")

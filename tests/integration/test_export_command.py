@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from answers import on_cpu, on_gpu
-from autotune.best import write_best
 from autotune.cli import main
+from autotune.configuration.best_config import write_best
 from autotune.export import FORMATS, export
+from covering import covers
 from factories import written
 
 USAGE = 2
@@ -63,6 +64,7 @@ def test_a_file_is_written_in_place_of_stdout(call, tmp_path):
     assert json.loads((tmp_path / "settings.json").read_text()) == on_cpu().config
 
 
+@covers("X4")
 def test_an_existing_file_is_overwritten_only_by_force(call, tmp_path):
     mine = written(tmp_path, "mine", "mine.json")
     code, _, err = call("cpu.yaml", "--format", "json", "--out", "mine.json")
@@ -73,6 +75,7 @@ def test_an_existing_file_is_overwritten_only_by_force(call, tmp_path):
     assert json.loads(mine.read_text()) == on_cpu().config
 
 
+@covers("X4")
 @pytest.mark.parametrize("force", [[], ["--force"]])
 @pytest.mark.parametrize("target", ["mine.json", "absent.json"])
 def test_nothing_is_written_through_a_symbolic_link(call, tmp_path, target, force):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
-from autotune.constraints import Verdict
-from autotune.errors import StorageError
-from autotune.space import SearchSpace
-from autotune.tuning.storing import heartbeat
-from autotune.tuning.storing.mutex import ServerMutex
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.storage import with_driver
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.verdict import Verdict
+from autotune.storage import heartbeat
+from autotune.storage.database import with_driver
+from autotune.storage.mutex import ServerMutex
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+from autotune.values.errors import StorageError
 from children import wait_until
+from covering import covers
 from held import trials_in
 from tuning import HOLDS, THROUGHPUT
 
@@ -40,6 +41,8 @@ def join(server_storage: str, nine: SearchSpace) -> Iterator[OpenStudy]:
 
 def silence(storage: str, study: TuningStudy, seconds: float) -> None:
     """As if nothing had been heard of it for so long; its connection stays as it is."""
+    import psycopg
+
     with psycopg.connect(storage, autocommit=True) as connection:
         changed = connection.execute(
             "UPDATE autotune_heartbeats SET seen = clock_timestamp() - make_interval(secs => %s) "
@@ -51,6 +54,8 @@ def silence(storage: str, study: TuningStudy, seconds: float) -> None:
 
 def cut(storage: str, study: TuningStudy) -> None:
     """The connection that holds the lock of its lease, as a restarted server or a firewall does."""
+    import psycopg
+
     with psycopg.connect(storage, autocommit=True) as connection:
         ended = connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "
@@ -61,11 +66,14 @@ def cut(storage: str, study: TuningStudy) -> None:
 
 
 def rows(storage: str) -> int:
+    import psycopg
+
     with psycopg.connect(storage) as connection:
         (count,) = connection.execute("SELECT count(*) FROM autotune_heartbeats").fetchone()
     return int(count)
 
 
+@covers("S10")
 def test_a_trial_of_a_host_that_is_silent_is_given_up_and_comes_first(
     join: OpenStudy, server_storage: str
 ) -> None:
@@ -76,7 +84,7 @@ def test_a_trial_of_a_host_that_is_silent_is_given_up_and_comes_first(
     silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
     assert not second.others_run()
     assert second.claim(9)[1] == left
-    first.tell(number, Verdict(50.0, HOLDS, ""), {})  # it only slept
+    first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails())  # it only slept
     states = [trial.state.name for trial in trials_in(with_driver(server_storage), "s")]
     assert states == ["FAIL", "RUNNING", "COMPLETE"]
 
@@ -92,6 +100,7 @@ def test_a_leader_that_is_silent_is_followed_by_another(
     second.lead()
 
 
+@covers("S10")
 def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> None:
     first, second = join(), join()
     first.lead()
@@ -102,7 +111,7 @@ def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> N
     with pytest.raises(StorageError, match="is led by"):
         second.lead()
     assert first.claim(9) is not None, "it connects anew"
-    assert first.tell(number, Verdict(50.0, HOLDS, ""), {}).number == number
+    assert first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails()).number == number
 
 
 def test_who_is_cut_and_not_heard_of_is_given_up_sooner(

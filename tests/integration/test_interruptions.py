@@ -3,12 +3,13 @@
 import pytest
 import yaml
 
-from autotune.best import read_best
-from autotune.errors import StorageError, TooManyLostError, UsageError
-from autotune.outcome import Crashed, OutOfMemory
-from autotune.tuning.events import LeftOut, TrialEnded
-from autotune.tuning.running.stop import Stop
-from autotune.tuning.search import search
+from autotune.configuration.best_config import read_best
+from autotune.processes.stop import Stop
+from autotune.searching.run.events import LeftOut, TrialEnded
+from autotune.searching.search import search
+from autotune.values.errors import StorageError, TooManyLostError, UsageError
+from autotune.values.outcome import Crashed, OutOfMemory
+from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 
@@ -37,6 +38,7 @@ def stopped(tmp_path, phase, number):
     return runner
 
 
+@covers("R1")
 def test_the_running_trial_is_finished_and_kept(tmp_path):
     stopped_at = stopped(tmp_path, "trial", 2)
     assert len(stopped_at.batches("trial")) == 2
@@ -45,6 +47,7 @@ def test_the_running_trial_is_finished_and_kept(tmp_path):
     assert sorted(stopped_at.batches("trial") + resumed.batches("trial")) == [16, 32, 64, 128]
 
 
+@covers("R1")
 @pytest.mark.parametrize(("phase", "number"), [("baseline", 2), ("confirmation", 3)])
 def test_elsewhere_the_running_process_is_the_last_one(phase, number, tmp_path):
     runner = stopped(tmp_path, phase, number)
@@ -68,6 +71,7 @@ def test_the_fastest_trial_so_far_is_written_and_never_taken_for_the_answer(tmp_
     assert not path.exists()
 
 
+@covers("S3")
 def test_a_study_that_is_deleted_meanwhile_ends_the_search_and_is_made_anew(tmp_path):
     class Deleting(ScriptedRunner):
         def run(self, job, folder):
@@ -87,6 +91,7 @@ def test_a_study_that_is_deleted_meanwhile_ends_the_search_and_is_made_anew(tmp_
     assert sorted(runner.batches("trial") + resumed.batches("trial")) == [16, 32, 64, 128]
 
 
+@covers("R15")
 def test_failure_after_failure_ends_the_search(tmp_path):
     def breaks(config, phase):
         return Crashed("killed by SIGSEGV") if phase == "trial" else at(100)
@@ -124,6 +129,7 @@ def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
     assert left_out.startswith("compile_mode=default")
 
 
+@covers("R11")
 def test_a_study_of_something_else_is_continued_beside_it_by_force(tmp_path):
     events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
     other = options_in(tmp_path, space="batch_size: [8, 256]\n", trials=2, force=True)

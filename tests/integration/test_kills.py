@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from covering import covers
+
 KILLS = int(os.environ.get("AUTOTUNE_KILLS", "20"))
 
 
+@covers("R5")
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 5 * KILLS)
 def test_a_search_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):

@@ -5,11 +5,12 @@ from statistics import median
 
 import pytest
 
-from autotune.job import Measure, MeasurePlan
-from autotune.measurement import QUIET
-from autotune.outcome import Measured, NotApplied, UserError
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.configuration.job import Measure, MeasurePlan
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.measurement import QUIET
+from autotune.values.outcome import Measured, NotApplied, UserError
 from children import WORKLOADS, job_for
+from covering import covers
 
 SLEPT_SECONDS = 0.002  # as in workloads/synchronises.py
 PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, looks=(6,), max_seconds=3.0))
@@ -25,6 +26,7 @@ def outcome_of(workload, runner, folder):
     return runner.run(job_for(WORKLOADS / f"{workload}.py", task=PLAN), folder)
 
 
+@covers("T18")
 def test_a_flag_that_is_changed_after_the_warm_up_is_noticed(runner, tmp_path):
     outcome = outcome_of("changes_flags_late", runner, tmp_path)
     assert outcome == NotApplied("cudnn_benchmark", "false", "true")
@@ -37,6 +39,7 @@ def test_a_sample_that_cannot_be_read_late_in_the_dataset_is_the_users(runner, t
     assert outcome.where.startswith(str(WORKLOADS / "late_damage.py"))
 
 
+@covers("R14")
 def test_a_trial_that_is_stopped_for_a_while_is_not_slower_for_it(runner, tmp_path):
     outcome = outcome_of("stops_itself", runner, tmp_path)
     assert isinstance(outcome, Measured)

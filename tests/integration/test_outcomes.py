@@ -2,8 +2,9 @@
 
 import pytest
 
-from autotune.job import FindLimits, Inspect, Job, Probe
-from autotune.outcome import (
+from autotune.configuration.job import FindLimits, Inspect, Job, Probe
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import (
     Crashed,
     Inspected,
     Measured,
@@ -15,8 +16,8 @@ from autotune.outcome import (
     SpeedLimits,
     UserError,
 )
-from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK, WORKLOADS, job_for
+from covering import covers
 
 
 def line_of(workload: str, text: str) -> str:
@@ -55,6 +56,7 @@ def test_a_workload_that_trains_is_measured(workload, outcome_of):
     assert outcome.measurement.peak_memory_bytes > 1 << 20
 
 
+@covers("T15")
 def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp_path):
     outcome = outcome_of("noisy")
     assert isinstance(outcome, Measured)
@@ -116,6 +118,7 @@ def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
     assert f"{WORKLOADS / 'loss_is_vector.py'}: compute_loss must return a scalar" in outcome.detail
 
 
+@covers("U7", "U11")
 @pytest.mark.parametrize(
     ("workload", "detail"),
     [
@@ -130,6 +133,7 @@ def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, ou
     assert detail in outcome.detail
 
 
+@covers("T2")
 @pytest.mark.parametrize(
     ("workload", "detail"),
     [
@@ -147,6 +151,7 @@ def test_a_loss_that_is_not_a_number_is_not_finite(outcome_of):
     assert outcome_of("nan_loss") == NonFinite("the loss became nan")
 
 
+@covers("T18")
 def test_threads_changed_behind_our_back_are_noticed(outcome_of):
     assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
 
@@ -158,6 +163,7 @@ def test_the_device_allocators_error_is_out_of_device_memory(outcome_of):
     assert "CUDA out of memory" in outcome.detail
 
 
+@covers("U5")
 def test_an_error_at_a_large_batch_is_the_users(outcome_of):
     outcome = outcome_of("fails_when_large", settings={"batch_size": 64})
     assert isinstance(outcome, UserError)

@@ -8,10 +8,14 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
-from autotune.config import TrainingConfig
+from autotune.configuration.job import Job, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.system.trial_folder import TrialFolder
 from autotune.training.apply import apply
 from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import Exam, probe
+from autotune.training.tasks import Bench
+from autotune.training.tasks import probe as probe_seeds
 from autotune.training.workload import Workload, default_optimizer
 
 
@@ -51,24 +55,29 @@ class Noting(nn.Module):
         return self.layers(batch)
 
 
+def workload_of(dataset, **changes):
+    parts = {
+        "path": Path("model.py"),
+        "build_model": Noting,
+        "build_dataset": lambda: dataset,
+        "compute_loss": lambda model, batch: model(batch).square().mean(),
+        "build_optimizer": default_optimizer,
+        "evaluate": lambda model, device: 1.0,
+        "collate_fn": None,
+        "baseline": {},
+    }
+    return Workload(**{**parts, **changes})
+
+
 def prepared(dataset, **settings):
-    workload = Workload(
-        path=Path("model.py"),
-        build_model=Noting,
-        build_dataset=lambda: dataset,
-        compute_loss=lambda model, batch: model(batch).square().mean(),
-        build_optimizer=default_optimizer,
-        evaluate=lambda model, device: 1.0,
-        collate_fn=None,
-        baseline={},
-    )
+    workload = workload_of(dataset)
     return apply(TrainingConfig.of({"num_threads": 1, **settings}), workload, "cpu", 0, dataset)
 
 
 def trained_on(dataset, samples, **settings):
     """The batches of a probe, each a list of its samples' numbers."""
     setup = prepared(dataset, **settings)
-    probe(setup, Exam(dataset, None), samples)
+    probe(setup, Exam(dataset, None), Probe(samples, (0,)), lambda phase: None)
     return setup.model.batches
 
 
@@ -126,6 +135,32 @@ def test_nothing_is_compiled_for_the_last_batch_alone():
         return setup.model.forward(batch)
 
     setup.model._compiled_call_impl = compiled
-    probe(setup, Exam(setup.loader.dataset, None), 100)
+    probe(setup, Exam(setup.loader.dataset, None), Probe(100, (0,)), lambda phase: None)
     assert compiled_for == [64]
     assert sizes_of(setup.model.batches) == [64, 36]
+
+
+def test_each_seed_is_built_trained_and_evaluated_in_phases_of_its_own(tmp_path):
+    folder, dataset = TrialFolder(tmp_path), Numbered(8)
+    seen = []
+
+    def build_model():
+        seen.append(f"built in {folder.phase}")
+        return Noting()
+
+    def compute_loss(model, batch):
+        seen.append(f"trained in {folder.phase}")
+        return model(batch).square().mean()
+
+    def evaluate(model, device):
+        seen.append(f"evaluated in {folder.phase}")
+        return 1.0
+
+    workload = workload_of(
+        dataset, build_model=build_model, compute_loss=compute_loss, evaluate=evaluate
+    )
+    task = Probe(samples=4, seeds=(0, 1, 2))
+    config = TrainingConfig.of({"num_threads": 1, "batch_size": 4})
+    bench = Bench(Job(task=task, device="cpu"), folder, workload, config, start_seconds=0.0)
+    assert probe_seeds(bench, task).qualities == (1.0, 1.0, 1.0)
+    assert seen == 3 * ["built in build", "trained in probe", "evaluated in evaluation"]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from autotune.errors import WorkloadError
-from autotune.job import Probe
-from autotune.outcome import Lost, NonFinite, TimedOut
-from autotune.tuning.storing.archive import read_archive
+from autotune.configuration.job import Probe
+from autotune.study.archive import read_archive
+from autotune.values.errors import WorkloadError
+from autotune.values.outcome import Lost, NonFinite, TimedOut
 from scripted_runner import BATCHES, ScriptedRunner, at, batch_of, events_of, options_in
 
 LOADER_ONLY = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [2, 4]\n"

@@ -11,8 +11,9 @@ from random import Random
 import pytest
 from optuna.exceptions import StorageInternalError
 
-from autotune.best import read_best
+from autotune.configuration.best_config import read_best
 from children import WORKLOADS, nobody_is_left, start_hurried
+from covering import covers
 from factories import written
 from held import trials_in
 
@@ -48,6 +49,7 @@ def search_for(folder: Path, seconds: float) -> None:
     search.wait()
 
 
+@covers("R5")
 @pytest.mark.timeout(120 + 20 * KILLS)
 def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path: Path) -> None:
     shutil.copy(WORKLOADS / "plain.py", tmp_path)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from autotune.outcome import Measured
+from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for, run_child
 
 

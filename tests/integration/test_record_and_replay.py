@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import TooManyLostError, UsageError, WorkloadError
-from autotune.job import Measure, MeasurePlan, Probe, Task
-from autotune.outcome import (
+from autotune.configuration.job import Measure, MeasurePlan, Probe, Task
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchOptions, survey
+from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.search import search
+from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
+from autotune.values.outcome import (
     Crashed,
     Diagnosed,
     Inspected,
@@ -26,12 +29,9 @@ from autotune.outcome import (
     Probed,
     TrialOutcome,
 )
-from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.running.record import Recorded, record
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.table import Row, Table, probed, read_table, write_table
-from autotune.tuning.scene import SearchOptions, survey
-from autotune.tuning.search import search
+from benchmarks.recording import Recorded, recording
+from benchmarks.replay import ReplayRunner
+from benchmarks.table import Row, Table, probed, read_table, write_table
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
 
 SPACE = """\
@@ -67,7 +67,7 @@ def scripted(measure: Callable[[TrainingConfig, Any], TrialOutcome] = law) -> Sc
 def recorded(
     folder: Path, runner: ScriptedRunner | None = None, repeats: int = 1
 ) -> list[Recorded]:
-    return list(record(options(folder), runner or scripted(), repeats))
+    return list(recording(options(folder), runner or scripted(), repeats))
 
 
 def options(folder: Path) -> SearchOptions:
@@ -81,9 +81,9 @@ def table_in(folder: Path) -> Table:
 
 def test_every_configuration_is_in_the_table(tmp_path: Path) -> None:
     table = table_in(tmp_path)
-    scene = survey(options(tmp_path), ScriptedRunner(law))
-    assert table.timed.keys() == set(scene.space.configurations())
-    best = scene.baseline.replace(batch_size=32, amp_dtype="bfloat16")
+    context = survey(options(tmp_path), ScriptedRunner(law))
+    assert table.timed.keys() == set(context.space.configurations())
+    best = context.baseline.replace(batch_size=32, amp_dtype="bfloat16")
     assert table.rate(best) == pytest.approx(435.0)
     assert table.rate(best.replace(num_workers=2)) is None, "it crashed"
 
@@ -100,7 +100,7 @@ def test_a_recording_that_was_stopped_goes_on(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     whole = recorded(tmp_path / "whole")
-    before = list(itertools.islice(record(options(tmp_path / "parts"), scripted()), 11))
+    before = list(itertools.islice(recording(options(tmp_path / "parts"), scripted()), 11))
     after = recorded(tmp_path / "parts")
     table = read_table(tmp_path / "parts" / "table.jsonl")
     assert table.timed.keys() == read_table(tmp_path / "whole" / "table.jsonl").timed.keys()
@@ -205,16 +205,16 @@ def test_only_a_machine_with_the_same_memory_but_for_some_pages_goes_on(
 def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> None:
     found = table_in(tmp_path)
     table = Table(found.header, tuple(replace(row, seconds=20.0) for row in found.answers))
-    scene = survey(options(tmp_path), ScriptedRunner(law))
+    context = survey(options(tmp_path), ScriptedRunner(law))
 
     def seconds(task: Task) -> float:
         runner = ReplayRunner(table)
-        runner.run(scene.job(task, scene.baseline), tmp_path)
+        runner.run(context.job(task, context.baseline), tmp_path)
         return runner.seconds
 
     usual = seconds(Measure(MeasurePlan()))
     short = seconds(Measure(MeasurePlan(block_seconds=MeasurePlan().block_seconds / 5)))
-    outcome = table.timed[scene.baseline][0].outcome
+    outcome = table.timed[context.baseline][0].outcome
     assert isinstance(outcome, Measured)
     timed = sum(block.seconds for block in outcome.measurement.blocks)
     assert 0.7 * timed < usual - short <= 0.8 * timed, "of whole steps"
@@ -225,7 +225,7 @@ def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> Non
 
 def test_a_table_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     wanted = replace(options(tmp_path), out=tmp_path / "new" / "table.jsonl")
-    assert next(record(wanted, scripted()))
+    assert next(recording(wanted, scripted()))
 
 
 def test_own_settings_that_fail_end_the_recording(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_space_without_end_is_refused(tmp_path: Path) -> None:
         "omp_wait_policy: [null, passive, active]\n",
     )
     with pytest.raises(UsageError, match="too many to measure"):
-        list(record(wide, ScriptedRunner(law)))
+        list(recording(wide, ScriptedRunner(law)))
 
 
 def test_a_search_against_the_table_finds_its_best(tmp_path: Path) -> None:

@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import read_best, write_best
 from autotune.cli import main
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.source import find_source
 from autotune.report.terminal import show_report
-from autotune.space import SearchSpace
-from autotune.tuning.storing.archive import OpenTrial
-from autotune.tuning.storing.opening import open_study
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.archive import OpenTrial
+from autotune.study.opening import open_study
 from children import autotune
+from covering import covers
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
 from terminals import Terminal, written_to
@@ -138,6 +140,7 @@ def test_the_page_has_the_yaml_as_it_stands_in_the_file(html: str, folder: Path)
     assert (folder / "best.yaml").read_text() in Page(html).text
 
 
+@covers("X2")
 def test_the_page_asks_nobody_for_anything(html: str) -> None:
     read = Page(html)
     tags = {tag for tag, _ in read.elements}
@@ -169,11 +172,12 @@ def hostile_page(tmp_path: Path) -> str:
     trials = [trial(0), trial(1, 150.0, amp_dtype="bfloat16")]
     trials += [trial(2 + n, None, CRASHED, HOSTILE, batch_size=8 + n) for n in range(3)]
     lost = OpenTrial(9, "lost", None, HOSTILE)
-    notes = {"confirmation": {"candidates": {"1": {"refused": HOSTILE}}}}
+    notes = {"confirmation": {"seconds": 9.0, "candidates": {"1": {"refused": HOSTILE}}}}
     data = report_of(trials, best, name=HOSTILE, storage=HOSTILE, open=(lost,), notes=notes)
     return page(type(data)(data.archive, best, (HOSTILE,)))
 
 
+@covers("X2")
 def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
     read = Page(hostile_page(tmp_path))
     assert {tag for tag, _ in read.elements} <= {tag for tag, _ in Page(html).elements}
@@ -184,13 +188,18 @@ def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
     assert "49" not in re.findall(r"\[bold\](.{0,4})", read.text), "and no template"
 
 
+@covers("X2")
 def test_a_hostile_study_goes_through_the_command_line(
     tmp_path: Path, nine: SearchSpace, run: Run
 ) -> None:
     folder = tmp_path / "a <script> \x1b[31m"
     folder.mkdir()
     study = open_study(HOSTILE, f"sqlite:///{folder / 'study.db'}", nine, THROUGHPUT)
-    study.add(TrainingConfig.of(OWN), Verdict(None, CRASHED, HOSTILE + "\x1b[2J"), {"seconds": 1.0})
+    study.add(
+        TrainingConfig.of(OWN),
+        Verdict(None, CRASHED, HOSTILE + "\x1b[2J"),
+        TrialDetails(seconds=1.0),
+    )
     for flags in ([], ["--explain"], ["--csv", "-"], ["--json", "-"]):
         code, out, _ = run(folder, *flags)
         assert code == 0

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import write_best
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from children import autotune
+from covering import covers
 from factories import best_config, found_here, written
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -349,18 +350,21 @@ def test_what_cannot_be_used_is_an_error_before_anything_runs(
     assert "ran" not in done.stdout
 
 
+@covers("C12")
 def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
     done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     assert "best.yaml was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
 
 
+@covers("C12")
 def test_strict_refuses_another_machine(tmp_path: Path) -> None:
     done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
     assert done.returncode == 6
     assert "was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
 
 
+@covers("C12")
 def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path: Path) -> None:
     script = written(tmp_path, "print('ran')\n", "train.py")
     other = written(tmp_path, "print('ran')\n", "other.py")

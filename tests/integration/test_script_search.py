@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import UNCHANGED, read_best
-from autotune.config import TrainingConfig
-from autotune.errors import WorkloadError
-from autotune.job import Job
-from autotune.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
+from autotune.configuration.best_config import UNCHANGED, read_best
+from autotune.configuration.job import Job
+from autotune.configuration.script import Flag, ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchOptions
+from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
 from autotune.report.source import find_source
-from autotune.script import Flag, ScriptOptions
-from autotune.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.tuning.events import Answered, Event, Planned
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search as real_search
-from autotune.workload_facts import WorkloadFacts
+from autotune.searching.run.events import Answered, Event, Planned
+from autotune.searching.search import search as real_search
+from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.values.errors import WorkloadError
+from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
+from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
+from covering import covers
 from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -65,7 +66,7 @@ def _options(folder: Path, script: ScriptOptions) -> SearchOptions:
 
 def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: Path) -> None:
     runner, answered, planned = search(tmp_path, ScriptOptions(("--epochs", "3")))
-    assert planned.scene.space.varied() == {"num_workers": (0, 2)}
+    assert planned.context.space.varied() == {"num_workers": (0, 2)}
     assert {asked.phase for asked in runner.asked} <= {
         "observation",
         "inspection",
@@ -79,13 +80,13 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     assert (accuracy.metric, accuracy.evidence, accuracy.samples) == (UNCHANGED, "exact", 0)
     assert not accuracy.is_measured
     trials = read_report(find_source(str(tmp_path))).trials
-    assert [trial.details.get("quality") for trial in trials] == [None] * len(trials)
+    assert [trial.details.quality for trial in trials] == [None] * len(trials)
     assert answered.best.evidence.speedup.rounds >= 6
 
 
 def test_what_is_not_tried_is_said_with_the_reason(tmp_path: Path) -> None:
     _, _, planned = search(tmp_path, ScriptOptions(()))
-    notes = "\n".join(planned.scene.space.notes)
+    notes = "\n".join(planned.context.space.notes)
     assert "batch_size stays 16: it changes the course of training, so it needs --map" in notes
     assert "amp_dtype stays null: it changes the arithmetic, so it needs --allow numerics" in notes
 
@@ -110,7 +111,7 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
         ("--bs", "16"), (Flag("batch_size", "--bs"),), allow_numerics=True, metric="acc (.*)"
     )
     runner, answered, planned = search(tmp_path, script)
-    assert planned.scene.space.domains["amp_dtype"] == (None, "bfloat16")
+    assert planned.context.space.domains["amp_dtype"] == (None, "bfloat16")
     assert answered.best.config["batch_size"] == 64
     assert answered.best.config["amp_dtype"] == "bfloat16"
     assert {len(seeds) for _, seeds in runner.probes()} == {1}
@@ -190,6 +191,7 @@ def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None
         events_of(_options(tmp_path, ScriptOptions(())), runner)
 
 
+@covers("X8")
 def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path) -> None:
     search(tmp_path, ScriptOptions(("--token", "planted-hunter2")))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -200,7 +202,7 @@ def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path)
 def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:
     script = shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\n")
-    flags = ("--space", space, "--trials", "1")
+    flags = ("--space", space, "--trials", "2")
     done = autotune(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
     assert done.returncode == 0, done.stderr
     assert "train.py is run as a training script" in done.stderr

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.job import Job, Measure, Observe, Probe, Task
+from autotune.configuration.job import Job, Measure, Observe, Probe, Task
+from autotune.configuration.script import Script
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.outcome import (
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import (
     Measured,
     NotApplied,
     Observed,
@@ -20,9 +21,9 @@ from autotune.outcome import (
     TrialOutcome,
     UserError,
 )
-from autotune.script import Script
-from autotune.tuning.running.runner import SubprocessRunner
 from children import QUICK, nobody_is_left
+from covering import covers
+from needs import installed
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "num_threads")
@@ -81,6 +82,7 @@ def reason(outcome: TrialOutcome) -> str:
     return outcome.detail
 
 
+@covers("X8")
 def test_what_a_script_is_called_with_is_in_no_file_once_it_runs(ask: Ask, tmp_path: Path) -> None:
     script = tmp_path / "reads.py"
     script.write_text(
@@ -288,8 +290,7 @@ def test_a_regular_expression_that_captures_no_number_is_named_as_the_fault(
 
 @pytest.mark.parametrize("name", ["transformers", "lightning"])
 def test_trainers_of_others_are_scripts_like_any_other(ask: Ask, tmp_path: Path, name: str) -> None:
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
+    installed(name)
     script = {"transformers": "hf_trainer.py", "lightning": "lightning_fit.py"}[name]
     seen = observed(ask(script, str(tmp_path), "100000"))
     assert seen.workload.baseline["batch_size"] == 8

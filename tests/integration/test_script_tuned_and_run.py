@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -11,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import UNCHANGED, BestConfig, read_best
+from autotune.configuration.best_config import UNCHANGED, BestConfig, read_best
+from autotune.configuration.script import ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
-from autotune.script import ScriptOptions, is_harmless
-from autotune.tuning.events import Answered, CandidateRefused, Event, TrialEnded
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.search import search
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Answered, CandidateRefused, Event, TrialEnded
+from autotune.searching.search import search
 from children import autotune, nobody_is_left
 from hurried_runner import HurriedRunner
+from needs import installed
 from scripted_runner import options_in
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ READ = "0.006"
 ONE_THREAD = ("OMP_NUM_THREADS", "1")
 SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
 LONG, SHORT = "100000", "50"
-NEEDS = {"plain_loop": "torch", "hf_trainer": "transformers", "lightning_fit": "lightning"}
+NEEDS = {"plain_loop": None, "hf_trainer": "transformers", "lightning_fit": "lightning"}
 
 
 @dataclass
@@ -46,9 +46,8 @@ class Tuned:
 
 @pytest.fixture(scope="module", params=NEEDS)
 def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    needed = NEEDS[request.param]
-    if importlib.util.find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed")
+    if needed := NEEDS[request.param]:
+        installed(needed)
     folder = tmp_path_factory.mktemp(request.param)
     path = Path(shutil.copy(SCRIPTS / f"{request.param}.py", folder / "train.py"))
     long, short = arguments_of(request.param, folder)

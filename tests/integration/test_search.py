@@ -12,12 +12,13 @@ import optuna
 import pytest
 
 import autotune
-from autotune.tuning.events import Answered
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
+from autotune.context.search_context import SearchOptions
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Answered
+from autotune.searching.search import search
 from children import WORKLOADS, children_of, nobody_is_left, start_autotune, stop, wait_until
 from children import autotune as run_autotune
+from covering import covers
 from factories import written
 from hurried_runner import HurriedRunner
 
@@ -35,9 +36,9 @@ MOST_SECONDS_TO_END = 3 * 5
 DRIVER = """
 import sys
 from pathlib import Path
-from autotune.tuning.running.runner import SubprocessRunner
-from autotune.tuning.scene import SearchOptions
-from autotune.tuning.search import search
+from autotune.processes.runner import SubprocessRunner
+from autotune.context.search_context import SearchOptions
+from autotune.searching.search import search
 from hurried_runner import HurriedRunner
 
 folder = Path.cwd()
@@ -81,6 +82,7 @@ def finished(interrupted):
     return interrupted, done
 
 
+@covers("R2")
 def test_an_interrupted_search_says_that_it_can_be_continued(interrupted):
     said = (interrupted / "stderr.txt").read_text()
     assert "the same command continues:\n  autotune search mine.py --space space.yaml" in said
@@ -150,7 +152,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 
 def hurried_search(folder, workload: str, monkeypatch) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
-    monkeypatch.setattr("autotune.tuning.confirming.confirm.looks", lambda family: (2,))
+    monkeypatch.setattr("autotune.comparison.sequential_test.looks", lambda family: (2,))
     options = SearchOptions(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",
@@ -176,6 +178,7 @@ def infeasible(study: optuna.Study) -> set[int]:
     }
 
 
+@covers("T3")
 def test_a_workload_that_runs_out_of_memory_gets_a_large_batch_that_fits(tmp_path, monkeypatch):
     answered = hurried_search(tmp_path, "device_hog", monkeypatch)
     # Next to another test, either may be timed as the faster one.

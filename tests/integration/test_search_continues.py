@@ -6,15 +6,25 @@ import optuna
 import pytest
 import yaml
 
-from autotune.errors import (
+from autotune.searching.run.events import Answered, NothingFeasible, Planned
+from autotune.values.errors import (
     AutotuneError,
+    NotSearchedEnoughError,
     StorageError,
     StudyMismatchError,
     UsageError,
     WorkloadError,
 )
-from autotune.outcome import Crashed, Lost, NonFinite, OutOfMemory, Rejected, TimedOut, UserError
-from autotune.tuning.events import Answered, NothingFeasible, Planned
+from autotune.values.outcome import (
+    Crashed,
+    Lost,
+    NonFinite,
+    OutOfMemory,
+    Rejected,
+    TimedOut,
+    UserError,
+)
+from covering import covers
 from factories import GIB, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -38,6 +48,7 @@ class Interrupting(ScriptedRunner):
         return outcome
 
 
+@covers("R8")
 def test_a_second_run_measures_only_what_is_missing_to_the_total(tmp_path):
     first, second = ScriptedRunner(in_proportion), ScriptedRunner(in_proportion)
     events_of(options_in(tmp_path, trials=3), first)
@@ -60,6 +71,7 @@ def test_a_machine_that_has_some_pages_less_after_a_boot_is_the_same(tmp_path):
     assert second.batches("baseline") == []
 
 
+@covers("R9")
 def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):
     options = options_in(tmp_path)
     answer = events_of(options, ScriptedRunner(in_proportion))[-1]
@@ -108,6 +120,7 @@ def test_a_lost_trial_is_failed_and_does_not_count(tmp_path):
     assert sorted(states(options)) == ["COMPLETE"] * 5 + ["FAIL"] * 2
 
 
+@covers("R15")
 def test_three_lost_trials_in_a_row_end_the_search_with_the_cause(tmp_path):
     runner = ScriptedRunner(
         lambda config, phase: Lost("disk full") if phase == "trial" else at(100)
@@ -118,11 +131,19 @@ def test_three_lost_trials_in_a_row_end_the_search_with_the_cause(tmp_path):
     assert states(options) == ["COMPLETE"] + ["FAIL"] * 3
 
 
-def test_a_spent_time_budget_ends_the_trials_but_not_the_answer(tmp_path):
+def test_a_time_budget_without_room_for_trials_ends_after_one_process_of_the_baseline(tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events = events_of(options_in(tmp_path, time_budget_seconds=1.0), runner)
+    (tmp_path / "best.yaml").write_text("of an earlier search")
+    with pytest.raises(
+        NotSearchedEnoughError, match=r"Use --time-budget \d+[ms] or more"
+    ) as raised:
+        events_of(options_in(tmp_path, time_budget_seconds=1.0), runner)
+    assert runner.batches("baseline") == [8]
     assert runner.batches("trial") == []
-    assert events[-1].best.keeps_baseline
+    assert (tmp_path / "best.yaml").read_text() == "of an earlier search"
+    again = events_of(options_in(tmp_path, time_budget_seconds=raised.value.seconds), runner)
+    assert len(runner.batches("trial")) == 4, "the time that was named would do"
+    assert isinstance(again[-1], Answered)
 
 
 def test_an_ample_time_budget_allows_every_trial(tmp_path):
@@ -173,6 +194,7 @@ def test_another_model_does_not_continue_the_study(tmp_path):
         events_of(options, ScriptedRunner(in_proportion))
 
 
+@covers("R10")
 def test_all_that_differs_from_the_study_is_named(tmp_path):
     events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
     options = options_in(
@@ -185,6 +207,7 @@ def test_all_that_differs_from_the_study_is_named(tmp_path):
     assert "machine" not in str(refused.value)
 
 
+@covers("S6")
 def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "best.yaml"

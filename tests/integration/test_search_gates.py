@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.constraints import Tolerance
-from autotune.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
-from autotune.outcome import Lost, Measured, OutOfMemory
-from autotune.tuning.events import NothingFeasible
-from autotune.tuning.scene import SearchOptions, survey
+from autotune.configuration.verdict import Tolerance
+from autotune.context.search_context import SearchOptions, survey
+from autotune.searching.run.events import NothingFeasible
+from autotune.values.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
+from autotune.values.outcome import Lost, Measured, OutOfMemory
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 

@@ -7,11 +7,18 @@ from random import Random
 import optuna
 import pytest
 
-from autotune.best import read_best
-from autotune.config import TrainingConfig
-from autotune.measurement import Noise
-from autotune.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
-from autotune.tuning.events import Answered, CandidateRefused, LeadLost, NothingFeasible, TrialEnded
+from autotune.configuration.best_config import read_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import (
+    Answered,
+    CandidateRefused,
+    IncumbentRevoked,
+    NothingFeasible,
+    TrialEnded,
+)
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
+from covering import covers
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -165,6 +172,7 @@ def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
     assert all("worse than allowed" in reason for reason in reasons(events).values())
 
 
+@covers("U15")
 def test_where_everything_else_trains_worse_the_settings_are_kept_and_each_says_by_how_much(
     tmp_path,
 ):
@@ -177,6 +185,7 @@ def test_where_everything_else_trains_worse_the_settings_are_kept_and_each_says_
     assert all(re.search(r"[\d.]+ % worse than allowed", r) for r in reasons(events).values())
 
 
+@covers("C11")
 @pytest.mark.parametrize("space", ["{}\n", "batch_size: [8]\n"])
 def test_where_nothing_can_be_searched_the_settings_are_measured_and_kept(space, tmp_path):
     runner = ScriptedRunner(in_proportion)
@@ -204,7 +213,7 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
     options = options_in(tmp_path, warm_start=first, accuracy_samples=1)
     runner = ScriptedRunner(in_proportion, lucky_seed, seed_seconds=0.01)
     events = events_of(options, runner)
-    (lost,) = [event for event in events if isinstance(event, LeadLost)]
+    (lost,) = [event for event in events if isinstance(event, IncumbentRevoked)]
     assert batch_of(lost.trial.config) == 128
     assert "accuracy" in lost.reason
     assert events[-1].best.config["batch_size"] == 64
@@ -212,6 +221,7 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
     assert study.best_trial.params["batch_size"] == 64
 
 
+@covers("U15")
 def test_a_baseline_below_the_floor_is_nothing_feasible(tmp_path):
     events = events_of(options_in(tmp_path, min_accuracy=0.95), ScriptedRunner(in_proportion))
     assert isinstance(events[-1], NothingFeasible)

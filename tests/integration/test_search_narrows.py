@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
-from autotune.progress import PlainProgress
-from autotune.tuning.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
-from autotune.tuning.sampling.stopping import FEWEST
+from autotune.console.progress import PlainProgress
+from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
+from autotune.searching.run.stopping import FEWEST
+from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 

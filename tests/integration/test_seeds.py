@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import AccuracyRule
-from autotune.outcome import TimedOut
-from autotune.tuning.judging.accuracy import AccuracyProber
-from autotune.tuning.judging.seeds import MOST_SEEDS, SEEDS
-from autotune.tuning.scene import survey
-from autotune.tuning.storing.opening import open_study
+from autotune.accuracy.probes import AccuracyProber
+from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import AccuracyRule
+from autotune.context.search_context import survey
+from autotune.study.opening import open_study
+from autotune.values.outcome import TimedOut
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
@@ -24,9 +24,9 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3, **script):
 
     runner = ScriptedRunner(quality=quality, **script)
     options = options_in(folder)
-    scene = survey(options, runner)
-    study = open_study("s", options.storage, scene.space, scene.objective)
-    prober = AccuracyProber(scene, runner, study, samples=640)
+    context = survey(options, runner)
+    study = open_study("s", options.storage, context.space, context.objective)
+    prober = AccuracyProber(context, runner, study, samples=640)
     rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule)
     runner.asked.clear()
@@ -126,8 +126,8 @@ def test_what_speaks_against_another_is_held_against_three_seeds_of_the_baseline
 
 def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):
     prober, *_ = prober_of(tmp_path, (0.0,) * 6)
-    floor = replace(prober.scene.options, min_accuracy=0.95)
-    prober = replace(prober, scene=replace(prober.scene, options=floor))
+    floor = replace(prober.context.options, min_accuracy=0.95)
+    prober = replace(prober, context=replace(prober.context, options=floor))
     verdict = prober.verdict(LARGE, MOST_SEEDS)
     assert verdict.decision == "undecided"
     assert verdict.margin > 0

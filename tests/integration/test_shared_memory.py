@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.job import Measure, MeasurePlan
-from autotune.outcome import Measured
+from autotune.configuration.job import Measure, MeasurePlan
+from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for, run_child
 
 # Long enough for the runner to look, which it does once a second.

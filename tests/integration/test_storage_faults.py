@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from autotune.tuning.storing.lock import study_lock
+from autotune.storage.lock import study_lock
 from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
+from covering import covers
 
 STORAGE, TERMINATED, INTERRUPTED = 5, 143, 130
 
@@ -17,6 +18,7 @@ def model(tmp_path):
     return shutil.copy(WORKLOADS / "plain.py", tmp_path / "mine.py")
 
 
+@covers("S7")
 def test_a_study_that_is_in_use_is_refused_with_the_holders_number(model, tmp_path):
     with study_lock(tmp_path / "studies" / "mine"):
         done = autotune(tmp_path, "search", model)
@@ -26,6 +28,7 @@ def test_a_study_that_is_in_use_is_refused_with_the_holders_number(model, tmp_pa
     assert not (tmp_path / "studies" / "mine" / "trials").exists()
 
 
+@covers("S2")
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(model, tmp_path):
     database = tmp_path / "studies" / "mine" / "study.db"
     database.parent.mkdir(parents=True)
@@ -44,6 +47,7 @@ def test_a_storage_that_cannot_be_written_is_refused(model, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@covers("X8")
 @pytest.mark.parametrize("storage", ["nonsense", "nosuchdb://user:secret@host/name"])
 def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, tmp_path):
     done = autotune(tmp_path, "search", model, "--storage", storage)
@@ -62,6 +66,7 @@ def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
     assert (tmp_path / "studies").read_text() == "mine"
 
 
+@covers("R1", "R3")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)]
 )
@@ -75,6 +80,7 @@ def test_a_signal_in_the_baseline_ends_the_search_and_its_children(number, code,
     assert not list(tmp_path.rglob("best.yaml"))
 
 
+@covers("R2")
 @pytest.mark.slow
 def test_a_third_signal_while_children_are_ended_leaves_none(tmp_path):
     search = start_autotune(tmp_path, "search", WORKLOADS / "stubborn.py")

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.job import Measure
-from autotune.outcome import Inspected, Measured, OutOfMemory
-from autotune.tuning.events import TrialEnded
+from autotune.configuration.job import Measure
+from autotune.searching.run.events import TrialEnded
+from autotune.values.outcome import Inspected, Measured, OutOfMemory
+from covering import covers
 from factories import GIB, cpu_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -36,8 +37,11 @@ def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
     assert all(GIB + batch * GIB // 64 > 7 * GIB for batch in not_run)
 
 
+@covers("U12")
 def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("autotune.tuning.foresight.free_shared_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(
+        "autotune.searching.trials.memory_prediction.free_shared_bytes", lambda: 1 << 20
+    )
     facts = replace(FACTS, sample_bytes=1 << 12)
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), facts))
     space = "batch_size: [8, 64]\nnum_workers: [0, 2]\n"
@@ -77,7 +81,7 @@ def test_a_trial_that_was_given_up_is_put_to_the_test_where_it_may_be_the_fastes
     runner = ScriptedRunner(given_up)
     events = events_of(options_in(tmp_path), runner)
     assert events[-1].best.config["batch_size"] == 128
-    raced = [t for t in ended_in(events) if "raced" in t.details["flags"]]
+    raced = [t for t in ended_in(events) if "raced" in t.details.flags]
     assert [t.verdict.value for t in raced] == [1280], "the sampler still learns from it"
 
 
@@ -100,14 +104,14 @@ def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
 
     runner.measure = slowing
     trials = ended_in(events_of(options_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
-    anchors = [at for at, asked in enumerate(runner.asked) if asked.phase == "anchor"]
-    timed = [asked.phase for asked in runner.asked[: anchors[0]]]
+    drift_checks = [at for at, asked in enumerate(runner.asked) if asked.phase == "anchor"]
+    timed = [asked.phase for asked in runner.asked[: drift_checks[0]]]
     assert timed.count("trial") == 8, "which took eight times as long as it does"
-    assert len(anchors) <= 2
-    late = [t for t in trials if t.details["machine_speed"] == 0.5]
+    assert len(drift_checks) <= 2
+    late = [t for t in trials if t.details.machine_speed == 0.5]
     assert late
     assert {t.verdict.value for t in late} == {100}
-    assert {t.details["samples_per_second"] for t in late} == {50}, "the raw rate is kept"
+    assert {t.details.samples_per_second for t in late} == {50}, "the raw rate is kept"
 
 
 def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
@@ -115,11 +119,11 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
         return at(100 * batch_of(config) / 7)
 
     trials = ended_in(events_of(options_in(tmp_path), ScriptedRunner(uneven)))
-    for told in (trial.details for trial in trials):
+    for told in (trial.details.as_attributes() for trial in trials):
         names = {name for name in told if name.endswith("seconds")} | {"samples_per_second"}
         numbers = [*(told[name] for name in names), *told["samples_per_second_ci95"]]
         assert all(len(f"{number!r}".replace(".", "").strip("0")) <= 6 for number in numbers)
-    seconds = trials[0].details["measurement"]["blocks"][0]["seconds"]
+    seconds = trials[0].details.measurement.blocks[0].seconds
     assert seconds == 32 / (100 * batch_of(trials[0].config) / 7)
 
 

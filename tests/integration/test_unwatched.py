@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from autotune.best import read_best
-from autotune.measurement import Noise
-from autotune.outcome import Measured
-from autotune.tuning.events import TrialEnded
+from autotune.configuration.best_config import read_best
+from autotune.searching.run.events import TrialEnded
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Measured
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 
@@ -42,7 +42,7 @@ def test_a_trial_says_that_nobody_watched_it(tmp_path):
     events = events_of(options_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
     told = {
-        batch_of(trial.config): (trial.details["disturbed_blocks"], trial.details["flags"])
+        batch_of(trial.config): (trial.details.disturbed_blocks, trial.details.flags)
         for trial in trials
     }
-    assert told == {8: (0, []), 64: (None, ["unwatched"])}
+    assert told == {8: (0, ()), 64: (None, ("unwatched",))}

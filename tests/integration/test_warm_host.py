@@ -1,15 +1,20 @@
-"""When a child may be forked, and that a fork is as good as a fresh interpreter."""
+"""When a child may be forked, and that a fork is as good as a fresh interpreter.
+
+Jobs that import and build in their own process; what hosts build is in test_shared_dataset.
+"""
 
 import os
 import signal
+from dataclasses import replace
 
 import psutil
 import pytest
 
-from autotune.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
-from autotune.training import host
-from autotune.tuning.running.runner import SubprocessRunner
+from autotune.processes.runner import SubprocessRunner
+from autotune.training import fork_obstacles as obstacles
+from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
 from children import WORKLOADS, job_for, nobody_is_left, wait_until
+from covering import covers
 from factories import written
 
 PLAIN = WORKLOADS / "plain.py"
@@ -29,13 +34,21 @@ def warm(tmp_path_factory):
         yield runner
 
 
+FORKED = "forked; dataset built anew: asked for\n"
+
+
 def launch_of(folder):
     return (folder / "launch").read_text()
 
 
+def builds_itself(model, **options):
+    """A job whose process imports the workload and builds the dataset itself."""
+    return replace(job_for(model, **options), fresh_data=True)
+
+
 def says(source, folder, runner, host="search"):
     """What a workload raises, and how its process was launched."""
-    job = job_for(written(folder, source, "model.py"), host=host)
+    job = builds_itself(written(folder, source, "model.py"), host=host)
     outcome = runner.run(job, folder / "trial")
     assert isinstance(outcome, UserError), outcome
     return outcome.detail, launch_of(folder / "trial")
@@ -44,9 +57,9 @@ def says(source, folder, runner, host="search"):
 def test_children_are_forked_from_one_host_which_ends_with_the_runner(tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         for number in range(2):
-            outcome = runner.run(job_for(PLAIN), tmp_path / str(number))
+            outcome = runner.run(builds_itself(PLAIN), tmp_path / str(number))
             assert isinstance(outcome, Measured)
-            assert launch_of(tmp_path / str(number)) == "forked\n"
+            assert launch_of(tmp_path / str(number)) == FORKED
         assert outcome.measurement.start_seconds < 1.0, "a second import of torch takes longer"
     assert nobody_is_left(tmp_path)
 
@@ -60,7 +73,7 @@ def test_libraries_are_imported_before_the_fork_and_the_users_own_modules_after(
         "import own\n"
         "raise ValueError(f'{had_library} {own.LOADED_IN == os.getpid()}')\n"
     )
-    assert says(source, tmp_path, warm) == ("ValueError: True True", "forked\n")
+    assert says(source, tmp_path, warm) == ("ValueError: True True", FORKED)
 
 
 def test_nothing_is_imported_early_by_a_file_that_sets_the_environment(runner, tmp_path):
@@ -71,7 +84,7 @@ def test_nothing_is_imported_early_by_a_file_that_sets_the_environment(runner, t
         "from sklearn.datasets import load_digits\n"
         "raise ValueError(early)\n"
     )
-    assert says(source, tmp_path, runner) == ("ValueError: False", "forked\n")
+    assert says(source, tmp_path, runner) == ("ValueError: False", FORKED)
 
 
 def test_a_module_named_as_one_of_others_is_still_the_users(runner, tmp_path):
@@ -117,40 +130,40 @@ def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path, number):
 
 
 def test_a_dataset_class_of_the_file_reaches_its_workers(warm, tmp_path):
-    outcome = warm.run(job_for(PLAIN, settings={"num_workers": 2}), tmp_path / "trial")
+    outcome = warm.run(builds_itself(PLAIN, settings={"num_workers": 2}), tmp_path / "trial")
     assert isinstance(outcome, Measured)
 
 
 def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
-    job = job_for(PLAIN, settings={"compile_mode": "default"})
+    job = builds_itself(PLAIN, settings={"compile_mode": "default"})
     outcome = warm.run(job, tmp_path / "trial")
     assert isinstance(outcome, Measured)
     assert outcome.measurement.compile_seconds > 0
 
 
 def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path):
-    jobs = [job_for(PLAIN, host=host) for host in ("search", None)]
+    jobs = [builds_itself(PLAIN, host=host) for host in ("search", None)]
     outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
 
 
 def test_a_killed_host_loses_its_child_and_is_replaced(runner, tmp_path):
-    runner.run(job_for(PLAIN), tmp_path / "first")
+    runner.run(builds_itself(PLAIN), tmp_path / "first")
     source = (
         "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(60)\n"
     )
-    killer = job_for(written(tmp_path, source, "model.py"))
+    killer = builds_itself(written(tmp_path, source, "model.py"))
     outcome = runner.run(killer, tmp_path / "second")
     assert isinstance(outcome, Lost)
-    assert isinstance(runner.run(job_for(PLAIN), tmp_path / "third"), Measured)
-    assert launch_of(tmp_path / "third") == "forked\n"
+    assert isinstance(runner.run(builds_itself(PLAIN), tmp_path / "third"), Measured)
+    assert launch_of(tmp_path / "third") == FORKED
 
 
 def test_a_fork_that_is_killed_has_crashed(warm, tmp_path):
     source = f"import os\nos.kill(os.getpid(), {int(signal.SIGKILL)})\n"
-    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
-    assert outcome == Crashed("killed by SIGKILL")
+    job = builds_itself(written(tmp_path, source, "model.py"))
+    assert warm.run(job, tmp_path / "trial") == Crashed("killed by SIGKILL")
     assert wait_until(lambda: not zombies(), seconds=2)
 
 
@@ -162,18 +175,19 @@ def zombies():
 def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):
     device = tmp_path / "nvidia0"
     device.touch()
-    monkeypatch.setattr(host, "_ACCELERATORS", (str(device),))
-    assert host.fork_obstacle() is None or "thread" in host.fork_obstacle()
+    monkeypatch.setattr(obstacles, "_ACCELERATORS", (str(device),))
+    assert obstacles.fork_obstacle() is None or "thread" in obstacles.fork_obstacle()
     with device.open():
-        assert host.fork_obstacle() == f"an import opened {device}"
+        assert obstacles.fork_obstacle() == f"an import opened {device}"
 
 
+@covers("T4")
 @pytest.mark.parametrize(("kills", "kind"), [((3, 3), Crashed), ((3, 4), OutOfMemory)])
 def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
     tmp_path, monkeypatch, kills, kind
 ):
     counts = iter(kills)
-    monkeypatch.setattr("autotune.tuning.running.runner.oom_kills", lambda: next(counts))
+    monkeypatch.setattr("autotune.processes.runner.oom_kills", lambda: next(counts))
     source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
         outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")

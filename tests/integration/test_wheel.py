@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.best import write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import write_best
+from autotune.configuration.training_config import TrainingConfig
 from factories import best_config
 
 ROOT = Path(__file__).parent.parent.parent

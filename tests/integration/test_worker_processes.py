@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuning.storing.storage import with_driver
+from autotune.storage.database import with_driver
 from children import nobody_is_left, start_hurried, wait_until
+from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
 
 pytestmark = [
@@ -24,6 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hosts")
 
 
+@covers("S10")
 def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
     folder: Path, server_storage: str
 ) -> None:

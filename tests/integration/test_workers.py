@@ -8,21 +8,23 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from autotune.constraints import Verdict
-from autotune.errors import StorageError, StudyMismatchError, UsageError
-from autotune.outcome import Inspected
-from autotune.trial_folder import make_private
-from autotune.tuning.confirming.unconfirmed import path_so_far
-from autotune.tuning.events import TrialEnded
-from autotune.tuning.running.devices import Device, devices_of
-from autotune.tuning.running.stop import Stop
-from autotune.tuning.search import search
-from autotune.tuning.storing.journal import Journal
-from autotune.tuning.storing.leases import own_lease
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.retell import give_up
-from autotune.tuning.storing.storage import with_driver
-from autotune.tuning.workers import WorkerOptions, join
+from autotune.configuration.verdict import Verdict
+from autotune.processes.devices import Device, devices_of
+from autotune.processes.stop import Stop
+from autotune.searching.confirmation.best_so_far import path_so_far
+from autotune.searching.run.events import TrialEnded
+from autotune.searching.search import search
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.storage.database import with_driver
+from autotune.storage.journal import Journal
+from autotune.storage.leases import own_lease
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.journal_sync import give_up
+from autotune.study.opening import open_study
+from autotune.system.trial_folder import make_private
+from autotune.values.errors import StorageError, StudyMismatchError, UsageError
+from autotune.values.outcome import Inspected
+from covering import covers
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, options_in
 from tuning import HOLDS, THROUGHPUT, tell
@@ -85,6 +87,7 @@ def trials_in(storage, name="scripted"):
     return trials
 
 
+@covers("S8")
 def test_many_processes_open_a_new_study_at_once(server_storage, nine):
     everybody = threading.Barrier(6)
 
@@ -98,6 +101,7 @@ def test_many_processes_open_a_new_study_at_once(server_storage, nine):
     assert len(set(claimed)) == 6, claimed
 
 
+@covers("S10")
 def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server_storage, nine):
     with opened(server_storage, nine) as first:
         with opened(server_storage, nine) as second:
@@ -125,7 +129,7 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         give_up(second._study, trials[0].number, "interrupted: its process is gone")
         first._mutex.lease = kept
         first._running[number] = config
-        told = first.tell(number, Verdict(50.0, HOLDS, ""), {})
+        told = first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails())
         assert told.number == 1
     states = [trial.state.name for trial in trials_in(server_storage, "s")]
     assert states == ["FAIL", "COMPLETE"]
@@ -144,7 +148,7 @@ def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_the
         def tells(place):
             everybody.wait()
             verdict = Verdict(50.0, HOLDS, "")
-            return studies[place].tell(claimed[place][0], verdict, {}).number
+            return studies[place].tell(claimed[place][0], verdict, TrialDetails()).number
 
         numbers = in_threads(*[lambda place=place: tells(place) for place in range(6)])
     there = {trial.number: trial.user_attrs["config"] for trial in trials_in(server_storage, "s")}
@@ -252,7 +256,7 @@ def test_another_kind_of_machine_has_a_ranking_of_its_own(server_storage, tmp_pa
     list(search(forced, OnDevice(0, other)))
     joining = worker_of(options, 1, allow_mixed=True)
     events = list(join(joining, OnDevice(1, other), Stop()))
-    assert events[0].scene.options.study.startswith("scripted@")
+    assert events[0].context.options.study.startswith("scripted@")
     assert len(trials_in(server_storage)) == 3
 
 
@@ -275,6 +279,7 @@ def test_the_journal_of_a_leader_that_is_gone_makes_no_second_leader(
     leader.disconnect()
 
 
+@covers("S12")
 def test_a_file_takes_no_workers(tmp_path):
     options = options_in(tmp_path)
     with pytest.raises(UsageError, match="--devices"):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.best import read_best, write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.space_file import shipped_spaces
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.machine import Machine
-from autotune.space import SearchSpace
-from autotune.space_file import shipped_spaces
+from autotune.values.machine import Machine
 from factories import (
     IMAGE_FACTS,
     best_config,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.config import TrainingConfig, setting_faults
-from autotune.job import Inspect, Job, job_from_json, job_to_json
+from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
+from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, Value
-from autotune.strict_yaml import dump, parse
+from autotune.values.strict_yaml import dump, parse
 
 
 def legal(knob: Knob) -> st.SearchStrategy[Value]:

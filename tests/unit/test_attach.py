@@ -17,11 +17,13 @@ from optuna_dashboard._note import get_note_from_system_attrs
 from sqlalchemy import Engine, event, text
 
 from autotune.dashboard.attach import attach
+from autotune.dashboard.find_study import find_study
 from autotune.dashboard.note import OWN_LINE, trial_summary
-from autotune.dashboard.place import find_study
 from autotune.dashboard.plots import figures
-from autotune.tuning.storing.lock import study_lock
-from autotune.tuning.storing.storage import existing
+from autotune.storage.database import existing
+from autotune.storage.facts import Revocation
+from autotune.storage.finished_trial import finished_trials
+from autotune.storage.lock import study_lock
 from factories import GIB
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in
@@ -160,8 +162,8 @@ def test_what_was_found_out_after_a_trial_was_told_is_its_reason(name: str, fold
         value=1.0, user_attrs=attributes, system_attrs={"constraints": [-0.5, 0.2, -1.0]}
     )
     trial.number = 7
-    rulings = {name: {"margin": 0.2, "reason": "accuracy: 20 % worse than allowed"}}
-    assert trial_summary(trial, own, rulings).startswith(
+    revocations = {name: Revocation(margin=0.2, reason="accuracy: 20 % worse than allowed")}
+    assert trial_summary(trial, own, revocations).startswith(
         "**Infeasible**: `accuracy: 20 % worse than allowed`"
     )
 
@@ -204,7 +206,7 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
 def test_a_limit_that_is_far_away_is_named_and_does_not_press_the_trials_together(
     folder: Path,
 ) -> None:
-    trials = [trial for trial in study_of(folder).trials if trial.state.is_finished()]
+    trials = finished_trials(study_of(folder))
     near, far = (
         figures(trials, None, limit)["memory-and-throughput"].layout
         for limit in (int(1.25 * GIB), 100 * GIB)

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 import autotune
-from autotune.best import BestConfig, read_best, write_best
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
+from autotune.configuration.best_config import BestConfig, read_best, write_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.errors import UsageError
+from covering import covers
 from factories import best_config
 
 BASELINE = TrainingConfig.of({"num_threads": 2})
@@ -73,7 +74,20 @@ def test_the_file_can_be_read_without_autotune(path: Path) -> None:
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert list(document)[:4] == ["autotune", "config", "evidence", "constraints"]
     assert document["config"] == FASTER.as_dict()
-    assert document["evidence"]["speedup"] == {"ratio": 1.5, "ci95": [1.45, 1.55], "rounds": 6}
+    assert document["evidence"]["speedup"] == {
+        "ratio": 1.5,
+        "ci95": [1.45, 1.55],
+        "rounds": 6,
+        "disturbed_rounds": None,
+        "repeated_rounds": None,
+    }
+
+
+def test_a_file_from_before_disturbed_rounds_were_counted_is_read(
+    path: Path, best: BestConfig
+) -> None:
+    change(path, "    disturbed_rounds: null\n    repeated_rounds: null\n", "")
+    assert read_best(path) == best
 
 
 def test_the_file_says_how_the_learning_rate_was_scaled(path: Path, best: BestConfig) -> None:
@@ -118,6 +132,7 @@ def test_what_is_no_format_is_refused_with_its_place(path: Path, version: str) -
     assert fault.startswith("best.yaml:1:11: autotune: ")
 
 
+@covers("C1")
 def test_an_unknown_key_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
     change(path, "    rounds: 6", "    round: 6\n    rounds: 6")
     assert faults(path) == [
@@ -153,6 +168,7 @@ def test_a_setting_that_is_no_setting_at_all_is_one_fault(path: Path) -> None:
     assert len(faults(change(path, "  num_workers: 2", "  num_workers: 2.5"))) == 1
 
 
+@covers("C10", "C13")
 def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
     change(path, "  num_workers: 2", "  num_workers: 0")
     assert faults(path) == [
@@ -167,6 +183,7 @@ def test_a_missing_part_is_named(path: Path) -> None:
     assert faults(path) == ["best.yaml:1:1: machine: Field required."]
 
 
+@covers("C2")
 def test_all_faults_are_named_at_once_each_with_its_line(path: Path) -> None:
     change(path, "    ratio: 1.5", "    ratio: fast")
     change(path, "  cores: 2", "  cores: 2.5")
@@ -196,6 +213,7 @@ def test_writing_replaces_an_older_answer_as_a_whole(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+@covers("S6")
 def test_an_older_answer_survives_when_the_new_one_cannot_be_written(path: Path) -> None:
     before = path.read_bytes()
     with full_disk(), pytest.raises(OSError, match="File too large"):

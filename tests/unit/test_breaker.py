@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.errors import TooManyLostError
-from autotune.tuning.breaker import Breaker
-from autotune.tuning.storing.finished import FinishedTrial
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.searching.trials.breaker import Breaker
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.trial_details import TrialDetails
+from autotune.values.errors import TooManyLostError
 from tuning import CRASHED, HOLDS, OOM
 
 CONFIG = TrainingConfig.of({})
@@ -17,8 +18,7 @@ CONFIG = TrainingConfig.of({})
 def trial(outcome: str, reason: str = "", foreseen: bool = False) -> FinishedTrial:
     margins = {"measured": HOLDS, "out_of_memory": OOM}.get(outcome, CRASHED)
     verdict = Verdict(1.0 if outcome == "measured" else None, margins, reason)
-    details = {"outcome": outcome, **({"foreseen": True} if foreseen else {})}
-    return FinishedTrial(1, CONFIG, verdict, details)
+    return FinishedTrial(1, CONFIG, verdict, TrialDetails(outcome=outcome, foreseen=foreseen))
 
 
 def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> None:

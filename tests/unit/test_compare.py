@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from autotune.comparison import comparison_line, comparison_result
-from autotune.config import TrainingConfig
-from autotune.errors import AutotuneError, UsageError, WorkloadError
-from autotune.job import Inspect, Job
-from autotune.outcome import Crashed, Inspected, Lost, Rejected, TrialOutcome, UserError
-from autotune.tuning.confirming.compare import (
+from autotune.comparison.compare import (
     ComparisonOptions,
     Side,
     compare,
     side_of,
     still_holds,
 )
-from autotune.tuning.confirming.rounds import Duel
+from autotune.comparison.rounds import PairedComparison
+from autotune.configuration.job import Inspect, Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.comparison import comparison_line, comparison_result, last_round_line
+from autotune.values.errors import AutotuneError, UsageError, WorkloadError
+from autotune.values.measurement import Noise
+from autotune.values.outcome import (
+    Crashed,
+    Inspected,
+    Lost,
+    Measured,
+    Rejected,
+    TrialOutcome,
+    UserError,
+)
 from factories import best_config, cpu_machine
 from scripted_runner import FACTS, at
 
@@ -54,14 +64,14 @@ def options(b: TrainingConfig | None = SMALL, rounds: int = 6) -> ComparisonOpti
     )
 
 
-def compared(runner: Timing, asked: ComparisonOptions, folder: Path) -> Duel:
+def compared(runner: Timing, asked: ComparisonOptions, folder: Path) -> PairedComparison:
     return list(compare(asked, runner, folder))[-1]
 
 
 def test_the_ratio_is_that_of_a_over_b(tmp_path: Path) -> None:
-    duel = compared(Timing(), options(), tmp_path)
-    assert duel.ratio == pytest.approx(1.5)
-    assert duel.is_faster
+    comparison = compared(Timing(), options(), tmp_path)
+    assert comparison.ratio == pytest.approx(1.5)
+    assert comparison.is_faster
 
 
 def test_without_b_the_workloads_own_settings_are_the_other_side(tmp_path: Path) -> None:
@@ -80,10 +90,66 @@ def test_both_take_turns_for_all_the_rounds(tmp_path: Path) -> None:
     assert len(runner.jobs) == 16, "nothing is decided before the last round"
 
 
+@pytest.mark.parametrize(("is_shared", "hosts"), [(True, 1), (False, 6)])
+def test_rounds_build_a_dear_dataset_once(is_shared: bool, hosts: int, tmp_path: Path) -> None:
+    dear = Inspected(cpu_machine(), FACTS, dataset_seconds=30.0, is_shared=is_shared)
+    compared(runner := Timing(inspected=dear), options(), tmp_path)
+    assert len({job.host for job in runner.jobs}) == hosts
+
+
+def test_each_process_builds_its_dataset_where_that_is_asked_for(tmp_path: Path) -> None:
+    compared(runner := Timing(), options(), tmp_path)
+    assert not any(job.fresh_data for job in runner.jobs)
+    compared(runner := Timing(), replace(options(), fresh_data=True), tmp_path)
+    assert all(job.fresh_data for job in runner.jobs)
+
+
+@dataclass
+class Disturbed:
+    """The large batch is 1.5 times as fast, and reads 0.18x in timings that were disturbed."""
+
+    numbers: Container[int]
+    timed: int = 0
+
+    def __call__(self, batch: int) -> TrialOutcome:
+        if batch == 8:
+            return at(100)
+        self.timed += 1
+        if self.timed - 1 not in self.numbers:
+            return at(150)
+        run = at(18).measurement
+        busy = (replace(block, noise=Noise(foreign=0.49)) for block in run.blocks)
+        return Measured(replace(run, blocks=tuple(busy)))
+
+
+def test_a_disturbed_round_is_repeated_and_told(tmp_path: Path) -> None:
+    runner = Timing(Disturbed({0, 3}))
+    comparisons = list(compare(options(), runner, tmp_path))
+    assert comparisons[-1].ratios == (1.5,) * 6
+    assert (comparisons[-1].disturbed, len(comparisons[-1].repeated)) == (0, 2)
+    assert len(set(runner.names)) == 2 * 8
+    lines = [last_round_line(*pair) for pair in pairwise([PairedComparison(), *comparisons])]
+    void = "void: other programs used 49 % of the cores; repeated"
+    assert [line for line in lines if "void" in line] == [f"  round 1 {void}", f"  round 3 {void}"]
+    assert len([line for line in lines if "1.500x" in line]) == 6
+
+
+def test_where_rounds_stay_disturbed_all_count_and_the_result_says_so(tmp_path: Path) -> None:
+    runner = Timing(Disturbed(range(100)))
+    comparison = compared(runner, options(), tmp_path)
+    assert len(runner.jobs) == 2 * 7, "as many repeats as rounds were asked for"
+    sentence = comparison_line(options(), comparison)
+    assert sentence.endswith("(0.18 to 0.18, 7 rounds, 7 of them disturbed)")
+    result = json.loads(comparison_result(options(), comparison))
+    assert (result["rounds"], result["disturbed_rounds"], result["repeated_rounds"]) == (7, 7, 6)
+    firsts = [name.partition("-")[2] for name in runner.names[::2]]
+    assert abs(firsts.count("a") - firsts.count("b")) == 1, "in balanced order, void ones too"
+
+
 def test_the_same_settings_on_both_sides_are_not_mixed_up(tmp_path: Path) -> None:
-    duel = compared(Timing(), options(b=LARGE), tmp_path)
-    assert duel.interval == pytest.approx((1, 1))
-    assert not duel.is_faster
+    comparison = compared(Timing(), options(b=LARGE), tmp_path)
+    assert comparison.interval == pytest.approx((1, 1))
+    assert not comparison.is_faster
 
 
 @pytest.mark.parametrize(("batch", "label"), [(64, "large.yaml"), (8, "small.yaml")])
@@ -116,7 +182,7 @@ def test_what_cannot_be_inspected_is_not_timed(
 
 
 def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path: Path) -> None:
-    from autotune.best import write_best
+    from autotune.configuration.best_config import write_best
 
     write_best(best_config(LARGE, SMALL), tmp_path / "best.yaml")
     assert side_of(tmp_path / "best.yaml") == Side(str(tmp_path / "best.yaml"), LARGE, (1.45, 1.55))
@@ -124,15 +190,15 @@ def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path: Pa
 
 
 def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path: Path) -> None:
-    from autotune.best import write_best
+    from autotune.configuration.best_config import write_best
 
     write_best(best_config(SMALL, SMALL), tmp_path / "best.yaml")
     assert side_of(tmp_path / "best.yaml").confirmed is None
 
 
-def rounds_of(*ratios: float) -> Duel:
+def rounds_of(*ratios: float) -> PairedComparison:
     """A duel of which only the ratios matter; of six the interval is the whole range."""
-    return Duel(ratios=ratios)
+    return PairedComparison(ratios=ratios)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +221,12 @@ def rounds_of(*ratios: float) -> Duel:
 def test_a_confirmed_speed_up_holds_until_the_rounds_say_otherwise(
     low: float, middle: float, high: float, confirmed: tuple[float, float] | None, holds: bool
 ) -> None:
-    duel = rounds_of(low, middle, middle, middle, middle, high)
-    assert duel.interval == pytest.approx((low, high))
-    assert still_holds(duel, confirmed) is holds
+    comparison = rounds_of(low, middle, middle, middle, middle, high)
+    assert comparison.interval == pytest.approx((low, high))
+    assert still_holds(comparison, confirmed) is holds
 
 
-def noisy(speedup: float, random: Random) -> Duel:
+def noisy(speedup: float, random: Random) -> PairedComparison:
     """Nine rounds on a machine whose timings differ by some 8 % from one to the next."""
     return rounds_of(*(speedup * math.exp(random.gauss(0, 0.08)) for _ in range(9)))
 
@@ -169,10 +235,10 @@ def alarms(then: float, now: float) -> float:
     """How often a job fails where what was confirmed as `then` times as fast is `now`."""
     random, failed, confirmed = Random(0), 0, 0
     while confirmed < 1000:
-        duel = noisy(then, random)
-        if duel.is_faster:  # else there would be no answer
+        comparison = noisy(then, random)
+        if comparison.is_faster:  # else there would be no answer
             confirmed += 1
-            failed += not still_holds(noisy(now, random), duel.interval)
+            failed += not still_holds(noisy(now, random), comparison.interval)
     return failed / confirmed
 
 
@@ -186,22 +252,22 @@ def test_noise_seldom_fails_a_job_and_a_loss_mostly_does() -> None:
 
 
 def test_of_two_answers_the_first_has_to_be_faster() -> None:
-    duel = rounds_of(*[0.99, 1.05, 1.05, 1.05, 1.05, 1.1])
+    comparison = rounds_of(*[0.99, 1.05, 1.05, 1.05, 1.05, 1.1])
     promised = Side("large.yaml", LARGE, (1.01, 1.2))
     both = ComparisonOptions(Path("model.py"), promised, Side("small.yaml", SMALL))
     alone = ComparisonOptions(Path("model.py"), promised, Side("your settings", None))
-    assert not both.is_met(duel)
-    assert alone.is_met(duel)
-    assert comparison_line(alone, duel).endswith(
+    assert not both.is_met(comparison)
+    assert alone.is_met(comparison)
+    assert comparison_line(alone, comparison).endswith(
         "rounds); it was confirmed as 1.01 to 1.20, which holds"
     )
 
 
 def test_the_result_is_one_sentence_and_one_json_object(tmp_path: Path) -> None:
-    duel = compared(Timing(), options(), tmp_path)
-    sentence = comparison_line(options(), duel)
+    comparison = compared(Timing(), options(), tmp_path)
+    sentence = comparison_line(options(), comparison)
     assert sentence == "large.yaml is 1.50x small.yaml (1.50 to 1.50, 6 rounds)"
-    result = json.loads(comparison_result(options(), duel))
+    result = json.loads(comparison_result(options(), comparison))
     assert result["ratio"] == pytest.approx(1.5)
     assert (result["rounds"], len(result["ratios"])) == (6, 6)
     assert result["confirmed_faster"] is True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.config import TrainingConfig, render, setting_faults
-from autotune.errors import UsageError
+from autotune.configuration.training_config import TrainingConfig, render, setting_faults
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
+from autotune.values.errors import UsageError
 from factories import cpu_machine
 
 

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.constraints import CONSTRAINTS, UNKNOWN, AccuracyRule, Tolerance, Verdict, judge
-from autotune.objectives import OBJECTIVES
-from autotune.outcome import (
+from autotune.configuration.verdict import (
+    CONSTRAINTS,
+    UNKNOWN,
+    AccuracyRule,
+    Tolerance,
+    Verdict,
+    judge,
+)
+from autotune.values.objectives import OBJECTIVES
+from autotune.values.outcome import (
     Crashed,
     Inspected,
     Lost,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tuning.sampling.coverage import best_row, times_tried, trials_without_gain
-from autotune.tuning.sampling.promise import Seen
+from autotune.sampling.acquisition import Observations
+from autotune.sampling.coverage import best_row, times_tried, trials_without_gain
 
 
-def seen(rates: list[float], feasible: list[bool] | None = None) -> Seen:
+def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:
     rows = np.array([[0, 0], [1, 0], [1, 1], [1, 2]][: len(rates)], dtype=np.intp)
-    return Seen(rows, np.array(rates), feasible or [True] * len(rates), [True] * len(rates))
+    return Observations(rows, np.array(rates), feasible or [True] * len(rates), [True] * len(rates))
 
 
 @pytest.mark.parametrize(

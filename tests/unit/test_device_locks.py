@@ -16,20 +16,21 @@ from secrets import token_hex
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.job import Job, Measure, MeasurePlan
-from autotune.outcome import Inspected, TrialOutcome
-from autotune.tuning.running.device_locks import device_locks, lock_names
-from autotune.tuning.running.devices import Device, DeviceRunner
-from autotune.tuning.running.stop import Stop
-from autotune.tuning.scene import inspection
+from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import inspection
+from autotune.processes.device_locks import device_locks, lock_names
+from autotune.processes.devices import Device, DeviceRunner
+from autotune.processes.stop import Stop
+from autotune.values.outcome import Inspected, TrialOutcome
+from covering import covers
 from factories import cuda_machine
 from scripted_runner import ScriptedRunner
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 HOLDER = """
 import sys
-from autotune.tuning.running.device_locks import device_locks
+from autotune.processes.device_locks import device_locks
 with device_locks([sys.argv[1]]):
     print("held", flush=True)
     sys.stdin.read()
@@ -61,6 +62,7 @@ def refuse() -> None:
     raise NotYetError
 
 
+@covers("S9")
 def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_path: Path) -> None:
     name = f"test-{token_hex(4)}"
     elsewhere = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
@@ -128,6 +130,7 @@ def on_card(number: int, uuid: str, run: Callable[[], None]) -> DeviceRunner:
     return runner
 
 
+@covers("S9")
 @pytest.mark.parametrize("is_same", [True, False])
 def test_trials_on_one_card_never_overlap_whatever_its_number(
     is_same: bool, tmp_path: Path

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.machine import Machine
-from autotune.outcome import Diagnosed, Loading, Profiled
-from autotune.space import SearchSpace
-from autotune.space_file import shipped_spaces
-from autotune.tables import show_profile
-from autotune.tuning.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.space_file import shipped_spaces
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.tables import show_profile
+from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
+from autotune.values.machine import Machine
+from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
 from factories import narrowed as space_here
 

@@ -11,7 +11,6 @@ import time
 import pytest
 import torch
 
-from autotune.measurement import Noise
 from autotune.training import disturbance
 from autotune.training.disturbance import (
     CpuTimes,
@@ -20,6 +19,7 @@ from autotune.training.disturbance import (
     read_cpu_times,
     watch,
 )
+from autotune.values.measurement import Noise
 
 CPU = torch.device("cpu")
 CORES = len(own_cores())
@@ -57,6 +57,34 @@ def test_so_is_what_the_host_withheld() -> None:
 
 def test_a_little_of_others_is_always_there() -> None:
     assert not noise_between(START, times(10.0, busy=0.5 * CORES)).disturbs
+
+
+@pytest.mark.parametrize(
+    ("cores", "others", "own", "disturbs"),
+    [
+        (16, 3.0, 4.0, False),  # nine cores are idle
+        (16, 8.0, 4.0, False),  # four are, so that the trial wanted no more
+        (64, 50.0, 4.0, False),
+        (16, 1.6, 14.4, False),  # a tenth, as ever
+        (16, 4.0, 12.0, True),  # the trial wants all of them
+        (16, 4.0, 10.0, True),
+        (4, 1.0, 1.0, False),  # a trial of one thread, with a core to spare beside its neighbour
+        (4, 1.0, 3.0, True),
+        (2, 0.98, 1.0, True),  # two threads, slowed down by whoever has the other core
+        (2, 0.98, 0.6, True),  # which wait for each other
+        (2, 0.98, 0.0, True),
+        (2, 0.98, 0.1, True),  # or a trial that mostly waits: only one core is left to it
+    ],
+)
+def test_others_disturb_where_they_leave_too_few_cores(
+    cores: int, others: float, own: float, disturbs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(cores)))
+    seconds = 10.0
+    used = times(seconds, busy=seconds * (others + own), own=seconds * own)
+    noise = noise_between(START, used)
+    assert noise.foreign == pytest.approx(others / cores, abs=0.01), "raw, whatever is idle"
+    assert noise.disturbs is disturbs
 
 
 def test_a_block_as_short_as_the_counters_are_coarse_is_not_called_disturbed() -> None:

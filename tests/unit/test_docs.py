@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
-from autotune.errors import (
+from autotune.cli import cli
+from autotune.configuration.space_file import shipped_spaces
+from autotune.knobs.docs_page import knobs_page
+from autotune.values.errors import (
     AutotuneError,
     MismatchError,
+    NotSearchedEnoughError,
     StorageError,
     StudyMismatchError,
     TooManyLostError,
     UsageError,
     WorkloadError,
 )
-from autotune.knobs.page import knobs_page
-from autotune.space_file import shipped_spaces
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,14 +28,20 @@ def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
     assert page == knobs_page(), "docs/knobs.md is stale: run `make docs`"
 
 
-def test_the_readme_lists_the_exit_code_of_every_error() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_about_commands_lists_the_exit_code_of_every_error() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     named = (UsageError, WorkloadError, StorageError, StudyMismatchError, MismatchError)
-    for error in (AutotuneError, *named, TooManyLostError):
-        assert f"\n| {error.exit_code} | " in readme
+    for error in (AutotuneError, *named, TooManyLostError, NotSearchedEnoughError):
+        assert f"\n| {error.exit_code} | " in page
 
 
-def test_the_readme_opens_with_the_recorded_search() -> None:
+def test_the_page_about_commands_names_every_command() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    listed = page.partition("\n## ")[0]
+    assert not [name for name in cli.commands if not re.search(rf"`(autotune )?{name}\b", listed)]
+
+
+def test_the_example_of_the_readme_is_the_recorded_search() -> None:
     place = importlib.util.spec_from_file_location("opening", ROOT / "docs" / "opening.py")
     assert place is not None
     assert place.loader is not None
@@ -48,11 +57,11 @@ def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
     assert sorted(shipped_spaces()) == ["cpu", "cuda", "default", "full", "loader", "quick"]
 
 
-def test_the_example_spaces_of_the_readme_are_read_as_they_stand(tmp_path: Path) -> None:
-    from autotune.space_file import read_space
+def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:
+    from autotune.configuration.space_file import read_space
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = readme.split("```yaml\nbatch_size")[1].split("```")[0]
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    example = page.split("```yaml\nbatch_size")[1].split("```")[0]
     file = tmp_path / "space.yaml"
     file.write_text("batch_size" + example)
     assert read_space(file).offers["num_workers"] == (0, 2, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tuning.drift import drift
+from autotune.searching.trials.drift import drift
 
 
 @pytest.mark.parametrize(("rate", "speed"), [(100.5, 1.0), (98.0, 1.0), (80.0, 0.8), (130.0, 1.3)])

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.study.study import FinishedTrial
 from reporting import OWN, trial
 from tuning import CRASHED
 

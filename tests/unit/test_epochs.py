@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.job import MeasurePlan
+from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches, EmptyEpochError, endless
 from clockwork import Bench, Clock, Loader
+from covering import covers
 
 # Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
 PLAN = MeasurePlan(block_seconds=10.0, looks=(6,))
@@ -70,6 +71,7 @@ def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop() -> None:
     assert loader.started == 2
 
 
+@covers("T11")
 def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end() -> None:
     batches = Batches(iter([1, 2]), Clock(), lambda: None)
     assert [batches.next(), batches.next()] == [1, 2]

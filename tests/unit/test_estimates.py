@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +12,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.constraints import Verdict
-from autotune.space import SearchSpace
-from autotune.tuning.events import (
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.verdict import Verdict
+from autotune.context.search_context import SearchContext, SearchOptions
+from autotune.searching.run.confirmation_time import LIMITS_SECONDS
+from autotune.searching.run.events import (
     Event,
     PhaseStarted,
     RoundEnded,
@@ -22,12 +24,12 @@ from autotune.tuning.events import (
     TrialEnded,
     TrialStarted,
 )
-from autotune.tuning.reserve import LIMITS_SECONDS
-from autotune.tuning.scene import Scene, SearchOptions
-from autotune.tuning.search import search
-from autotune.tuning.session import Session
-from autotune.tuning.storing.study import TuningStudy
-from factories import IMAGE_FACTS, cpu_machine
+from autotune.searching.run.search_run import SearchRun
+from autotune.searching.search import search
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.study import TuningStudy
+from autotune.values.measurement import Block
+from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
 from scripted_runner import ScriptedRunner, events_of, options_in
 from tuning import HOLDS, THROUGHPUT
@@ -66,15 +68,15 @@ def test_whoever_stops_at_the_announcement_leaves_no_trial_running(tmp_path: Pat
     assert (last.state, last.user_attrs["reason"]) == (TrialState.FAIL, "interrupted")
 
 
-def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> Session:
+def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> SearchRun:
     """A search of nine trials, of which the baseline and these are done."""
     options = SearchOptions(Path("model.py"), "s", None, folder, folder / "best.yaml")
     first, *others = nine.configurations()
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
     for config, each in zip((first, *others), (1.0, *seconds), strict=False):
-        study.add(config, Verdict(80.0, HOLDS), {"seconds": each, "process_seconds": 1.0})
-    scene = Scene(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
-    return Session(scene, ScriptedRunner(), study)
+        study.add(config, Verdict(80.0, HOLDS), TrialDetails(seconds=each, process_seconds=1.0))
+    context = SearchContext(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
+    return SearchRun(context, ScriptedRunner(), study)
 
 
 def test_one_slow_trial_does_not_make_all_that_come_look_slow(
@@ -89,9 +91,9 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(
 def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> float:
     """Of a search whose baseline took a second beside these blocks."""
     seconds = 1.0 + sum(blocks)
-    run = {"blocks": [{"seconds": block} for block in blocks]}
+    run = replace(measurement(), blocks=tuple(Block(each, 32, 0.0) for each in blocks))
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    details = {"seconds": seconds, "process_seconds": seconds, "measurement": run}
+    details = TrialDetails(seconds=seconds, process_seconds=seconds, stored_measurement=asdict(run))
     study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), details)
     return replace(session_with(nine, folder, []), study=study).conclusion_seconds()
 
@@ -114,26 +116,31 @@ def test_a_round_of_slow_steps_takes_three_blocks_of_them(
 
 def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Path) -> None:
     one = session_with(nine, tmp_path, [2.0])
-    options = replace(one.scene.options, at_once=2)
-    two = replace(one, scene=replace(one.scene, options=options))
+    options = replace(one.context.options, at_once=2)
+    two = replace(one, context=replace(one.context, options=options))
     assert one.eta_seconds() - two.eta_seconds() == pytest.approx(7 * 2.0 / 2)
 
 
 def with_a_best(
     nine: SearchSpace, folder: Path, seconds: float, compiling: float, **notes: object
-) -> Session:
+) -> SearchRun:
     """A search whose second trial leads, of which so many seconds went into compiling."""
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
     own, best, *_ = nine.configurations()
-    details = {"seconds": 1.0, "process_seconds": 1.0, "trained_as": own.quality_key()}
+    details = TrialDetails(seconds=1.0, process_seconds=1.0, training_equivalent=own.quality_key())
     study.add(own, Verdict(80.0, HOLDS), details)
-    details = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}
-    study.add(best, Verdict(90.0, HOLDS), {**details, "trained_as": "another"})
+    details = TrialDetails(
+        seconds=seconds,
+        process_seconds=seconds,
+        compile_seconds=compiling,
+        training_equivalent="another",
+    )
+    study.add(best, Verdict(90.0, HOLDS), details)
     for key, value in notes.items():
-        study.note(key, value)
-    session = session_with(nine, folder, [])
+        setattr(study.notes, key, value)
+    search = session_with(nine, folder, [])
     # The play-off takes a tenth of a budget, and half of the trials' seconds of a large one.
-    return replace(session, study=study, scene=replace(session.scene, time_budget_seconds=10.0))
+    return replace(search, study=study, context=replace(search.context, time_budget_seconds=10.0))
 
 
 def test_what_was_compiled_is_not_compiled_again_in_every_round(
@@ -163,7 +170,7 @@ def test_as_many_seeds_are_waited_for_as_it_may_take(
 
     def seconds(*known: list[float]) -> float:
         notes = {"qualities": dict(zip((kind, "another"), known, strict=True))}
-        found = with_a_best(nine, tmp_path, 6.0, 0.0, **notes, probe_seconds=5.0)
+        found = with_a_best(nine, tmp_path, 6.0, 0.0, **notes, seed_seconds=5.0)
         return found.conclusion_seconds()
 
     assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
@@ -173,8 +180,9 @@ def steps_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
 ) -> list[tuple[str, float]]:
     """What is said before the trials, with the seconds left; each process takes ten of them."""
+    folder.mkdir(exist_ok=True)
     clock = SimpleNamespace(monotonic=count(step=10).__next__)
-    monkeypatch.setattr("autotune.tuning.baseline.time", clock)
+    monkeypatch.setattr("autotune.searching.trials.baseline.time", clock)
     events = events_of(options_in(folder, storage=None, **options), runner())
     told = [e for e in events if isinstance(e, StepStarted | PhaseStarted) and e.eta_seconds]
     return [(event.detail.partition(",")[0], event.eta_seconds or 0.0) for event in told]
@@ -204,9 +212,10 @@ def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before
 def test_before_the_trials_a_time_budget_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = steps_of(tmp_path, monkeypatch, time_budget_seconds=30.0)
-    expected = 1.5 * (3 + 2 * 6) + (1 + 2 * 3) * 3 + 5 + 6
-    assert steps[0][1] == pytest.approx(expected, abs=1), "no trial"
+    usual = steps_of(tmp_path / "without", monkeypatch)
+    short = steps_of(tmp_path / "with", monkeypatch, time_budget_seconds=150.0)
+    # After a process of ten seconds 18 of them do not fit: no trial does by then.
+    assert short[1][1] == pytest.approx(usual[1][1] - 4 * 10 - 7 * (6 - 3.75), abs=1)
 
 
 def test_every_phase_begins_with_the_time_that_is_left(events: list[Event]) -> None:
@@ -224,7 +233,7 @@ def test_rounds_say_how_long_it_takes_until_the_next_look(
 ) -> None:
     # Ten seconds pass whenever the clock is looked at, which is before and after each round.
     clock = SimpleNamespace(monotonic=count(step=10).__next__)
-    monkeypatch.setattr("autotune.tuning.confirming.conclusion.time", clock)
+    monkeypatch.setattr("autotune.searching.confirmation.confirm.time", clock)
     events = events_of(options_in(tmp_path, storage=None), runner())
     etas = [event.eta_seconds for event in events if isinstance(event, RoundEnded)]
     assert etas == [10 * left + LIMITS_SECONDS for left in (5, 4, 3, 2, 1, 0)]

@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from answers import on_cpu, on_gpu
-from autotune.best import BestConfig, LearningRate
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import BestConfig, LearningRate
+from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob
+from covering import covers
 from factories import best_config, written
 
 CONFIG = TrainingConfig.of({"batch_size": 64, "num_workers": 2, "num_threads": 3})
@@ -108,6 +109,7 @@ def test_python_runs_and_gives_the_same_settings() -> None:
     assert names["SETTINGS"] == on_gpu().config
 
 
+@covers("X3")
 def test_a_shell_reads_the_environment_that_was_exported() -> None:
     script = export(BEST, "env").text
     assert shown_by(script, "OMP_NUM_THREADS", "TORCH_COMPILE_DISABLE") == "3 1"

@@ -12,7 +12,7 @@ import pytest
 
 from answers import ANSWERS
 from autotune.export import FORMATS, export
-from autotune.version import __version__
+from autotune.values.version import __version__
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENDINGS = {"deepspeed": "json", "torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import StorageError
-from autotune.tuning.storing.journal import Journal, NoteRecord
+from autotune.storage.facts import as_json
+from autotune.storage.journal import Journal, NoteRecord
+from autotune.storage.notes import Note, StudyFacts
+from autotune.values.errors import StorageError
+from covering import covers
 from readers import FACTS, RUN
 
-ANCHOR = {"trials": 4, "samples_per_second": 101.5}
+DRIFT_CHECK = {"trials": 4, "samples_per_second": 101.5}
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ WRONG_FACTS = {
     "qualities": [[0.5], {"a": 0.5}, {"a": ["good"]}],
     "margins": [[0.5], {"a": "good"}, {"a": None}],
     "gates": [{"a": 1}, ["a"], None],
-    "anchors": [5, [5], [{"trials": 1}], [{**ANCHOR, "samples_per_second": -1}]],
+    "anchors": [5, [5], [{"trials": 1}], [{**DRIFT_CHECK, "samples_per_second": -1}]],
     "anchors@cuda:1": ["fast"],
     "phase_seconds": [9.0, {"accuracy": "long"}],
     "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
@@ -60,6 +63,17 @@ def test_a_fact_of_a_search_is_read_back(name: str, journal: Journal) -> None:
         assert line.record == NoteRecord(name, json.loads(json.dumps(FACTS[name])))
 
 
+def test_a_study_reads_each_note_as_what_it_wrote() -> None:
+    keys = {note.key: name for name, note in vars(StudyFacts).items() if isinstance(note, Note)}
+    study = StudyFacts(FACTS)
+    for key in FACTS.keys() & keys.keys():
+        assert as_json(getattr(study, keys[key])) == as_json(FACTS[key])
+    assert as_json(study.drift_checks("@cuda:1")) == FACTS["anchors@cuda:1"]
+    assert keys.keys() - FACTS.keys() == {"constraint_names", "anchors"}
+    assert not any(getattr(StudyFacts(), name) for name in keys.values())
+
+
+@covers("S18")
 @pytest.mark.parametrize(
     ("name", "fact"), [(name, fact) for name, facts in WRONG_FACTS.items() for fact in facts]
 )

@@ -5,8 +5,16 @@ from __future__ import annotations
 import click
 import pytest
 
-from autotune.constraints import Tolerance
-from autotune.flags import Duration, SettingsType, Share, Size, ToleranceType, folder_name
+from autotune.configuration.flags import (
+    Duration,
+    SettingsType,
+    Share,
+    Size,
+    ToleranceType,
+    folder_name,
+)
+from autotune.configuration.verdict import Tolerance
+from covering import covers
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
@@ -68,6 +76,7 @@ def test_a_plain_study_name_is_its_own_folder() -> None:
     assert folder_name("digits_cnn-2.1") == "digits_cnn-2.1"
 
 
+@covers("X1")
 @pytest.mark.parametrize(
     "name",
     ["../../etc/passwd", "a/b", "", ".hidden", "-rf", "x" * 300, "a\x00b", "ünï\ncode", ".."],

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.training.disturbance import _gpu_noise
+from covering import covers
 
 THERMAL, POWER, IDLE = 0x20, 0x80, 0x1
 NOBODY_HERE = 1 << 30
@@ -35,6 +36,7 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
     )
 
 
+@covers("T21")
 @pytest.mark.parametrize(
     ("library", "says"),
     [

@@ -11,6 +11,7 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from autotune.dashboard.guard import Guard
+from covering import covers
 
 LOCAL = "127.0.0.1:8080"
 
@@ -64,6 +65,7 @@ def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host: str) -
     assert json.loads(body)["reason"]
 
 
+@covers("X6")
 def test_exposed_it_answers_to_addresses_and_to_the_name_of_the_machine_only() -> None:
     hosts = ["10.0.0.5:8080", "[fe80::1]:8080", f"{socket.gethostname()}:8080", "localhost"]
     assert [asked(host=host, exposed=True)[0] for host in hosts] == [200] * 4

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import nn, optim
 
+from autotune.scripting.model_wrapper import in_float32, under_autocast
 from autotune.scripting.optimizers import fuse_optimizers
-from autotune.scripting.outer import in_float32, under_autocast
 from autotune.scripting.program import AfterImport
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import AutotuneError
-from autotune.job import (
+from autotune.configuration.job import (
     FindLimits,
     Gate,
     Inspect,
@@ -20,6 +18,8 @@ from autotune.job import (
     job_from_json,
     job_to_json,
 )
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.errors import AutotuneError
 
 PLAN = MeasurePlan(3, 0.25, (6, 9), 0.05, 4.0)
 FULL = Job(

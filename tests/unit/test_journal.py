@@ -13,16 +13,20 @@ import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.errors import StorageError
-from autotune.space import SearchSpace
-from autotune.tuning.storing import study as study_module
-from autotune.tuning.storing.journal import Journal, NoteRecord, TrialRecord
-from autotune.tuning.storing.lines import MOST_BYTES
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.repair import repair
-from autotune.tuning.storing.study import INTERRUPTED, TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.storage.facts import DriftCheck, as_json
+from autotune.storage.journal import Journal, NoteRecord, TrialRecord
+from autotune.storage.journal_lines import MOST_BYTES
+from autotune.storage.leases import own_lease
+from autotune.storage.trial_details import TrialDetails
+from autotune.study import study as study_module
+from autotune.study.opening import open_study
+from autotune.study.repair import repair
+from autotune.study.study import INTERRUPTED, TuningStudy
+from autotune.values.errors import StorageError
+from covering import covers
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
 
@@ -68,7 +72,7 @@ def changed(path: tuple[str, ...], value: object) -> str:
     return json.dumps(fields)
 
 
-ANCHOR = {"trials": 4, "samples_per_second": 101.5}
+DRIFT_CHECK = DriftCheck(trials=4, samples_per_second=101.5)
 NESTED = json.loads("[" * 300 + "]" * 300)
 WRONG = {
     "no object": "[1]",
@@ -81,6 +85,7 @@ WRONG = {
     "no verdict": changed(("record", "attributes", "value"), None),
     "NaN": changed(("record", "value"), float("nan")),
     "NaN as a text": changed(("record", "value"), "nan"),
+    "a detail of another type": changed(("record", "attributes", "seconds"), "1.5"),
     "NaN among the details": changed(("record", "attributes", "m"), float("nan")),
     "too few margins": changed(("record", "constraints"), [0.0]),
     "none of the choices": changed(("record", "params", "batch_size"), 3),
@@ -116,6 +121,7 @@ def test_the_journal_and_its_folder_are_the_owners_alone(tmp_path: Path) -> None
     assert journal.path.stat().st_mode & 0o777 == 0o600
 
 
+@covers("S4")
 def test_wherever_the_last_line_is_cut_everything_before_it_is_whole(journal: Journal) -> None:
     write(journal, 0, 1)
     whole = journal.path.read_bytes()
@@ -142,6 +148,7 @@ def test_a_torn_line_is_set_aside_before_the_next_one_is_written(journal: Journa
     assert numbers_in(journal) == [0, 1]
 
 
+@covers("R12")
 def test_a_journal_of_a_newer_autotune_is_refused_and_left_as_it_is(journal: Journal) -> None:
     write(journal, 0)
     newer = json.dumps({"schema_version": 2, "study": "s", "what": "else"}) + "\n"
@@ -208,11 +215,13 @@ def test_who_leads_is_known_from_the_storage_alone(
     for name, fact in (("leader", {"pid": 1}), ("closed", True)):
         with journal.writing("s", NoteRecord(name, fact)):
             pass
-    assert opened(url, nine, journal).noted("leader") is None
-    assert opened(url, nine, journal).noted("closed") is None
+    assert opened(url, nine, journal).notes.leader is None
+    assert not opened(url, nine, journal).notes.is_closed
     before = journal.path.read_bytes()
-    study.note("leader", {"pid": 2})
-    assert opened(url, nine, journal).noted("leader") == {"pid": 2}
+    study.notes.leader = lease = own_lease()
+    study.notes.is_closed = True
+    assert opened(url, nine, journal).notes.leader == lease
+    assert opened(url, nine, journal).notes.is_closed
     assert journal.path.read_bytes() == before
 
 
@@ -224,7 +233,9 @@ def test_numbers_stay_the_same_where_trials_were_lost_between(
     study.lose(study.ask()[0], "the machine was away")
     late = study.ask()[0]
     tell(study, 90.0, HOLDS)
-    study.tell(late, Verdict(85.0, HOLDS, "why"), {"seconds": 1.5})  # after a higher number
+    study.tell(
+        late, Verdict(85.0, HOLDS, "why"), TrialDetails(seconds=1.5)
+    )  # after a higher number
     assert [number for number, _, _ in told(study)] == [0, 2, 3]
     (tmp_path / "study.db").unlink()
     again = opened(url, nine, journal)
@@ -287,7 +298,7 @@ def test_a_database_that_is_gone_is_made_from_the_journal(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("gates", {"a": "1"})
+    study.notes.numerics_checks = {"a": "1"}
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
         tell(study, value, margins)
     stored = [trial.value for trial in study._study.trials]
@@ -295,7 +306,7 @@ def test_a_database_that_is_gone_is_made_from_the_journal(
     again = opened(url, nine, journal)
     assert told(again) == told(study)
     assert [trial.value for trial in again._study.trials] == stored
-    assert again.noted("gates") == {"a": "1"}
+    assert again.notes.numerics_checks == {"a": "1"}
 
 
 def test_a_trial_that_was_written_down_but_not_told_is_told_under_its_number(
@@ -308,7 +319,7 @@ def test_a_trial_that_was_written_down_but_not_told_is_told_under_its_number(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as crash:
-        crash.setattr("autotune.tuning.storing.study.write_trial", dies)
+        crash.setattr("autotune.study.study.write_trial", dies)
         with pytest.raises(KeyboardInterrupt):
             tell(study, 90.0, HOLDS)
     states = [trial.state for trial in study._study.trials]
@@ -323,26 +334,27 @@ def test_a_note_that_was_written_down_but_not_kept_is_kept(
     nine: SearchSpace, url: str, journal: Journal
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("anchors", [ANCHOR])
-    with journal.writing("s", NoteRecord("anchors", [ANCHOR, ANCHOR])):
+    study.notes.add_drift_check("", DRIFT_CHECK)
+    with journal.writing("s", NoteRecord("anchors", as_json([DRIFT_CHECK] * 2))):
         pass
-    assert opened(url, nine, journal).noted("anchors") == [ANCHOR, ANCHOR]
+    assert opened(url, nine, journal).notes.drift_checks("") == [DRIFT_CHECK] * 2
 
 
 def test_a_journal_that_is_gone_is_made_from_the_database(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
     study = opened(url, nine, journal)
-    study.note("gates", {"a": "1"})
+    study.notes.numerics_checks = {"a": "1"}
     tell(study, 80.0, HOLDS)
     journal.path.unlink()
     opened(url, nine, journal)
     (tmp_path / "study.db").unlink()
     again = opened(url, nine, journal)
     assert told(again) == told(study)
-    assert again.noted("gates") == {"a": "1"}
+    assert again.notes.numerics_checks == {"a": "1"}
 
 
+@covers("S2")
 def test_repair_makes_the_database_anew_and_keeps_every_old_one(
     nine: SearchSpace, url: str, journal: Journal, tmp_path: Path
 ) -> None:
@@ -379,7 +391,9 @@ def test_a_repaired_study_is_what_optuna_alone_reads(
 ) -> None:
     study = opened(url, nine, journal)
     wanted = next(config for config in nine.configurations() if config["num_workers"])
-    study.tell(study.ask(wanted)[0], Verdict(80.0, HOLDS, "why"), {"seconds": 1.5})  # none idle
+    study.tell(
+        study.ask(wanted)[0], Verdict(80.0, HOLDS, "why"), TrialDetails(seconds=1.5)
+    )  # none idle
     (before,) = study._study.trials
     repair(tmp_path, tmp_path / "study.db")
     (after,) = optuna.load_study(study_name="s", storage=url).trials

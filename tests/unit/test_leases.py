@@ -11,11 +11,12 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from autotune.space import SearchSpace
-from autotune.tuning.sampling.samplers import AUTO
-from autotune.tuning.storing.leases import Lease, lease_of, own_lease
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.storage.leases import Lease, lease_of, own_lease
+from autotune.study.opening import open_study
+from autotune.study.samplers import AUTO
+from autotune.study.study import TuningStudy
+from covering import covers
 from tuning import HOLDS, THROUGHPUT, tell
 
 
@@ -24,7 +25,7 @@ def neighbour() -> Iterator[Lease]:
     """The lease of another process that lives."""
     program = (
         "import json, sys\n"
-        "from autotune.tuning.storing.leases import own_lease\n"
+        "from autotune.storage.leases import own_lease\n"
         "print(json.dumps(own_lease().as_dict()), flush=True)\n"
         "sys.stdin.read()\n"
     )
@@ -73,6 +74,7 @@ def test_a_lease_is_read_back_and_anything_else_is_none() -> None:
     assert lease_of({"pid": 1}) is None
 
 
+@covers("R7")
 def test_a_trial_of_a_living_process_is_left_alone(
     neighbour: Lease, nine: SearchSpace, url: str
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_trial_of_a_living_process_is_left_alone(
     assert len(proposed) == 8
 
 
+@covers("R6", "R7")
 @pytest.mark.parametrize(
     "change",
     [{"pid": 2**22 + 1}, {"started": 1.0}, {"boot_id": "another"}, {"host": "another"}],
@@ -103,6 +106,7 @@ def test_a_trial_whose_process_is_gone_is_given_up_and_tried_once_more(
     assert claimed[1].as_dict() == given_up.user_attrs["config"], "first of all"
 
 
+@covers("R6")
 def test_what_was_abandoned_twice_is_not_tried_again(
     neighbour: Lease, nine: SearchSpace, url: str
 ) -> None:

@@ -13,18 +13,21 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from autotune.live import LiveProgress, Mode, display
-from autotune.tuning.events import (
+from autotune.console.live import LiveProgress, Mode, display
+from autotune.searching.run.events import (
     Event,
     NothingFeasible,
     Phase,
     PhaseStarted,
     Planned,
     RoundEnded,
+    RoundVoid,
     StagesTimed,
     StepStarted,
     TrialEnded,
+    TrialStarted,
 )
+from covering import covers
 from finished_study import runner
 from scripted_runner import events_of, options_in
 from terminals import Terminal, written_to
@@ -126,6 +129,17 @@ def test_what_cannot_be_used_says_why_without_the_markup_and_escapes_of_its_mess
 ) -> None:
     text = drawn(events, recording(width=160))
     assert "no room for [bold]128" in re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\n", "")
+
+
+def test_a_void_round_stands_among_the_remarks_and_disturbed_ones_in_the_table(
+    events: list[Event],
+) -> None:
+    *before, last = until(events, RoundEnded)
+    assert isinstance(last, RoundEnded)
+    void = RoundVoid(1, "other programs used 49 % of the cores", 60.0)
+    text = frame([*before, void, replace(last, disturbed=1)])
+    assert "round 1 void: other programs used 49 % of the cores; repeated" in text
+    assert ", 1 disturbed" in text
 
 
 def test_the_phase_that_is_going_on_is_marked_and_those_before_are_done(
@@ -233,8 +247,8 @@ def test_more_trials_than_fit_show_the_last_ones(events: list[Event]) -> None:
 def run_by(events: list[Event], **options: object) -> list[Event]:
     """The events as a search with these options would tell them."""
     (planned,) = [event for event in events if isinstance(event, Planned)]
-    changed = replace(planned.scene.options, **options)  # type: ignore[arg-type]
-    plan = replace(planned, scene=replace(planned.scene, options=changed))
+    changed = replace(planned.context.options, **options)  # type: ignore[arg-type]
+    plan = replace(planned, context=replace(planned.context, options=changed))
     return [plan if event is planned else event for event in events]
 
 
@@ -291,6 +305,26 @@ def test_what_was_not_drawn_in_time_stands_there_in_the_end(events: list[Event])
     assert seen[-1] not in found
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn(seen, recording()))
     assert "164.0" in row(plain[plain.rindex("samples/s") :], "batch_size=64")
+
+
+def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
+    events: list[Event],
+) -> None:
+    clock = NOON
+    console = recording()
+    assert isinstance(console.file, io.StringIO)
+    progress = LiveProgress(console, now=lambda: clock)
+    with progress.drawn():
+        progress.wait(10.0)
+        assert "... a first look at the file, 10 s so far" in console.file.getvalue()
+        for event in run_by(until(events, TrialStarted, 2), at_once=8):
+            progress.show(event)
+        before = console.file.tell()
+        clock += 70.0
+        progress.wait(70.0)
+        text = console.file.getvalue()[before:]
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s gone", plain)
 
 
 def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(
@@ -354,6 +388,7 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(
     assert capsys.readouterr().out == ""
 
 
+@covers("P5")
 @pytest.mark.parametrize(
     ("name", "value", "mode"),
     [
@@ -373,6 +408,7 @@ def test_where_nothing_can_be_drawn_there_are_lines_without_control_characters(
     assert "best so far: trial" in text
 
 
+@covers("P5")
 @pytest.mark.parametrize("mode", ["auto", "rich", "plain"])
 def test_a_pipe_gets_lines(
     events: list[Event],
@@ -397,6 +433,7 @@ def test_none_says_nothing(capsys: pytest.CaptureFixture[str], events: list[Even
     assert capsys.readouterr() == ("", "")
 
 
+@covers("P5")
 @pytest.mark.parametrize("mode", ["auto", "rich"])
 @pytest.mark.usefixtures("plain_environment")
 def test_a_terminal_too_narrow_for_a_table_gets_lines(events: list[Event], mode: Mode) -> None:

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.training.inspection import local_modules
+from covering import covers
 
 
+@covers("R10")
 def test_modules_of_the_models_folder_are_named_with_their_digests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

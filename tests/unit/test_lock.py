@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import StorageError
-from autotune.tuning.storing.lock import NAME, study_lock
+from autotune.storage.lock import NAME, study_lock
+from autotune.values.errors import StorageError
+from covering import covers
 
 
 def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
@@ -25,11 +26,12 @@ def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
             assert (tmp_path / NAME).exists()
 
 
+@covers("S13")
 def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from autotune.tuning.storing.lock import study_lock\n"
+        "from autotune.storage.lock import study_lock\n"
         "with study_lock(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -45,6 +47,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -
         pass
 
 
+@covers("X10")
 def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path: Path) -> None:
     with study_lock(tmp_path / "studies" / "s"):
         assert (tmp_path / "studies" / "s").stat().st_mode & 0o777 == 0o700

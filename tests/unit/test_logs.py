@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuning.running import logs
+from autotune.processes import logs
+from covering import covers
 
 HALF = 100
 KEPT = 2 * HALF
@@ -31,6 +32,7 @@ def test_a_log_that_fits_stays_as_it_is(tmp_path: Path) -> None:
     logs.shorten(tmp_path / "nowhere")
 
 
+@covers("T15")
 @pytest.mark.parametrize("more", [[], [1], [HALF], [KEPT + 1], [5, 7, 1000, 3]])
 def test_what_was_left_out_in_all_is_told_after_every_cut(more: list[int], tmp_path: Path) -> None:
     log, printed = tmp_path / "log", bytes(range(65, 91)) * 40

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotune.config import TrainingConfig
-from autotune.lr_scaling import LR_RULES, LrRule, lr_factor
+from autotune.configuration.training_config import TrainingConfig
 from autotune.training.apply import apply, build_dataset
 from autotune.training.workload import load_workload
+from autotune.values.lr_scaling import LR_RULES, LrRule, lr_factor
 from children import WORKLOADS
 
 

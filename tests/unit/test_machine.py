@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine import Host, nvidia_driver, oom_kills, probe_host
+from autotune.values.machine import Host, nvidia_driver, oom_kills, probe_host
+from covering import covers
 from factories import GIB, cpu_machine, cuda_machine, host
 
 
@@ -36,6 +37,7 @@ def test_a_quota_of_version_2_is_read_from_the_own_cgroup(tmp_path: Path) -> Non
     assert probe_v2(tmp_path, {"app/job/cpu.max": "150000 100000\n"}).quota_cores == 1.5
 
 
+@covers("P4")
 def test_the_tightest_quota_on_the_way_to_the_root_counts(tmp_path: Path) -> None:
     files = {
         "app/job/cpu.max": "400000 100000\n",

@@ -1,11 +1,15 @@
-"""The two commands of the README install what they need once, and not again."""
+"""The commands of the README install what each of them needs, once."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -27,28 +31,90 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check"])
+def install(checkout: Path, level: str) -> Path:
+    """Leave the marks of an environment in which `level` is installed."""
+    folder = checkout / ".venv"
+    folder.mkdir(exist_ok=True)
+    (folder / "constraints.txt").touch()
+    installed = folder / f".installed-{level}"
+    installed.touch()
+    return installed
+
+
+LEVELS = {"demo": "core", "test": "test", "test-quick": "test", "check": "all"}
+
+
+@pytest.mark.parametrize("target", LEVELS)
 def test_a_fresh_checkout_makes_its_environment_and_installs(checkout: Path, target: str) -> None:
     plan = planned(checkout, target)
     assert "-m venv .venv" in plan
     assert "pip install" in plan
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check"])
+@pytest.mark.parametrize("target", LEVELS)
 def test_a_second_run_installs_nothing(checkout: Path, target: str) -> None:
-    (checkout / ".venv").mkdir()
-    (checkout / ".venv" / ".installed").touch()
+    install(checkout, LEVELS[target])
+    if target == "check":  # it runs `test` as a make of its own
+        install(checkout, "test")
     assert "pip install" not in planned(checkout, target)
 
 
 def test_changed_dependencies_are_installed(checkout: Path) -> None:
-    installed = checkout / ".venv" / ".installed"
-    installed.parent.mkdir()
-    installed.touch()
-    os.utime(installed, (0, 0))
+    os.utime(install(checkout, "test"), (0, 0))
     assert "pip install" in planned(checkout, "test")
+
+
+def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None:
+    for target, extras in {"demo": "[examples]", "test": "[examples,test]"}.items():
+        assert f"'.{extras}'" in planned(checkout, target)
+    for extra in ("test", "dev", "hf", "lightning", "timm", "browser", "postgres"):
+        assert extra in planned(checkout, "check").partition("'.[")[2].partition("]'")[0].split(",")
+
+
+def test_the_demo_alone_shares_a_torch_that_is_there(checkout: Path) -> None:
+    assert "shared_torch.py .venv > .venv/constraints.txt" in planned(checkout, "demo")
+    assert "shared_torch.py" not in planned(checkout, "test")
 
 
 def test_check_ends_with_the_tests() -> None:
     rule = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ncheck:")[1].split("\n\n")[0]
     assert rule.rstrip().endswith("test")
+
+
+@pytest.fixture
+def shared_torch() -> ModuleType:
+    place = importlib.util.spec_from_file_location("shared", ROOT / ".ci" / "shared_torch.py")
+    assert place is not None
+    assert place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("found", "is_enough"),
+    [
+        ("2.11.0", True),
+        ("2.11.1+cu130", True),
+        ("2.15.0.post1", True),
+        ("3.0", True),
+        ("2.10.0", False),
+        ("2.9.1+cpu", False),
+        ("2.12.0a0+gitabc", False),
+        ("2.13.0.dev20270101", False),
+    ],
+)
+def test_a_torch_is_shared_if_it_is_a_release_that_will_do(
+    shared_torch: ModuleType, found: str, is_enough: bool
+) -> None:
+    assert shared_torch.is_enough(found, "2.11") is is_enough
+
+
+def test_a_new_environment_sees_the_packages_and_holds_pip_to_this_torch(
+    shared_torch: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    shared_torch.main(tmp_path)
+    assert capsys.readouterr().out == f"torch=={version('torch')}\n"
+    assert str(Path(pytest.__file__).parents[1]) in (packages / "shared.pth").read_text()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from autotune.measurement import Block, Measurement, Noise
-from autotune.outcome import Measured, outcome_from_json, outcome_to_json
+from autotune.values.measurement import Block, Measurement, Noise, disturbance_of
+from autotune.values.outcome import Measured, outcome_from_json, outcome_to_json
 from factories import measurement
 
 
@@ -75,6 +76,48 @@ def test_they_count_where_there_are_too_few_others_and_it_is_said_how_many() -> 
     run = replace(measurement(), blocks=(*blocks(*[1.0] * 5), *disturbed(*[2.0] * 8)))
     assert run.samples_per_second == 50
     assert run.disturbed_blocks == 8
+
+
+def test_of_a_timing_of_three_slow_steps_a_fourth_that_was_disturbed_does_not_count() -> None:
+    run = replace(measurement(), blocks=(*blocks(*[1.0] * 3), *disturbed(9.0)))
+    assert not run.is_disturbed
+    assert run.samples_per_second == 100
+    mostly = replace(run, blocks=(*blocks(*[1.0] * 3), *disturbed(*[9.0] * 4)))
+    assert mostly.is_disturbed
+
+
+def test_a_run_is_disturbed_where_the_blocks_that_it_rests_on_are() -> None:
+    calm = replace(measurement(), blocks=(*blocks(*[1.0] * 6), *disturbed(9.0, 9.0)))
+    busy = replace(measurement(), blocks=(*blocks(*[1.0] * 5), *disturbed(*[2.0] * 8)))
+    assert (calm.is_disturbed, disturbance_of([calm])) == (False, "")
+    assert busy.is_disturbed
+    assert disturbance_of([calm, busy]) == "other programs used 50 % of the cores"
+
+
+def test_everything_that_disturbed_a_run_is_named() -> None:
+    noise = Noise(foreign=0.3, stolen=0.06, stopped=2, gpu="thermal")
+    run = replace(measurement(), blocks=tuple(replace(b, noise=noise) for b in blocks(1.0, 1.0)))
+    assert disturbance_of([run]) == (
+        "other programs used 30 % of the cores, the host withheld 6 % of the cores, "
+        "the process was stopped and continued, GPU: thermal"
+    )
+
+
+def test_what_others_used_beside_idle_cores_is_no_disturbance() -> None:
+    assert not Noise(foreign=0.3, spare=0.3).disturbs
+    assert not Noise(foreign=0.5, spare=0.19).disturbs
+    assert Noise(foreign=0.3, spare=0.1).disturbs
+    assert Noise(stolen=0.3, spare=0.6).disturbs, "what a hypervisor withheld was wanted"
+
+
+def test_a_run_from_before_idle_cores_were_counted_is_read() -> None:
+    told = outcome_to_json(Measured(replace(measurement(), blocks=disturbed(1.0))))
+    assert '"spare"' in told
+    older = re.sub(r',\s*"spare": ?0.0', "", told)
+    assert "spare" not in older
+    outcome = outcome_from_json(older)
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.is_disturbed
 
 
 def test_a_run_of_which_nobody_watched_a_block_is_flagged_and_counts_none_as_disturbed() -> None:

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import autotune
-from autotune.best import BestConfig, write_best
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
-from autotune.machine import nvidia_gpus
-from autotune.mismatch import gpu_mismatches, mismatches
+from autotune.configuration.best_config import BestConfig, write_best
+from autotune.configuration.mismatch import gpu_mismatches, mismatches
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.errors import UsageError
+from autotune.values.machine import nvidia_gpus
 from factories import GIB, best_config, found_here, written
 
 SLOWER = TrainingConfig.of({"batch_size": 8})

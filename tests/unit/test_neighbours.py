@@ -11,13 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.errors import UsageError
-from autotune.outcome import Inspected
-from autotune.tuning.events import PhaseStarted, Warned
-from autotune.tuning.running import neighbours as asked
-from autotune.tuning.running.devices import Device
-from autotune.tuning.running.neighbours import neighbours
-from autotune.tuning.search import search
+from autotune.processes import device_users as asked
+from autotune.processes.device_users import neighbours
+from autotune.processes.devices import Device
+from autotune.searching.run.events import PhaseStarted, Warned
+from autotune.searching.search import search
+from autotune.values.errors import UsageError
+from autotune.values.outcome import Inspected
+from covering import covers
 from factories import GIB, cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
 
@@ -84,10 +85,11 @@ def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asked, "_pynvml", lambda: nvml((NOBODY_HERE, GIB)))
 
 
+@covers("T21")
 @pytest.mark.usefixtures("_busy")
 def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path: Path) -> None:
     other = {Device("cuda:1"): on_card(1, UUID.replace("1b", "2c"))}
-    options = options_in(tmp_path, trials=1, at_once=2)
+    options = options_in(tmp_path, trials=2, at_once=2)
     events = list(search(options, on_card(0, UUID), None, other))
     begun = next(n for n, event in enumerate(events) if isinstance(event, PhaseStarted))
     warned = [event.warning for event in events[:begun] if isinstance(event, Warned)]
@@ -99,7 +101,7 @@ def test_a_search_on_a_quiet_gpu_warns_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asked, "_pynvml", nvml)
-    events = events_of(options_in(tmp_path, trials=1), on_card(0, UUID))
+    events = events_of(options_in(tmp_path, trials=2), on_card(0, UUID))
     assert not [event for event in events if isinstance(event, Warned)]
 
 

@@ -13,12 +13,12 @@ import pytest
 
 import autotune
 from autotune.commands.search import search as command
-from autotune.constraints import Tolerance
-from autotune.errors import UsageError
+from autotune.configuration.verdict import Tolerance
 from autotune.notebook import SearchResult, result_of, values_of
-from autotune.outcome import Crashed
 from autotune.production import Best
-from autotune.tuning.events import Answered, NothingFeasible
+from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.values.errors import UsageError
+from autotune.values.outcome import Crashed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 MODEL = "model.py"

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import CONSTRAINTS, Verdict
-from autotune.measurement import Measurement
-from autotune.objectives import OBJECTIVES, fixed_seconds, run_time
-from autotune.tuning.judging.costs import ColdCosts
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS, Verdict
+from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.study import FinishedTrial
+from autotune.values.measurement import Measurement
+from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement
 
 EAGER = measurement(100.0)
@@ -54,11 +55,11 @@ def test_the_length_of_the_run_is_part_of_what_a_study_is_of() -> None:
 
 
 def trial(number: int, run: Measurement, **settings: bool | int | str | None) -> FinishedTrial:
-    details = {
-        "compile_seconds": run.compile_seconds,
-        "one_time_seconds": run.one_time_seconds,
-        "fixed_seconds": fixed_seconds(run),
-    }
+    details = TrialDetails(
+        compile_seconds=run.compile_seconds,
+        one_time_seconds=run.one_time_seconds,
+        fixed_seconds=fixed_seconds(run),
+    )
     verdict = Verdict(run.samples_per_second, dict.fromkeys(CONSTRAINTS, -1.0))
     return FinishedTrial(number, TrainingConfig.of(settings), verdict, details)
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from autotune.outcome import (
+from autotune.values.outcome import (
     Crashed,
     Diagnosed,
     Failure,
@@ -34,6 +34,7 @@ from autotune.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
+from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, measurement
 
 ANSWERS = (
@@ -77,6 +78,7 @@ def test_every_outcome_comes_back_from_json_as_it_was(outcome: TrialOutcome) -> 
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
+@covers("T13")
 @pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
 def test_an_outcome_cut_off_anywhere_is_lost(outcome: TrialOutcome) -> None:
     text = outcome_to_json(outcome)
@@ -112,6 +114,12 @@ def test_what_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> None:
 def test_numbers_that_are_not_finite_are_lost(number: str) -> None:
     text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
     assert isinstance(outcome_from_json(text), Lost)
+
+
+def test_a_measurement_without_what_was_added_later_can_be_read() -> None:
+    told = json.loads(outcome_to_json(ANSWERS[0]))
+    del told["measurement"]["shared_seconds"]
+    assert outcome_from_json(json.dumps(told)) == ANSWERS[0]
 
 
 def test_a_nan_that_a_child_wrote_is_lost() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.training.preload import preload, shadowed
+from autotune.child.preload import preload, sets_environment, shadowed
 
 # Modules of the standard library that nothing here imports otherwise.
 SOURCE = """
@@ -43,6 +43,29 @@ def test_what_a_file_imports_when_it_is_loaded_is_imported_before(
 def test_a_file_that_cannot_be_read_is_left_to_the_trial(source: str, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(source)
     preload(tmp_path / "model.py")
+
+
+@pytest.mark.parametrize(
+    ("line", "sets"),
+    [
+        ("rank = int(os.environ.get('RANK', 0))", False),
+        ("rank = os.environ['RANK']", False),
+        ("is_there = 'RANK' in os.environ and 'X' not in os.environ", False),
+        ("settings = os.environ.copy()", False),
+        ("os.environ['OMP_NUM_THREADS'] = '1'", True),
+        ("os.environ.setdefault('OMP_NUM_THREADS', '1')", True),
+        ("os.environ |= {'A': 'b'}", True),
+        ("del os.environ['A']", True),
+        ("environ = os.environ", True),
+        ("put(os.environ)", True),
+        ("os.putenv('A', 'b')", True),
+    ],
+)
+def test_a_file_that_only_reads_the_environment_sets_nothing(
+    line: str, sets: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "model.py").write_text(f"import os\n{line}\n")
+    assert sets_environment(tmp_path / "model.py") == sets
 
 
 def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:

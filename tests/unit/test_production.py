@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import autotune
-from autotune.best import BestConfig, LearningRate, PredictedRun, write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import BestConfig, LearningRate, PredictedRun, write_best
+from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
 from factories import best_config
 

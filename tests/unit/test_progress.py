@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autotune.best import PredictedRun
-from autotune.config import TrainingConfig
-from autotune.constraints import CONSTRAINTS, Verdict
-from autotune.progress import PlainProgress, result
-from autotune.space import narrow
-from autotune.space_file import read_space
-from autotune.tuning.events import (
+from autotune.configuration.best_config import PredictedRun
+from autotune.configuration.search_space import narrow
+from autotune.configuration.space_file import read_space
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS, Verdict
+from autotune.console.answer_lines import result
+from autotune.console.progress import PlainProgress
+from autotune.context.search_context import SearchContext, SearchOptions
+from autotune.searching.run.events import (
     Answered,
     CandidateSetAside,
     NothingFeasible,
     PhaseStarted,
     Planned,
     RoundEnded,
+    RoundVoid,
     StepStarted,
     TrialEnded,
 )
-from autotune.tuning.scene import Scene, SearchOptions
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.study import FinishedTrial
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 
 BASELINE = TrainingConfig.of({"num_threads": 2})
@@ -33,7 +37,7 @@ HOLDS = dict.fromkeys(CONSTRAINTS, -0.1)
 
 
 def finished(number: int, rate: float | None, verdict: Verdict, **changes: int) -> FinishedTrial:
-    details = {"samples_per_second": rate, "peak_memory_bytes": 1 << 30 if rate else None}
+    details = TrialDetails(samples_per_second=rate, peak_memory_bytes=1 << 30 if rate else None)
     return FinishedTrial(number, BASELINE.replace(**changes), verdict, details)
 
 
@@ -56,7 +60,7 @@ def shown(tmp_path: Path) -> tuple[PlainProgress, list[str]]:
     lines: list[str] = []
     progress = PlainProgress(lines.append)
     progress.show(
-        Planned(Scene(options, cpu_machine(), IMAGE_FACTS, BASELINE, space, 3, 1 << 32), 0)
+        Planned(SearchContext(options, cpu_machine(), IMAGE_FACTS, BASELINE, space, 3, 1 << 32), 0)
     )
     lines.clear()
     return progress, lines
@@ -95,16 +99,16 @@ def test_an_infeasible_trial_shows_its_reason_and_no_rate(
 @pytest.mark.parametrize(
     ("details", "note"),
     [
-        ({"flags": ["raced"]}, "given up, clearly slower"),
+        ({"flags": ("raced",)}, "given up, clearly slower"),
         ({"disturbed_blocks": 3}, "ok, 3 blocks disturbed by other programs"),
         ({"machine_speed": 0.75}, "ok, machine at 75 % of its first speed"),
     ],
 )
 def test_a_number_that_is_not_what_it_seems_says_so(
-    details: dict[str, object], note: str, shown: tuple[PlainProgress, list[str]]
+    details: dict[str, Any], note: str, shown: tuple[PlainProgress, list[str]]
 ) -> None:
     progress, lines = shown
-    trial = replace(FASTER, details={**FASTER.details, **details})
+    trial = replace(FASTER, details=replace(FASTER.details, **details))
     progress.show(ended(trial, FASTER))
     assert lines[0].endswith(note)
 
@@ -137,6 +141,18 @@ def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
     progress, lines = shown
     progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5)))
     assert lines == ["  round 2  1.500x  (so far 1.400 to 1.500)  batch_size=64"]
+
+
+def test_a_round_says_how_many_were_disturbed_and_a_void_one_what_disturbed_it(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(RoundVoid(2, "other programs used 49 % of the cores", 60.0))
+    progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5), disturbed=1))
+    assert lines == [
+        "  round 2 void: other programs used 49 % of the cores; repeated",
+        "  round 2  1.500x  (so far 1.400 to 1.500, 1 disturbed)  batch_size=64",
+    ]
 
 
 def test_a_trial_that_makes_room_for_another_is_named_with_it(
@@ -175,7 +191,7 @@ def test_nothing_feasible_counts_each_reason(shown: tuple[PlainProgress, list[st
 def test_what_reaches_the_terminal_has_no_escape_sequences(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from autotune.progress import to_stderr
+    from autotune.console.progress import to_stderr
 
     to_stderr(TOO_LARGE.verdict.reason)
     assert capsys.readouterr().err == "out of host memory: full\n"

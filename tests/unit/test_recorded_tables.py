@@ -1,31 +1,26 @@
 """The tables that searches are replayed against, and what a diagnosis leaves out of each.
 
-Of the recorded ones, and of the generated ones of benchmarks/worlds.py, whose truth is known.
+Of the recorded ones, and of the generated ones of benchmarks/synthetic.py, whose truth is known.
 """
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from autotune.outcome import Diagnosed, Measured
-from autotune.space import SearchSpace
-from autotune.tuning.diagnosis import Diagnosis, narrowed
-from autotune.tuning.running.table import Table, read_table
+from autotune.configuration.search_space import SearchSpace
+from autotune.searching.run.diagnosis import Diagnosis, narrowed
+from autotune.values.outcome import Diagnosed, Measured
+from benchmarks import search as replays
+from benchmarks import synthetic, synthetic_tables
+from benchmarks.table import Table, read_table
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "studies" / "tables").glob("*.jsonl.xz"))
 
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(ROOT / "benchmarks")
-    worlds, world_tables, replays = map(
-        importlib.import_module, ("worlds", "world_tables", "search")
-    )
-
-WORLDS = {world.__name__: world for world in (*worlds.TUNED_ON, *worlds.KEPT_ASIDE)}
+SYNTHETIC = {world.__name__: world for world in (*synthetic.TUNED_ON, *synthetic.HELD_OUT)}
 
 LEFT_OUT = {
     "char_transformer": {"num_workers"},
@@ -41,11 +36,11 @@ MOST_LOST = 0.03
 each_recorded = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 
 
-@pytest.fixture(scope="module", params=[*replays.recorded_tables(), *WORLDS])
+@pytest.fixture(scope="module", params=[*replays.recorded_tables(), *SYNTHETIC])
 def table(request: pytest.FixtureRequest) -> Table:
     """Each recorded table, and each generated one."""
-    if request.param in WORLDS:
-        made: Table = world_tables.table_of(WORLDS[request.param]())
+    if request.param in SYNTHETIC:
+        made: Table = synthetic_tables.table_of(SYNTHETIC[request.param]())
         return made
     return read_table(ROOT / "studies" / "tables" / f"{request.param}.jsonl.xz")
 

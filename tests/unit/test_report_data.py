@@ -13,14 +13,13 @@ import optuna
 import pandas as pd
 import pytest
 
-from autotune.best import NOT_MEASURED, UNCHANGED, BestConfig, write_best
-from autotune.config import TrainingConfig
+from autotune.configuration.best_config import NOT_MEASURED, UNCHANGED, BestConfig, write_best
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import answer_lines
 from autotune.dashboard.note import summary as note_of
-from autotune.errors import StorageError, UsageError
 from autotune.knobs import KNOBS
 from autotune.production import Best
-from autotune.progress import answer_lines
-from autotune.report.account import failure_kinds, phases
 from autotune.report.data import ReportData, read_report
 from autotune.report.effects import knob_effects
 from autotune.report.explain import explanation, headline
@@ -30,12 +29,14 @@ from autotune.report.source import Source, find_source
 from autotune.report.stage_charts import shade
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
-from autotune.space import SearchSpace
-from autotune.tuning.confirming.conclusion import ANSWER
-from autotune.tuning.events import Answered
-from autotune.tuning.storing.archive import OpenTrial, read_archive
-from autotune.tuning.storing.importance import importances
-from autotune.tuning.storing.opening import open_study
+from autotune.report.totals import failure_kinds, phases
+from autotune.searching.run.events import Answered
+from autotune.storage.facts import Answer
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.archive import OpenTrial, read_archive
+from autotune.study.importance import importances
+from autotune.study.opening import open_study
+from autotune.values.errors import StorageError, UsageError
 from factories import best_config
 from reporting import OWN, Page, report_of, trial
 from tuning import CRASHED, HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell
@@ -69,7 +70,7 @@ def said_of(best: BestConfig) -> dict[str, str]:
     """What people read of an answer, wherever they do; best.yaml itself is for programs."""
     data = report_of([trial(0), trial(1, 150.0, num_workers=2)], best)
     study = optuna.create_study()
-    study.set_user_attr(ANSWER, {"best": best.model_dump(mode="json")})
+    study.set_user_attr("answer", {"trials": 2, "best": best.model_dump(mode="json")})
     return {
         "terminal": "\n".join(before_table(data)),
         "sentences": "\n".join(explanation(data)),
@@ -111,7 +112,7 @@ def test_each_trial_stands_for_one_thing() -> None:
         trial(4, 200.0, {**HOLDS, "accuracy": 0.2}, batch_size=32),
         trial(5, None, CRASHED, batch_size=8),
         trial(6, 300.0, batch_size=128),
-        confirmation={"candidates": {"6": {"refused": "accuracy"}}},
+        confirmation={"seconds": 9.0, "candidates": {"6": {"refused": "accuracy"}}},
     )
     standings = [data.standing(one) for one in data.trials]
     measured = ["baseline", "answer", "feasible"]
@@ -144,7 +145,10 @@ STATES = {
         ),
     ),
     "no details": report_of(
-        [replace(one, details={}) for one in (trial(0), trial(1, None, CRASHED, batch_size=8))]
+        [
+            replace(one, details=TrialDetails())
+            for one in (trial(0), trial(1, None, CRASHED, batch_size=8))
+        ]
     ),
     "the answer alone": report_of([], best_config(BASELINE.replace(**FASTER), BASELINE)),
     "keep your settings": report_of([trial(0)], best_config(BASELINE, BASELINE)),
@@ -224,7 +228,7 @@ def test_a_change_that_slowed_its_trials_down_is_not_praised() -> None:
 
 
 def test_a_rate_of_a_slower_machine_says_so_beside_its_ratio() -> None:
-    slow = replace(trial(1, 100.0, **FASTER), details={"machine_speed": 0.8})
+    slow = replace(trial(1, 100.0, **FASTER), details=TrialDetails(machine_speed=0.8))
     assert row_of(report_of([trial(0), slow]), slow)[-1] == "machine at 80 % of its first speed"
 
 
@@ -245,16 +249,19 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first() -> None
 
 
 def test_time_is_told_by_what_it_was_spent_on() -> None:
-    noted = {"confirmation": {"seconds": 30.0}, "phase_seconds": {"accuracy": 9.0, "proving": 4.0}}
+    noted = {
+        "confirmation": {"seconds": 30.0, "candidates": {}},
+        "phase_seconds": {"accuracy": 9.0, "proving": 4.0},
+    }
     data = answered(trial(2, None, CRASHED, batch_size=8), **noted)
     assert all(re.fullmatch(r"shade\d", shade(phase)) for phase in phases(data))
     spent = {phase.name: phase.seconds for phase in phases(data)}
-    run = data.trials[1].details["measurement"]
+    run = data.trials[1].details.measurement
     assert spent["your settings: timing"] == 2.0
     assert spent["your settings: accuracy"] == 9.0
     assert spent["accuracy of what led"] == 4.0
     assert "diagnosis" not in spent, "nothing is known of it"
-    assert spent["trials: timing"] == pytest.approx(sum(b["seconds"] for b in run["blocks"]))
+    assert spent["trials: timing"] == pytest.approx(sum(b.seconds for b in run.blocks))
     assert spent["trials that gave no number"] == 2.0
     assert spent["confirmation"] == 30.0
 
@@ -274,7 +281,7 @@ def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap() -> None:
 
 
 def test_numbers_that_are_none_become_null_in_json() -> None:
-    odd = replace(trial(0), details={"quality": float("nan"), "seconds": float("inf")})
+    odd = replace(trial(0), details=TrialDetails(quality=float("nan"), seconds=float("inf")))
     told = json.loads(summary(report_of([odd])))["trials"][0]
     assert (told["quality"], told["seconds"]) == (None, None)
 
@@ -407,7 +414,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_an_answer_that_trials_came_after_says_so(nine: SearchSpace, url: str) -> None:
     study = open_study("tiny", url, nine, THROUGHPUT)
     best = best_config(BASELINE.replace(**FASTER), BASELINE)
-    study.note("answer", {"trials": 1, "best": best.model_dump(mode="json")})
+    study.notes.answer = Answer(1, best)
     for rate in (80.0, 90.0, 95.0):
         tell(study, rate, HOLDS)
     data = read_report(Source(url, None))
@@ -437,3 +444,32 @@ def test_importances_come_with_enough_trials() -> None:
     assert max(found, key=lambda name: found[name]) == "batch_size"
     assert importances(trials[:11]) == {}
     assert importances([trial(n) for n in range(15)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "lead"),
+    [
+        (FASTER, "the throughput of your settings, confirmed in fresh processes, "),
+        ({}, "Nothing was faster beyond the noise"),
+    ],
+    ids=["faster", "keep"],
+)
+def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
+    change: dict[str, str], lead: str
+) -> None:
+    best = best_config(BASELINE.replace(**change), BASELINE)
+    varied = {"batch_size": [16, 32, 64], "num_workers": [0, 2], "amp_dtype": [None, "bfloat16"]}
+    space = {name: [value] for name, value in BASELINE.as_dict().items()} | varied
+    trials = [trial(0), trial(1, 160.0, **FASTER), trial(2, None, batch_size=64)]
+    data = report_of(trials, best, notes={"identity": {"space": space}})
+    block = Page(page(data)).text
+    assert re.search(rf"{lead}(\d+ rounds)?; 1 of 12 configurations was measured", block), (
+        "the baseline is none of them"
+    )
+    assert (
+        "Of 12 configurations 1 were measured. Tried: batch_size 16, 64; amp_dtype null, bfloat16. "
+        "Never varied: num_workers."
+    ) in explanation(data)
+    unknown = Page(page(report_of(trials, best))).text
+    assert lead in unknown
+    assert "configurations" not in unknown

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.job import Job
-from autotune.measurement import Measurement
-from autotune.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
-from autotune.tuning.confirming.rounds import (
+from autotune.comparison.rounds import (
     TASK,
-    Contestant,
     Course,
-    Duel,
+    PairedComparison,
+    Participant,
     orders,
     play_round,
     time_in_round,
 )
+from autotune.configuration.job import Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
 from factories import measurement
 
-OWN = Contestant("baseline", TrainingConfig.of({"batch_size": 8}))
-FAST = Contestant("fast", TrainingConfig.of({"batch_size": 64}))
-LARGE = Contestant("large", TrainingConfig.of({"batch_size": 128}))
+OWN = Participant("baseline", TrainingConfig.of({"batch_size": 8}))
+FAST = Participant("fast", TrainingConfig.of({"batch_size": 64}))
+LARGE = Participant("large", TrainingConfig.of({"batch_size": 128}))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -85,14 +85,14 @@ def test_one_candidates_failure_does_not_end_the_round_of_the_others() -> None:
     [([OWN, FAST, LARGE], ["0-baseline"]), ([FAST, LARGE, OWN], ["0-fast", "0-large"])],
 )
 def test_a_round_ends_where_nothing_is_left_to_compare(
-    order: list[Contestant], asked_for: list[str]
+    order: list[Participant], asked_for: list[str]
 ) -> None:
     asked: list[str] = []
     play_round(course(dict.fromkeys((8, 64, 128), Crashed("killed")), asked), order, 0)
     assert asked == asked_for
 
 
-def hosts(*contestants: Contestant) -> list[str | None]:
+def hosts(*participants: Participant, host_seconds: float = 2.5) -> list[str | None]:
     """Whom the processes of four rounds are forked from."""
     found: list[str | None] = []
 
@@ -100,9 +100,15 @@ def hosts(*contestants: Contestant) -> list[str | None]:
         found.append(host)
         return measurement(100)
 
-    stage = Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
+    stage = Course(
+        time,
+        lambda _, run: run.samples_per_second,
+        OWN,
+        Path("confirm"),
+        host_seconds=host_seconds,
+    )
     for number in range(4):
-        play_round(stage, contestants, number)
+        play_round(stage, participants, number)
     return found
 
 
@@ -111,10 +117,19 @@ def test_all_of_a_round_are_forked_from_one_interpreter_and_each_round_from_anot
     assert [found.index(host) for host in found] == [0] * 3 + [3] * 3 + [6] * 3 + [9] * 3
 
 
+def test_rounds_share_the_searchs_host_where_a_dataset_is_dear() -> None:
+    assert hosts(OWN, FAST, host_seconds=12.5) == ["search"] * 8
+    assert len(set(hosts(OWN, FAST, host_seconds=5.0))) == 4
+    # Three processes take longer than two.
+    assert set(hosts(OWN, FAST, host_seconds=8.0)) == {"search"}
+    assert len(set(hosts(OWN, FAST, LARGE, host_seconds=8.0))) == 4
+
+
 def test_nobody_is_forked_where_one_of_them_cannot_be() -> None:
-    waiting = Contestant("waits", OWN.config.replace(omp_wait_policy="active"))
+    waiting = Participant("waits", OWN.config.replace(omp_wait_policy="active"))
     assert hosts(OWN, waiting) == [None] * 8
     assert hosts(FAST, OWN, waiting) == [None] * 12
+    assert hosts(OWN, waiting, host_seconds=60.0) == [None] * 8
 
 
 class Recording:
@@ -142,10 +157,10 @@ def test_what_is_lost_twice_is_a_failure() -> None:
 
 
 def test_a_duels_interval_is_that_of_the_logarithms_of_its_ratios() -> None:
-    duel = Duel()
+    comparison = PairedComparison()
     for ratio in (2.0, 0.5, 1.0, 4.0, 0.25, 1.0):
-        duel = duel.after(measurement(100), measurement(100 * ratio), ratio)
-    assert duel.ratio == pytest.approx(1.0)
-    assert duel.interval == pytest.approx((0.25, 4.0))
-    assert not duel.is_faster
-    assert duel.losses == 4
+        comparison = comparison.after(measurement(100), measurement(100 * ratio), ratio)
+    assert comparison.ratio == pytest.approx(1.0)
+    assert comparison.interval == pytest.approx((0.25, 4.0))
+    assert not comparison.is_faster
+    assert comparison.losses == 4

@@ -14,18 +14,18 @@ from optuna.samplers import BaseSampler, GridSampler, RandomSampler
 from optuna.trial import TrialState
 
 from autotune.commands.search import search
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
-from autotune.space import SearchSpace
-from autotune.tuning.events import Answered, TrialEnded
-from autotune.tuning.sampling.samplers import (
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import Answered, TrialEnded
+from autotune.study.samplers import (
     AUTO,
     SAMPLERS,
     NoRepeatSampler,
     config_of,
     sampler_named,
 )
-from autotune.tuning.storing.study import TuningStudy
+from autotune.study.study import TuningStudy
+from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from tuning import HOLDS, THROUGHPUT, tell

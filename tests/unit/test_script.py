@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
+from autotune.configuration.script import Flag, Plan, flag_from, is_script, plan_run, with_flags
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.script import Flag, Plan, flag_from, is_script, plan_run, with_flags
+from autotune.values.errors import UsageError
 
 BATCH = Flag("batch_size", "--bs")
 LARGE = TrainingConfig.of({"batch_size": 64})

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.errors import TooManyLostError
-from autotune.outcome import Crashed
-from autotune.tuning.breaker import Breaker
-from autotune.tuning.events import LeftOut, TrialEnded
-from autotune.tuning.running.devices import Device
-from autotune.tuning.search import search
-from autotune.tuning.storing.finished import FinishedTrial
-from autotune.tuning.storing.knowledge import Knowledge
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.processes.devices import Device
+from autotune.searching.run.events import LeftOut, TrialEnded
+from autotune.searching.search import search
+from autotune.searching.trials.breaker import Breaker
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.knowledge import Knowledge
+from autotune.values.errors import TooManyLostError
+from autotune.values.outcome import Crashed
+from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
 from tuning import CRASHED, HOLDS
 
@@ -44,13 +46,15 @@ def restless() -> Iterator[None]:
 def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
     knowledge, learning = Knowledge(), threading.Event()
     first = TrainingConfig.of({"batch_size": 8})
-    knowledge.learn(FinishedTrial(0, first, Verdict(1.0, HOLDS, ""), {}))
+    knowledge.learn(FinishedTrial(0, first, Verdict(1.0, HOLDS, ""), TrialDetails()))
 
     def learn() -> None:
         try:
             for number in range(1, TRIALS):
                 config = compiled(first, f"mode {(number - 1) // 2}")  # each fails twice
-                knowledge.learn(FinishedTrial(number, config, Verdict(None, CRASHED, ""), {}))
+                knowledge.learn(
+                    FinishedTrial(number, config, Verdict(None, CRASHED, ""), TrialDetails())
+                )
         finally:
             learning.set()
 
@@ -67,6 +71,7 @@ def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
     assert len(knowledge.broken_modes()) == TRIALS // 2
 
 
+@covers("R15")
 def test_failures_of_all_devices_count_together(tmp_path) -> None:
     """One for each device may run when the last of them is told."""
 
@@ -99,7 +104,7 @@ def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
 
 def test_a_breaker_counts_each_trial_once() -> None:
     breaker, failed = Breaker(4 * (TRIALS // 4)), []
-    trial = FinishedTrial(1, TrainingConfig.of({}), Verdict(None, CRASHED, "x"), {"outcome": "x"})
+    trial = FinishedTrial(1, TrainingConfig.of({}), Verdict(None, CRASHED, "x"), TrialDetails("x"))
 
     def fail() -> None:
         for _ in range(TRIALS // 4):

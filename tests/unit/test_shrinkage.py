@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.config import TrainingConfig
-from autotune.tuning.running.shrinkage import Array, shrunk
+from autotune.configuration.training_config import TrainingConfig
+from benchmarks.shrinkage import Array, shrunk
 
 CONFIGS = [
     TrainingConfig.of({"batch_size": b, "num_workers": w, "num_threads": t, "fused_optimizer": f})

@@ -8,12 +8,13 @@ from random import Random
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
-from autotune.space import SearchSpace
-from autotune.workload_facts import WorkloadFacts
+from autotune.values.errors import UsageError
+from autotune.values.workload_facts import WorkloadFacts
+from covering import covers
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, narrowed, plain_cpu_machine, written
 
 SPACE = """\
@@ -62,6 +63,7 @@ def test_what_a_machine_cannot_run_is_refused_with_its_place_and_all_at_once(
     ]
 
 
+@covers("P3")
 def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path: Path) -> None:
     text = "portable: true\nnum_workers: [0, 64]\ncompile_mode: [null, reduce-overhead]\n"
     space = narrowed(written(tmp_path, text), cpu_machine())
@@ -138,6 +140,7 @@ def test_the_size_is_the_number_of_different_configurations(tmp_path: Path, text
     assert space.size == len(every_config(space))
 
 
+@covers("C10")
 def test_settings_of_workers_count_once_where_there_are_none(tmp_path: Path) -> None:
     # 2 batch sizes x (1 without workers + 2 numbers of workers x 2 factors x 2)
     assert narrowed(written(tmp_path, SPACE), cpu_machine()).size == 18

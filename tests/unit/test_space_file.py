@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import UsageError
+from autotune.configuration.space_file import find_space, read_space, shipped_spaces
 from autotune.knobs.base import Value
-from autotune.space_file import find_space, read_space, shipped_spaces
+from autotune.values.errors import UsageError
+from covering import covers
 from factories import written
 
 
@@ -58,6 +59,7 @@ def test_a_file_is_not_portable_unless_it_says_so(tmp_path: Path) -> None:
     assert not read_space(written(tmp_path, "num_workers: [0]\n")).portable
 
 
+@covers("C1")
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -113,6 +115,7 @@ def test_a_fault_is_shown_with_its_place(tmp_path: Path, text: str, fault: str) 
     assert faults(tmp_path, f"{text}\n") == [fault]
 
 
+@covers("C11")
 @pytest.mark.parametrize(
     ("range_", "said"),
     [
@@ -146,6 +149,7 @@ def test_a_range_of_what_is_not_a_number_is_refused(tmp_path: Path) -> None:
     assert fault == "space.yaml:1:13: pin_memory=0 is not possible; expected false or true."
 
 
+@covers("C2")
 def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path: Path) -> None:
     text = (
         "about: 1\nbatchsize: [1]\nnum_workers: [-1, 2, 2]\npin_memory: []\nnum_threads: {a: 1}\n"

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.tuning.sampling.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
-from autotune.tuning.storing.study import FinishedTrial
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.study import FinishedTrial
 from tuning import CRASHED, HOLDS
 
 
 def trials(values: Sequence[float], margins: dict[str, float] = HOLDS) -> list[FinishedTrial]:
     config = TrainingConfig.of({"batch_size": 8})
     return [
-        FinishedTrial(number, config, Verdict(value, margins, ""), {})
+        FinishedTrial(number, config, Verdict(value, margins, ""), TrialDetails())
         for number, value in enumerate(values)
     ]
 
@@ -52,11 +53,11 @@ def test_what_is_infeasible_is_no_gain() -> None:
 @pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
 def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -> None:
     (trial,) = trials([rate])
-    at_rate = replace(trial, details={"samples_per_second": rate})
+    at_rate = replace(trial, details=TrialDetails(samples_per_second=rate))
     assert is_at_limit([at_rate], 100.0) == ends
     assert not is_at_limit([at_rate], None)
 
 
 def test_what_is_infeasible_reaches_no_limit() -> None:
     (trial,) = trials([100.0], CRASHED)
-    assert not is_at_limit([replace(trial, details={"samples_per_second": 100.0})], 100.0)
+    assert not is_at_limit([replace(trial, details=TrialDetails(samples_per_second=100.0))], 100.0)

@@ -11,13 +11,10 @@ import psutil
 import pytest
 from sqlalchemy import event
 
-from autotune.constraints import Verdict
-from autotune.errors import StorageError, UsageError
-from autotune.space import SearchSpace
-from autotune.tuning.storing import storage as storages
-from autotune.tuning.storing.journal import Journal
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.storage import (
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.verdict import Verdict
+from autotune.storage import database as storages
+from autotune.storage.database import (
     check_storage,
     database_of,
     is_server,
@@ -25,7 +22,12 @@ from autotune.tuning.storing.storage import (
     storage_errors,
     with_driver,
 )
-from autotune.tuning.storing.study import TuningStudy
+from autotune.storage.journal import Journal
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+from autotune.values.errors import StorageError, UsageError
+from covering import covers
 from tuning import HOLDS, THROUGHPUT, tell
 
 
@@ -42,6 +44,7 @@ def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Callable[[], Tuning
     return opened
 
 
+@covers("S1")
 def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     reopened: Callable[[], TuningStudy],
     url: str,
@@ -54,7 +57,7 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     holder = sqlite3.connect(tmp_path / "study.db")
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StorageError, match="Another program holds it"), storage_errors(url):
-        study.tell(number, Verdict(90.0, HOLDS, ""), {})
+        study.tell(number, Verdict(90.0, HOLDS, ""), TrialDetails())
     holder.rollback()
     holder.close()
     study.disconnect()
@@ -62,6 +65,7 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
 
 
+@covers("S2")
 def test_a_truncated_database_is_refused_and_left_as_it_is(
     reopened: Callable[[], TuningStudy], tmp_path: Path
 ) -> None:
@@ -73,6 +77,7 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
     assert database.read_bytes() == half
 
 
+@covers("S5")
 def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
     reopened: Callable[[], TuningStudy], url: str, tmp_path: Path
 ) -> None:
@@ -86,7 +91,7 @@ def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
     def limit(connection: sqlite3.Connection, _: object) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    details = {"measurement": ["x" * 2000] * 20}
+    details = TrialDetails(stored_measurement={"blocks": ["x" * 2000] * 20})
     refused = pytest.raises(StorageError, match=r"full \(\d.* free there\).*Free some space")
     with refused, storage_errors(url):
         study.tell(number, Verdict(90.0, HOLDS, ""), details)
@@ -103,6 +108,7 @@ def test_a_database_that_cannot_be_written_is_refused(
         open_study("another", url, nine, THROUGHPUT)
 
 
+@covers("S12")
 def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

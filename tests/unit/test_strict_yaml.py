@@ -11,8 +11,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autotune.errors import UsageError
-from autotune.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump, parse, read
+from autotune.values.errors import UsageError
+from autotune.values.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump, parse, read
+from covering import covers
 
 
 def problems(text: str) -> list[str]:
@@ -39,6 +40,7 @@ def typed(value: object) -> object:
 # Scalars
 
 
+@covers("C3")
 @pytest.mark.parametrize(
     "text",
     ["no", "yes", "on", "off", "y", "n", "12:30", "2024-01-01", "1_000", "0b1", "=", "tRue", "1e"],
@@ -47,6 +49,7 @@ def test_a_plain_word_that_only_yaml_1_1_converts_stays_text(text: str) -> None:
     assert parse(f"a: {text}", "f").value == {"a": text}
 
 
+@covers("C4")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -131,6 +134,7 @@ def test_a_document_cannot_be_rebound() -> None:
 # What is refused
 
 
+@covers("C5", "C8", "C9")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -212,6 +216,7 @@ def test_nesting_beyond_the_limit_is_refused_where_it_begins() -> None:
     assert line.startswith("f.yaml:1:23: nested deeper than 20 levels.")
 
 
+@covers("C7")
 @pytest.mark.parametrize("text", ["[" * 5000, "{" * 5000, "- " * 30_000, "a: " + "[\n" * 30_000])
 def test_absurd_nesting_is_refused_quickly(text: str) -> None:
     start = time.perf_counter()
@@ -234,6 +239,7 @@ def test_aliases_that_would_expand_without_end_are_refused() -> None:
 # Files
 
 
+@covers("C5")
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbfa: 1\n", b"a: 1\r\n", "a: 1 # é".encode()])
 def test_a_file_with_a_byte_order_mark_or_windows_line_ends_is_read(
     tmp_path: Path, content: bytes
@@ -248,6 +254,7 @@ def test_positions_in_a_file_name_the_path_as_given(tmp_path: Path) -> None:
     assert read(file).position("a") == f"{file}:1:4"
 
 
+@covers("C5")
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -6,11 +6,13 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.space import SearchSpace
-from autotune.tuning.sampling.samplers import AUTO, SAMPLERS
-from autotune.tuning.storing.study import TuningStudy, best_feasible
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.samplers import AUTO, SAMPLERS
+from autotune.study.study import TuningStudy, best_feasible
+from covering import covers
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
 
@@ -75,6 +77,7 @@ def test_a_configuration_that_is_still_running_is_not_proposed_again(study: Tuni
     assert len({study.ask()[1] for _ in range(9)}) == 9
 
 
+@covers("R16")
 @pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
 def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
@@ -84,14 +87,14 @@ def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
 
 
 def test_an_added_trial_is_finished_and_never_proposed(study: TuningStudy) -> None:
-    added = study.add(BASELINE, Verdict(80.0, HOLDS), {"seconds": 1.5})
+    added = study.add(BASELINE, Verdict(80.0, HOLDS), TrialDetails(seconds=1.5))
     assert (added.number, added.config) == (0, BASELINE)
     assert study.finished() == [added]
     assert BASELINE not in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
 def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: TuningStudy) -> None:
-    study.add(BASELINE.replace(batch_size=32), Verdict(None, OOM), {})
+    study.add(BASELINE.replace(batch_size=32), Verdict(None, OOM), TrialDetails())
     proposed = {tell(study, 1.0, HOLDS) for _ in range(7)}
     assert BASELINE.replace(batch_size=64) not in proposed
     assert BASELINE.replace(batch_size=16) in proposed
@@ -99,7 +102,7 @@ def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: Tuni
 
 
 def test_a_trial_that_crashed_says_nothing_about_larger_batches(study: TuningStudy) -> None:
-    study.add(BASELINE.replace(batch_size=32), Verdict(None, CRASHED), {})
+    study.add(BASELINE.replace(batch_size=32), Verdict(None, CRASHED), TrialDetails())
     assert BASELINE.replace(batch_size=64) in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
@@ -110,7 +113,7 @@ def test_a_trial_is_finished_with_its_configuration_verdict_and_details(
     (trial,) = study.finished()
     assert (trial.number, trial.config) == (0, config)
     assert trial.verdict == Verdict(80.0, HOLDS, "why")
-    assert trial.details["seconds"] == 1.5
+    assert trial.details.seconds == 1.5
 
 
 def test_whatever_a_verdict_says_the_trial_is_complete(study: TuningStudy) -> None:
@@ -131,9 +134,12 @@ def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
 
 
 def test_facts_about_the_study_are_kept(study: TuningStudy) -> None:
-    assert study.noted("qualities", {}) == {}
-    study.note("qualities", {"batch_size=16": [0.5]})
-    assert study.noted("qualities") == {"batch_size=16": [0.5]}
+    assert study.notes.qualities == {}
+    assert study.notes.seed_seconds is None
+    study.notes.set_qualities("batch_size=16", (0.5,))
+    study.notes.seed_seconds = 2.5
+    assert study.notes.qualities == {"batch_size=16": [0.5]}
+    assert study._study.user_attrs["probe_seconds"] == study.notes.seed_seconds == 2.5
 
 
 def test_the_best_feasible_trial_is_the_fastest_that_holds(study: TuningStudy) -> None:

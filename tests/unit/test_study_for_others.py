@@ -8,9 +8,9 @@ from optuna.samplers._tpe.sampler import _get_infeasible_trial_score
 from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
-from autotune.space import SearchSpace
-from autotune.tuning.storing.opening import open_study
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
 from tuning import HOLDS, OOM, OVER_MEMORY, THROUGHPUT, tell
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.dashboard.place import find_study
+from autotune.configuration.flags import folder_name
+from autotune.dashboard.find_study import find_study
 from autotune.dashboard.serve import ServeOptions, serve
-from autotune.errors import StorageError, UsageError
-from autotune.flags import folder_name
+from autotune.values.errors import StorageError, UsageError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autotune.tuning.sampling.surrogate import Array, Indices, Surrogate, nominal, ordinal
+from autotune.sampling.surrogate import Array, Indices, Surrogate, nominal, ordinal
 
 SIZES = (4, 3, 2, 2)
 KERNELS = [ordinal([0, 1, 2, 3]), nominal(3), nominal(2), nominal(2)]

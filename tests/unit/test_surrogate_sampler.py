@@ -11,15 +11,16 @@ import numpy as np
 import optuna
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.space import SearchSpace
-from autotune.tuning.sampling import surrogate_sampler
-from autotune.tuning.sampling.encoding import Encoding
-from autotune.tuning.sampling.promise import Seen, expected_improvement, normal_below
-from autotune.tuning.sampling.samplers import AUTO
-from autotune.tuning.sampling.surrogate import Array, Indices
-from autotune.tuning.storing.study import TuningStudy
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.sampling.acquisition import Observations, expected_improvement, normal_below
+from autotune.sampling.encoding import Encoding
+from autotune.sampling.surrogate import Array, Indices
+from autotune.storage.trial_details import TrialDetails
+from autotune.study import surrogate_sampler
+from autotune.study.samplers import AUTO
+from autotune.study.study import TuningStudy
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, THROUGHPUT
 
@@ -44,7 +45,7 @@ def searched(
     law: Law,
     trials: int,
     seed: int = 0,
-    cost: surrogate_sampler.Expense = surrogate_sampler.alike,
+    cost: surrogate_sampler.TrialCost = surrogate_sampler.alike,
 ) -> list[TrainingConfig]:
     """What is proposed where every trial is told what the law says; None crashes."""
     study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
@@ -54,7 +55,7 @@ def searched(
         number, config = study.ask()
         rate = law(config)
         verdict = Verdict(rate, HOLDS if rate else CRASHED, "")
-        study.tell(number, verdict, {})
+        study.tell(number, verdict, TrialDetails())
         proposed.append(config)
     return proposed
 
@@ -88,7 +89,7 @@ def test_what_costs_much_comes_later(space: SearchSpace) -> None:
     def dear(configs: Sequence[TrainingConfig]) -> list[float]:
         return [1.0 if config["batch_size"] == 8 else 1000.0 for config in configs]
 
-    def cheap(cost: surrogate_sampler.Expense) -> list[int]:
+    def cheap(cost: surrogate_sampler.TrialCost) -> list[int]:
         proposed = enumerate(searched(space, additive, 7, cost=cost))
         return [number for number, config in proposed if config["batch_size"] == 8]
 
@@ -143,15 +144,15 @@ def test_what_is_likely_refused_is_not_what_was_hardly_tried(
     tried = [c for c in space.configurations() if c["batch_size"] != 64]
     rows = code.rows([own, *tried])
     rates = np.array([100.0] + [1.0] * len(tried))
-    seen = Seen(rows, rates, [True] * len(rows), [True] * len(rows))
+    seen = Observations(rows, rates, [True] * len(rows), [True] * len(rows))
     largest = list(code.values["batch_size"]).index(64)
 
     def feasible(rows: Indices) -> Array:
         column = list(code.values).index("batch_size")
         return np.where(rows[:, column] == largest, likely, 1.0)
 
-    promise = SimpleNamespace(upper_bound=lambda rows: np.ones(len(rows)), feasible=feasible)
-    found = sampler._hardly_tried(promise, seen)  # type: ignore[arg-type]
+    acquisition = SimpleNamespace(upper_bound=lambda rows: np.ones(len(rows)), feasible=feasible)
+    found = sampler._hardly_tried(acquisition, seen)  # type: ignore[arg-type]
     assert found is not None
     assert (found["batch_size"] == 64) == (likely == 1.0)
 

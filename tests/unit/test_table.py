@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import TrainingConfig
-from autotune.errors import UsageError
-from autotune.job import Job, Measure, MeasurePlan
-from autotune.outcome import Crashed, Measured, TrialOutcome
-from autotune.tuning.running.replay import ReplayRunner
-from autotune.tuning.running.table import (
+from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.errors import UsageError
+from autotune.values.outcome import Crashed, Measured, TrialOutcome
+from benchmarks.replay import ReplayRunner
+from benchmarks.table import (
     Header,
     Row,
     Table,
@@ -21,6 +21,7 @@ from autotune.tuning.running.table import (
     start_table,
     write_table,
 )
+from covering import covers
 from factories import IMAGE_FACTS, cpu_machine, measurement
 
 BASELINE = TrainingConfig.of({"batch_size": 8})
@@ -70,6 +71,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert read_table(path).answers == (rated(BASELINE, 100.0),)
 
 
+@covers("S4")
 def test_a_table_cut_off_at_any_byte_of_its_last_line_keeps_all_the_others(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     first, second = (timed(config, Crashed("aborted")) for config in (BASELINE, LARGER))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.text import clean, size, span, without_passwords
+from autotune.values.text import clean, size, span, without_passwords
+from covering import covers
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,7 @@ def test_lines_tabs_and_letters_of_any_script_stay() -> None:
     assert clean("ä\n\tλ") == "ä\n\tλ"
 
 
+@covers("X9")
 @pytest.mark.parametrize(
     ("text", "cleaned"),
     [

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.job import MeasurePlan
-from autotune.measurement import QUIET, Block, Noise
+from autotune.comparison.rounds import TASK
+from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches
 from autotune.training.timing import Timer
-from autotune.tuning.confirming.rounds import TASK
+from autotune.values.measurement import QUIET, Block, Noise
 from clockwork import Bench, Clock, Loader
+from covering import covers
 
 PLAN = MeasurePlan(
     warmup_steps=3, block_seconds=10.0, looks=(6, 9, 12), precision=0.02, max_seconds=1e9
@@ -78,6 +79,7 @@ def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts
     assert found.steady
 
 
+@covers("T19")
 def test_blocks_hold_nothing_of_the_warm_up(endless: MakeBench) -> None:
     timer = endless([100.0, 1.0]).timer()
     timer.warm_up(PLAN)
@@ -220,6 +222,7 @@ def test_a_block_in_which_something_was_compiled_is_void(endless: MakeBench) -> 
     assert timer.flags == {"recompiled"}
 
 
+@covers("T19")
 def test_compiling_without_end_is_flagged(endless: MakeBench) -> None:
     bench = endless([10.0])
     bench.compiling = set(range(1000))
@@ -284,6 +287,7 @@ def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench)
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 7
 
 
+@covers("R13")
 @pytest.mark.parametrize("jump", [0.0, -30.0])
 def test_a_block_in_which_the_clock_jumped_back_is_void(jump: float, endless: MakeBench) -> None:
     timer = endless([10.0, jump, 10.0]).timer()

@@ -9,14 +9,14 @@ from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from autotune.config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.loader import PinMemory
-from autotune.scripting.feed import Feed
+from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
-from autotune.scripting.outer import under_autocast
-from autotune.scripting.seen import Seen
+from autotune.scripting.model_wrapper import under_autocast
+from autotune.scripting.observed_training import ObservedTraining
 
 FAILED: dict[str, str] = {}
 
@@ -30,7 +30,10 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> TrainingLoaders:
     FAILED.clear()
     asked = frozenset({"pin_memory"})
     watched = TrainingLoaders(
-        TrainingConfig.of({}), asked, Seen(), lambda name, error: FAILED.update({name: str(error)})
+        TrainingConfig.of({}),
+        asked,
+        ObservedTraining(),
+        lambda name, error: FAILED.update({name: str(error)}),
     )
     watched.watch()
     return watched
@@ -55,7 +58,7 @@ def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
     def nest(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.nested_tensor(samples)
 
-    feed = Feed(lambda: None)
+    feed = BatchStream(lambda: None)
     feed.watch()
     data = [torch.ones(n + 1, 2) for n in range(8)]
     loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]
@@ -92,7 +95,7 @@ def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The script has compiled something, its loss perhaps, so there is a graph."""
-    seen, model = Seen(), nn.Linear(2, 2)
+    seen, model = ObservedTraining(), nn.Linear(2, 2)
     seen.model = model
     nobody = [].append
     under_autocast(model, lambda d: torch.autocast(d.type, torch.bfloat16), nobody, nobody)
@@ -100,7 +103,7 @@ def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
     assert seen.read(KNOBS["compile_mode"]) is None
 
 
-def steps(seen: Seen, *optimizers: torch.optim.Optimizer) -> list[bool]:
+def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bool]:
     """Which of these steps count."""
     found = []
     for optimizer in optimizers:
@@ -112,20 +115,20 @@ def steps(seen: Seen, *optimizers: torch.optim.Optimizer) -> list[bool]:
 def test_of_two_optimizers_in_turn_the_first_counts() -> None:
     critic, generator = (torch.optim.SGD(nn.Linear(2, 2).parameters()) for _ in range(2))
     turn = [generator, *[critic] * 100]
-    assert steps(Seen(), *turn * 2) == [True, *[False] * 100] * 2
+    assert steps(ObservedTraining(), *turn * 2) == [True, *[False] * 100] * 2
 
 
 def test_an_optimizer_inside_another_does_not_count_twice() -> None:
     weights = nn.Linear(2, 2)
     inner, outer = (torch.optim.SGD(weights.parameters()) for _ in range(2))
-    assert steps(Seen(), inner, outer, inner, outer) == [True, False, True, False]
+    assert steps(ObservedTraining(), inner, outer, inner, outer) == [True, False, True, False]
 
 
 def test_one_that_takes_over_the_parameters_counts_from_its_second_step_on() -> None:
     body, head = nn.Linear(2, 2), nn.Linear(2, 2)
     first = torch.optim.SGD(head.parameters())
     second = torch.optim.SGD([*body.parameters(), *head.parameters()])
-    seen = Seen()
+    seen = ObservedTraining()
     assert steps(seen, first, second, second, second) == [True, False, True, True]
     assert seen.changes == 1
 
@@ -134,5 +137,5 @@ def test_a_knob_that_is_asked_for_as_off_is_read_back() -> None:
     config = TrainingConfig.of({})
     found = Interposition(config, frozenset({"amp_dtype", "num_threads"}))
     model = nn.Linear(2, 2)
-    found.seen.model, found.seen.autocast_dtype = model, torch.bfloat16
+    found.observed.model, found.observed.autocast_dtype = model, torch.bfloat16
     assert found.overridden() == {"amp_dtype": (None, "bfloat16")}, "null threads are torch's own"

@@ -7,14 +7,15 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autotune.best import write_best
 from autotune.commands.common import options_of, study_folder, warm_start_from
-from autotune.config import TrainingConfig
-from autotune.constraints import Verdict
-from autotune.errors import UsageError
-from autotune.space import SearchSpace
-from autotune.tuning.events import TrialEnded
-from autotune.tuning.storing.opening import open_study
+from autotune.configuration.best_config import write_best
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.searching.run.events import TrialEnded
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.opening import open_study
+from autotune.values.errors import UsageError
 from factories import best_config, written
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 from tuning import CRASHED, HOLDS, THROUGHPUT, tell
@@ -63,7 +64,7 @@ def test_a_study_without_a_feasible_trial_has_nothing_to_give(
     nine: SearchSpace, url: str, tmp_path: Path
 ) -> None:
     study = open_study("earlier", url, nine, THROUGHPUT)
-    study.add(BASELINE, Verdict(None, CRASHED, "crashed"), {})
+    study.add(BASELINE, Verdict(None, CRASHED, "crashed"), TrialDetails())
     with pytest.raises(UsageError, match=r"no trial of study 'earlier' .* was feasible"):
         warm_start_from(str(tmp_path / "study.db"))
 

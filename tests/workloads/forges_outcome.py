@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from plain import BASELINE, build_dataset, build_model  # noqa: F401
 
-from autotune.measurement import Block, Measurement
-from autotune.outcome import Measured, outcome_to_json
+from autotune.values.measurement import Block, Measurement
+from autotune.values.outcome import Measured, outcome_to_json
 
 RUN = Measurement(
     blocks=(Block(seconds=0.5, samples=32, wait_seconds=0.0),),

@@ -1,0 +1,1 @@
+"""Accuracy of a configuration: probes, seeds, numerics checks."""

@@ -1,0 +1,307 @@
+"""Accuracy of a configuration relative to the baseline: a numerics check, then accuracy probes.
+
+The knobs that differ from the baseline decide which evidence is needed. Exact knobs need none.
+Knobs of numerics need the check of `autotune.accuracy.numerics_checks`. A lower precision or
+another batch size also needs a probe: training on as many samples as the baseline, seed by seed.
+Checks and probes run once. Configurations that differ only in what a probe cannot tell share their
+probes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, GateFault, GateKeeper, Gates
+from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
+from autotune.configuration.job import Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import AccuracyRule
+from autotune.context.search_context import SearchContext
+from autotune.processes.runner import Runner
+from autotune.study.study import TuningStudy
+from autotune.system.trial_folder import EVALUATION
+from autotune.values.errors import WorkloadError
+from autotune.values.non_inferiority import Decision
+from autotune.values.outcome import (
+    Failure,
+    Gated,
+    Lost,
+    OutOfMemory,
+    Probed,
+    TimedOut,
+    as_failure,
+    describe,
+)
+
+_SECONDS = 6.0
+"""Seconds that the baseline trains in a probe.
+
+Shorter probes judge the first updates only, in which larger batches always look worse.
+"""
+_FEWEST_SECONDS = 3.0
+# Largest share of a short time budget for one seed: a result takes six seeds or more.
+_SHARE = 1 / 40
+_FEWEST_BASELINE_STEPS = 30
+_MOST_SECONDS = 60.0
+
+
+def probe_seconds(context: SearchContext) -> float:
+    """Return the approximate seconds that the baseline trains in a probe."""
+    if context.time_budget_seconds is None:
+        return _SECONDS
+    return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds))
+
+
+def seed_seconds(context: SearchContext, study: TuningStudy) -> float:
+    """Return the seconds of an accuracy seed of the baseline, or an estimate before the first."""
+    known = study.notes.seed_seconds
+    return probe_seconds(context) if known is None else known
+
+
+def probe_samples(context: SearchContext, samples_per_second: float) -> int:
+    """Return the samples that every probe trains on: some seconds of the baseline's training.
+
+    The number is a multiple of all batch sizes if that fits, or else of the largest one or of the
+    baseline's. Batch sizes that do not divide it end with a smaller batch.
+    """
+    baseline_batch = int(context.baseline["batch_size"] or 1)
+    enough = _FEWEST_BASELINE_STEPS * baseline_batch
+    affordable = math.ceil(_MOST_SECONDS * samples_per_second)
+    wanted = max(math.ceil(probe_seconds(context) * samples_per_second), min(enough, affordable))
+    sizes = [size for size in context.space.domains["batch_size"] if isinstance(size, int)]
+    fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
+    unit = fitting[0] if fitting else baseline_batch
+    return math.ceil(wanted / unit) * unit
+
+
+def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
+    """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
+    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1))
+
+
+Evidence = Literal["exact", "gate", "probe", "gate and probe"]
+"""Kind of evidence for accuracy: the same training, a numerics check, a probe, or both."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyVerdict:
+    """Verdict on a configuration's accuracy after the seeds so far."""
+
+    decision: Decision
+    """Decision after the seeds so far; only an accepted configuration may be the result."""
+    margin: float
+    """Constraint of the search: above 0 if the seeds so far show a loss beyond the tolerance."""
+    qualities: tuple[float, ...]
+    """Quality per seed; empty if the numerics check already rejects."""
+    reason: str
+    """Reason why the configuration is not accepted; empty if it is."""
+
+
+@dataclass(frozen=True)
+class AccuracyProber:
+    """Runs accuracy probes, once each, and keeps their results in the study."""
+
+    context: SearchContext
+    runner: Runner
+    study: TuningStudy
+    samples: int
+
+    def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
+        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
+
+        The tolerance takes the spread over seeds into account only from three seeds on.
+        """
+        own = self.context.baseline
+        qualities = self._probed(own, max(seeds, self.known_seeds(own)))
+        if not isinstance(qualities, tuple):
+            return qualities
+        rule = rule_from(self.context, qualities)
+        self._note_margin(own, rule.margin(qualities))
+        return rule
+
+    def verdict(
+        self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
+    ) -> AccuracyVerdict | Failure:
+        """Check numerics and probe `config`, one seed after the other until they decide.
+
+        Args:
+            config: the configuration.
+            most_seeds: number of seeds after which to stop undecided; all known seeds count.
+            least_seeds: fewest seeds to accept `config`; one may be enough to reject it.
+
+        Raises:
+            WorkloadError: the baseline's own probes fail.
+        """
+        fault = self._gates.fault(config)
+        if isinstance(fault, GateFault):
+            return AccuracyVerdict("reject", fault.margin, (), fault.reason)
+        if fault is not None:
+            return fault
+        if not self.needs_probe(config):
+            rule = self.rule()
+            if not isinstance(rule, AccuracyRule):
+                return rule
+            return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
+        known = max(1, len(self._known(config)))
+        for seeds in range(known, max(known, most_seeds) + 1):
+            found = self._after(config, seeds)
+            if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
+                break
+            if found.decision == "accept" and seeds >= least_seeds:
+                break
+        return found
+
+    def needs_probe(self, config: TrainingConfig) -> bool:
+        """Return whether `config` may train to another quality than the baseline."""
+        return self.training_equivalent(config).quality_key() != self.context.baseline.quality_key()
+
+    def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
+        """Return for each configuration whether no seed of its training is known."""
+        known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
+        return [self.training_equivalent(config).quality_key() not in known for config in configs]
+
+    def proof(self, config: TrainingConfig) -> AccuracyVerdict | Failure:
+        """Return the verdict on a possible result, on as many seeds as it takes, up to six.
+
+        If six seeds are inconclusive, the margin uses the upper bound of the mean loss.
+        """
+        return self.verdict(config, MOST_SEEDS, least_seeds=len(SEEDS))
+
+    def speaks_against(self, config: TrainingConfig) -> bool:
+        """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
+
+        It is False as long as fewer than `SEEDS` of the baseline are known.
+        """
+        qualities = self._known(config)
+        enough = max(len(qualities), len(SEEDS))
+        if not qualities or self.known_seeds(self.context.baseline) < enough:
+            return False
+        found = self._after(config, len(qualities))
+        return isinstance(found, AccuracyVerdict) and found.margin > 0
+
+    def is_validated(self, config: TrainingConfig) -> bool:
+        """Return whether the known seeds accept `config`; runs nothing."""
+        training_equivalent = self.training_equivalent(config).quality_key()
+        return decision_so_far(self.context, self.study, training_equivalent) == "accept"
+
+    def known_seeds(self, config: TrainingConfig) -> int:
+        """Return the number of seeds of which the quality is known."""
+        return len(self._known(config))
+
+    def evidence(self, config: TrainingConfig) -> Evidence:
+        """Return the kind of evidence that the verdict on `config` rests on."""
+        gated = self._gates.needed(config)
+        probed = self.needs_probe(config)
+        if gated:
+            return "gate and probe" if probed else "gate"
+        return "probe" if probed else "exact"
+
+    def gated(self, config: TrainingConfig) -> Gated | None:
+        """Return the result of the numerics check of `config`; None if there is none."""
+        found = self._gates.gated(config)
+        return found if isinstance(found, Gated) else None
+
+    @property
+    def _gates(self) -> Gates:
+        return GateKeeper(self.context, self.runner, self.study)
+
+    def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
+        """Return the verdict after the first `seeds` seeds.
+
+        Raises:
+            WorkloadError: further seeds of the baseline fail, which is no configuration's fault.
+        """
+        qualities = self._probed(config, seeds)
+        if not isinstance(qualities, tuple):
+            return qualities
+        rule = self.rule(seeds)
+        if isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
+            # Before a loss counts, the tolerance must include the baseline's own spread.
+            rule = self.rule(max(seeds, len(SEEDS)))
+        if isinstance(rule, Lost):
+            return rule
+        if not isinstance(rule, AccuracyRule):
+            raise WorkloadError(own_accuracy_fails(rule))
+        decision, margin = rule.decision(qualities), rule.margin(qualities)
+        reason = _reason(decision, margin, seeds)
+        if decision == "undecided" and seeds == MOST_SEEDS:
+            margin = rule.margin_in_doubt(qualities)
+        self._note_margin(config, margin)
+        return AccuracyVerdict(decision, margin, qualities, reason)
+
+    def _note_margin(self, config: TrainingConfig, margin: float) -> None:
+        self.study.notes.set_margin(self.training_equivalent(config).quality_key(), margin)
+
+    def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
+        """Return the configuration that a probe of `config` trains.
+
+        Knobs for which the numerics check is enough have the baseline's values.
+        """
+        reordering = (name for name in NUMERICS if name not in PRECISION)
+        return config.replace(**{name: self.context.baseline[name] for name in reordering})
+
+    def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
+        """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
+        trained, have = self.training_equivalent(config), self._known(config)
+        key = trained.quality_key()
+        if len(have) >= seeds:
+            return have[:seeds]
+        task = probe_task(self.context, self.samples, tuple(range(len(have), seeds)))
+        outcome = self.runner.run(
+            self.context.job(task, trained), self._folder(key, f"seed{len(have)}")
+        )
+        if isinstance(outcome, Probed):
+            have += outcome.qualities
+            if len(have) > len(self._known(config)):  # another device may have probed more
+                self.study.notes.set_qualities(key, have)
+            if key == self.context.baseline.quality_key():
+                seconds = outcome.seconds / len(outcome.qualities)
+                self.study.notes.seed_seconds = round(seconds, 3)
+            return have
+        return as_failure(outcome)
+
+    def _known(self, config: TrainingConfig) -> tuple[float, ...]:
+        """Return the qualities of the seeds that were probed so far."""
+        key = self.training_equivalent(config).quality_key()
+        return tuple(self.study.notes.qualities.get(key, ()))
+
+    def _folder(self, key: str, what: str) -> Path:
+        name = key.replace(",", "-").replace("=", "_")
+        return self.context.options.folder / "trials" / "accuracy" / f"{name}-{what}"
+
+
+def no_reference(failure: Failure) -> str:
+    """Return why the baseline is no feasible reference, after its probe failed.
+
+    Raises:
+        WorkloadError: the probe failed for another reason than memory or time.
+    """
+    if isinstance(failure, OutOfMemory | TimedOut):
+        return f"accuracy probe: {describe(failure)}{_advice(failure)}"
+    raise WorkloadError(own_accuracy_fails(failure))
+
+
+def _advice(failure: Failure) -> str:
+    """Return advice if the evaluation ran out of memory; else an empty text."""
+    if isinstance(failure, OutOfMemory) and failure.during == EVALUATION:
+        return "; evaluate fewer samples at a time in evaluate(model, device), or raise the limit"
+    return ""
+
+
+def own_accuracy_fails(failure: Failure) -> str:
+    """Return the error message for probes of the baseline that fail."""
+    told = f"{describe(failure)}{_advice(failure)}"
+    return f"accuracy cannot be measured with your own settings: {told}"
+
+
+def _reason(decision: Decision, margin: float, seeds: int) -> str:
+    if decision == "accept":
+        return ""
+    over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
+    if margin > 0:
+        return f"accuracy: {100 * margin:.3g} % worse than allowed {over}"
+    return f"accuracy: not proven to be within what is allowed {over}"

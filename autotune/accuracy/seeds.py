@@ -1,0 +1,63 @@
+"""Accuracy seeds: the decision on the known ones, and the number that is still missing.
+
+Nothing here runs a process. Searches use it to plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.configuration.verdict import AccuracyRule
+from autotune.context.search_context import SearchContext
+from autotune.study.study import TuningStudy
+from autotune.values.non_inferiority import Decision
+
+SEEDS = (0, 1, 2)
+"""Seeds of the baseline; a trial that is not the incumbent gets at most these."""
+MOST_SEEDS = 6
+"""Most seeds for an incumbent or a possible result."""
+
+
+def rule_from(context: SearchContext, baseline: Sequence[float]) -> AccuracyRule:
+    """Return the accuracy rule of a search from the baseline's qualities, one per seed."""
+    metric, higher_is_better = context.metric
+    return AccuracyRule(
+        metric=metric,
+        higher_is_better=higher_is_better,
+        baseline=tuple(baseline),
+        tolerance=context.options.accuracy_tolerance.absolute(baseline[: len(SEEDS)]),
+        minimum=context.options.min_accuracy,
+    )
+
+
+def decision_so_far(
+    context: SearchContext, study: TuningStudy, training_equivalent: str
+) -> Decision:
+    """Return the decision on a training from its known seeds and the baseline's.
+
+    It is undecided on fewer seeds than `SEEDS`. `training_equivalent` is the text that equivalent
+    trainings share.
+    """
+    own, theirs = _known(context, study, training_equivalent)
+    if training_equivalent == context.baseline.quality_key():
+        return "accept"
+    if not len(SEEDS) <= len(theirs) <= len(own):
+        return "undecided"
+    return rule_from(context, own).decision(theirs)
+
+
+def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalent: str) -> int:
+    """Return the most seeds to run until a training is decided, the baseline's included."""
+    if decision_so_far(context, study, training_equivalent) != "undecided":
+        return 0
+    own, theirs = _known(context, study, training_equivalent)
+    wanted = len(SEEDS) if len(theirs) < len(SEEDS) else MOST_SEEDS
+    return max(0, wanted - len(own)) + max(0, wanted - len(theirs))
+
+
+def _known(
+    context: SearchContext, study: TuningStudy, training_equivalent: str
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the qualities of the baseline and of a training, one per seed."""
+    known = study.notes.qualities
+    return known.get(context.baseline.quality_key(), ()), known.get(training_equivalent, ())

@@ -1,0 +1,100 @@
+"""Import the installed packages that a workload imports, found in its source without running it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+_READS = ("get", "copy", "items", "keys", "values")
+
+
+@cache
+def preload(model_path: Path) -> None:
+    """Import what the file imports from installed packages; errors are left to the trial.
+
+    Modules beside the file are the user's code, which runs in trials only. Nothing is imported if
+    the file may set environment variables first.
+    """
+    with suppress(OSError, SyntaxError, ValueError):
+        tree = ast.parse(model_path.read_bytes())
+        if _sets_environment(tree):
+            return
+        for name, attributes in _imports(tree):
+            if not _is_beside(name.partition(".")[0], model_path):
+                # A module may raise anything when it is imported, SystemExit included.
+                with suppress(BaseException):
+                    __import__(name, fromlist=attributes)
+
+
+def sets_environment(path: Path) -> bool:
+    """Return True if a file may set environment variables for the modules that it imports next."""
+    with suppress(OSError, SyntaxError, ValueError):
+        return _sets_environment(ast.parse(path.read_bytes()))
+    return False
+
+
+def shadowed(model_path: Path) -> list[str]:
+    """Return the modules beside the workload that it could not import, as their name is taken."""
+    own = {entry.stem for entry in model_path.parent.iterdir()} - {model_path.stem}
+    places = {name: getattr(sys.modules.get(name), "__file__", None) for name in own}
+    folder = model_path.parent
+    return sorted(n for n, place in places.items() if place and folder not in Path(place).parents)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the modules that the file imports when it is loaded, with the names taken from each."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop(0)
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If(test) if _is_never_true(test):
+                pending += node.orelse
+            case ast.Import(names):
+                yield from ((alias.name, []) for alias in names)
+            case ast.ImportFrom(str(name), names, 0):
+                yield name, [alias.name for alias in names if alias.name != "*"]
+            case _:
+                pending += ast.iter_child_nodes(node)
+
+
+def _is_never_true(test: ast.expr) -> bool:
+    """Return True for `__name__ == "__main__"` and `TYPE_CHECKING`: a trial skips such blocks."""
+    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
+    attributes = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)}
+    return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
+
+
+def _sets_environment(tree: ast.Module) -> bool:
+    """Return True if a file mentions the environment other than to read it."""
+    reads = set(_reads_of_environment(tree))
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in ("environ", "putenv", "unsetenv")
+        and node not in reads
+        for node in ast.walk(tree)
+    )
+
+
+def _reads_of_environment(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of `environ` in `environ.get(...)`, `environ[...]` and `in environ`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value, name) if name in _READS:
+                yield value
+            case ast.Subscript(value, ctx=ast.Load()):
+                yield value
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[value]):
+                yield value
+
+
+def _is_beside(name: str, model_path: Path) -> bool:
+    """Return True if the module lies in the file's folder or in the working directory."""
+    folders = [str(model_path.parent), str(Path.cwd())]
+    return name not in sys.modules and PathFinder.find_spec(name, folders) is not None

@@ -1,0 +1,179 @@
+"""The warm host, a process that imports torch once and then forks a child for each job.
+
+`python -m autotune.child.warm_host SOCKET LIFELINE_DESCRIPTOR`. A fork saves the seconds that a new
+interpreter needs to import torch. The host imports the packages that the workload needs and runs no
+operation. On request it also imports the workload and builds its dataset, so that forks find both
+ready. It refuses to fork where that would not be safe; the runner then starts an interpreter.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from autotune.child import preload
+from autotune.child.worker import STACKS_AT, failed, leave, work
+from autotune.configuration.job import job_from_json
+from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
+from autotune.system.channel import receive, send
+from autotune.system.cores import stay_on_cores
+from autotune.system.lifeline import hold_lifeline
+from autotune.system.trial_folder import TrialFolder
+from autotune.training.fork_obstacles import fork_obstacle
+from autotune.values.strict_json import read_some
+
+if TYPE_CHECKING:
+    from autotune.training.before_fork import Prepared
+
+# Every training imports these: torch.optim imports torch._dynamo, which takes a second.
+_ALWAYS = (IMPORTED_BY_OPTIM, "autotune.training.tasks")
+
+
+def main() -> None:
+    """Answer requests until the runner closes its end of the socket."""
+    end = socket.socket(fileno=int(sys.argv[1]))
+    hold_lifeline(int(sys.argv[2]))
+    stay_on_cores()
+    for name in _ALWAYS:
+        importlib.import_module(name)
+    prepared: Prepared | None = None
+    while True:
+        request, descriptors = receive(end)
+        if request is None:
+            return
+        if "build" in request:
+            prepared = _build(end, TrialFolder(Path(request["build"])))
+        else:
+            _answer(end, request, prepared, *descriptors)
+
+
+def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
+    """Import a job's workload and build its dataset here, or send why forks could not use it.
+
+    What the code prints goes to the job's logs. If it raises, the error becomes the job's outcome
+    and this process ends.
+    """
+    job = job_from_json(read_some(folder.job))
+    assert job.model_path is not None
+    if obstacle := _prepare(job.model_path, is_script=False) or fork_obstacle():
+        send(end, {"unchanged": obstacle})
+        return None
+    from autotune.training.before_fork import prepare_for_forks
+
+    send(end, {"begins": job.model_path})
+    _print_to(folder)
+    faulthandler.enable()
+    phase = partial(_phase, folder, STACKS_AT * job.deadline_seconds)
+    try:
+        found = prepare_for_forks(Path(job.model_path), phase)
+    # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
+    except BaseException as error:
+        leave(folder, failed(job, error))
+    _print_nowhere()
+    if isinstance(found, str):
+        send(end, {"obstacle": found})
+        return None
+    send(end, {"built": job.model_path})
+    return found
+
+
+@contextmanager
+def _phase(folder: TrialFolder, seconds: float, name: str) -> Iterator[None]:
+    """Record the phase, and print the stacks of all threads if it takes longer than `seconds`."""
+    folder.enter_phase(name)
+    faulthandler.dump_traceback_later(seconds)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()  # a thread, which a fork would not have
+
+
+def _answer(
+    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: int
+) -> None:
+    """Fork a child for the request and wait for it, or send why that is refused."""
+    obstacle = None
+    if prepared is None:
+        obstacle = _prepare(request["model_path"], request["is_script"]) or fork_obstacle()
+    if obstacle:
+        send(end, {"refused": obstacle})
+        os.close(lifeline)
+        return
+    from autotune.training import memory
+
+    held = memory.file_bytes()
+    child = os.fork()
+    if child == 0:
+        memory.count_host(held)
+        _become_child(end, request, prepared, lifeline)
+    os.close(lifeline)
+    _, status = os.waitpid(child, 0)
+    send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
+
+
+def _prepare(model_path: str | None, is_script: bool) -> str | None:
+    """Import the packages that the workload needs, or return why a fork could not use them."""
+    if model_path is None:
+        return None
+    if is_script and preload.sets_environment(Path(model_path)):
+        return "the script may set its environment before it imports torch"
+    preload.preload(Path(model_path))
+    shadowed = preload.shadowed(Path(model_path))
+    return f"{shadowed[0]} is the name of another module, too" if shadowed else None
+
+
+def _become_child(
+    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: int
+) -> NoReturn:
+    """Run the job as a newly started child would, with a session, logs and lifeline of its own."""
+    try:
+        os.setsid()
+        hold_lifeline(lifeline)
+        folder = TrialFolder(Path(request["folder"]))
+        _print_to(folder, keep=request["keep_logs"])
+        send(end, {"pid": os.getpid()})
+        end.close()
+        if prepared is None:
+            _forget_random_state()
+        work(folder, request["start"], prepared)
+    finally:
+        os._exit(1)
+
+
+def _print_to(folder: TrialFolder, keep: bool = False) -> None:
+    """Redirect stdout and stderr to the logs of a trial, which are emptied unless `keep` is set."""
+    emptied = 0 if keep else os.O_TRUNC
+    for path, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | emptied, 0o666)
+        os.dup2(log, descriptor)
+        os.close(log)
+
+
+def _print_nowhere() -> None:
+    """Redirect stdout and stderr to /dev/null, so that later forks do not print to these logs."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the user's code may have closed or replaced it
+            stream.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _forget_random_state() -> None:
+    """Reseed NumPy's global generator, which is equal in all forks; Python reseeds its own."""
+    numpy = sys.modules.get("numpy")
+    with suppress(AttributeError):
+        numpy.random.seed()  # type: ignore[union-attr]
+
+
+if __name__ == "__main__":
+    main()

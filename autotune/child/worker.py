@@ -1,0 +1,143 @@
+"""The child process: `python -m autotune.child.worker FOLDER LIFELINE_DESCRIPTOR START`.
+
+It reads `job.json`, does its one task, writes `outcome.json` beside it and exits at once. Output of
+the user's code goes to the log files; no part of the result passes through stdout. START is the
+parent's monotonic clock when it launched this process, in seconds. A warm host calls `work` in a
+fork.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import sys
+import traceback
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, assert_never
+
+from autotune.child.script_job import perform
+from autotune.configuration.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Inspect,
+    Job,
+    Measure,
+    Observe,
+    Probe,
+    Profile,
+    Task,
+    job_from_json,
+    job_to_json,
+    without_arguments,
+)
+from autotune.system.cores import stay_on_cores
+from autotune.system.lifeline import hold_lifeline
+from autotune.system.trial_folder import TrialFolder, write_atomically
+from autotune.values.errors import AutotuneError
+from autotune.values.outcome import Lost, TrialOutcome, outcome_to_json
+from autotune.values.strict_json import read_some
+
+if TYPE_CHECKING:
+    from autotune.training.before_fork import Prepared
+    from autotune.training.tasks import Bench
+
+STACKS_AT = 0.95
+"""Share of a job's deadline after which the stacks of all threads are printed."""
+
+
+def main() -> None:
+    """Run the job that the command line of this new process names."""
+    hold_lifeline(int(sys.argv[2]))
+    stay_on_cores()
+    work(TrialFolder(Path(sys.argv[1])), process_start=float(sys.argv[3]))
+
+
+def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = None) -> NoReturn:
+    """Run one job, then exit without teardown, so that ending workers does not delay the result."""
+    faulthandler.enable()
+    try:
+        job = job_from_json(read_some(folder.job))
+    except AutotuneError as error:
+        leave(folder, Lost(str(error)))
+    if job.script is not None:
+        write_atomically(folder.job, job_to_json(without_arguments(job)))
+    faulthandler.dump_traceback_later(STACKS_AT * job.deadline_seconds)
+    leave(folder, run(job, folder, process_start, prepared))
+
+
+def leave(folder: TrialFolder, outcome: TrialOutcome) -> NoReturn:
+    """Write the outcome, flush the logs and exit without teardown."""
+    write_atomically(folder.outcome, outcome_to_json(outcome))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the user's code may have closed or replaced it
+            stream.flush()
+    os._exit(0)
+
+
+def run(
+    job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
+) -> TrialOutcome:
+    """Run `job` and return its outcome; an error of the user's code becomes one, too."""
+    folder.enter_phase("import")
+    try:
+        if job.script is not None:
+            return perform(job, folder, process_start, partial(leave, folder))
+        from autotune.training import tasks
+
+        if isinstance(job.task, Inspect):
+            return tasks.inspect(job, prepared)
+        return _answer(tasks.prepare(job, folder, process_start, prepared), job.task)
+    # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
+    except BaseException as error:
+        return failed(job, error)
+
+
+def failed(job: Job, error: BaseException) -> TrialOutcome:
+    """Print the traceback of an error of the user's code, and return the outcome for it."""
+    _allow_files()
+    from autotune.training import failures, memory
+
+    traceback.print_exception(error)
+    peak = memory.peak_so_far(job.device)
+    return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
+
+
+def _answer(bench: Bench, task: Task) -> TrialOutcome:
+    """Carry out a task on a model.py."""
+    from autotune.numerics import numerics_check as gate
+    from autotune.profiling import operators
+    from autotune.profiling import stages as diagnose
+    from autotune.training import tasks
+
+    match task:
+        case Measure(plan):
+            return tasks.measure(bench, plan)
+        case Probe():
+            return tasks.probe(bench, task)
+        case FindLimits(plan):
+            return tasks.find_limits(bench, plan)
+        case Diagnose():
+            return diagnose.diagnose(bench, task)
+        case Profile():
+            return operators.profile_steps(bench, task)
+        case Gate():
+            return gate.compare(bench, task)
+        case Inspect() | Observe():
+            raise NotImplementedError(f"{task.kind} is not asked of a model.py")
+        case _:
+            assert_never(task)
+
+
+def _allow_files() -> None:
+    """Raise the limit of open files, so that the outcome can be written if all are in use."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Drive searches, comparisons and profiles from the command line: run, show, clean up."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+
+from autotune.comparison.compare import ComparisonOptions, compare
+from autotune.comparison.rounds import PairedComparison
+from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.job import Measure, MeasurePlan, Profile
+from autotune.console.answer_lines import not_enough_result, result
+from autotune.console.comparison import comparison_line, comparison_result, last_round_line
+from autotune.console.interrupts import interrupts
+from autotune.console.live import Mode, display
+from autotune.console.progress import (
+    plan_lines,
+    signs_of_life,
+    stopped_lines,
+    to_stderr,
+)
+from autotune.console.tables import show_profile
+from autotune.context.search_context import (
+    SearchOptions,
+    inspect,
+    inspection,
+    survey,
+    time_budget_of,
+)
+from autotune.context.time_budget import BudgetedRunner, TimeBudget
+from autotune.processes.devices import Device, DeviceRunner
+from autotune.processes.runner import Runner, SubprocessRunner
+from autotune.processes.stop import Stop
+from autotune.searching.confirmation.best_so_far import path_so_far
+from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
+from autotune.searching.run.estimates import RUNS
+from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.search import search
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.storage.database import (
+    check_storage,
+    database_of,
+    is_server,
+)
+from autotune.storage.lock import study_lock
+from autotune.values.errors import (
+    NotSearchedEnoughError,
+    TooManyLostError,
+    UsageError,
+    WorkloadError,
+)
+from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
+from autotune.values.text import span
+
+
+def drive_search(
+    options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
+) -> bool:
+    """Run a search to its end for a shell; return True if it found anything feasible.
+
+    Raises:
+        AutotuneError: see `autotune.searching.search.search`.
+        KeyboardInterrupt, SystemExit: the search was stopped; finished trials are in the study.
+    """
+    stop = Stop()
+    try:
+        with interrupts(stop):
+            last = run_search(options, progress, devices, stop)
+    except NotSearchedEnoughError as error:
+        if as_json:
+            sys.stdout.write(not_enough_result(error) + "\n")
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(OSError):  # that the terminal is gone may be why this ends
+            _say_how_to_continue(options)
+        raise
+    if as_json:
+        sys.stdout.write(result(last) + "\n")
+    return isinstance(last, Answered)
+
+
+def run_search(
+    options: SearchOptions,
+    progress: Mode,
+    devices: Sequence[Device] = (),
+    stop: Stop | None = None,
+) -> Answered | NothingFeasible:
+    """Run a search to its end, with its folder locked, and report events on stderr.
+
+    Trials run on all `devices` at the same time, if any are named. Finished trials are kept however
+    the search ends.
+
+    Raises:
+        AutotuneError: see `autotune.searching.search.search`.
+        KeyboardInterrupt: a stop was requested.
+    """
+    last: Answered | NothingFeasible | None = None
+    stop = stop or Stop()
+    with (
+        study_lock(_folder_to_lock(options)),
+        display(progress) as show,
+        _runners(options, devices, stop) as (runner, extra_devices),
+    ):
+        for event in search(options, runner, stop, extra_devices):
+            show(event)
+            if isinstance(event, Answered | NothingFeasible):
+                last = event
+    assert last is not None
+    return last
+
+
+@contextmanager
+def _runners(
+    options: SearchOptions, devices: Sequence[Device], stop: Stop
+) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
+    """Open the runner of the search and those of extra devices.
+
+    If others may run trials on the same host, each runner waits until its device is free.
+    """
+    cache = options.folder / "inductor"
+    cancelled = stop.is_at_once
+    with ExitStack() as opened:
+
+        def runner(cores: Sequence[int]) -> SubprocessRunner:
+            made = SubprocessRunner(cache, cores=cores, is_cancelled=cancelled)
+            return opened.enter_context(made)
+
+        check_storage(options.storage)
+        if devices or is_server(options.storage):
+            chosen = devices or [Device(options.device)]
+            all_of_them = {one: DeviceRunner(runner(one.cores), one, stop) for one in chosen}
+            first = all_of_them.pop(chosen[0])
+            yield first, dict(all_of_them)
+        else:
+            yield runner(()), {}
+
+
+def drive_worker(options: WorkerOptions, progress: Mode) -> None:
+    """Run trials of a study that another process searches, until none is left.
+
+    Raises:
+        AutotuneError: see `autotune.searching.trials.workers.join`.
+        KeyboardInterrupt, SystemExit: the worker was stopped.
+    """
+    stop = Stop()
+    cache, cores = options.folder / "inductor", options.device.cores
+    with (
+        interrupts(stop),
+        display("none" if progress == "none" else "plain") as show,
+        SubprocessRunner(cache, cores=cores, is_cancelled=stop.is_at_once) as runner,
+    ):
+        for event in join(options, DeviceRunner(runner, options.device, stop), stop):
+            show(event)
+
+
+def _folder_to_lock(options: SearchOptions) -> Path:
+    """Return the folder of the study, or of its SQLite file, which allows one writer."""
+    check_storage(options.storage)
+    database = database_of(options.storage)
+    if database is None or not database.parent.is_dir():
+        return options.folder
+    return database.resolve().parent
+
+
+def _say_how_to_continue(options: SearchOptions) -> None:
+    so_far = path_so_far(options)
+    command = shlex.join(["autotune", *sys.argv[1:]])  # to_stderr masks passwords
+    for line in stopped_lines(command, so_far if so_far.exists() else None):
+        to_stderr(line)
+
+
+def show_plan(options: SearchOptions) -> None:
+    """Print the plan of a search and an estimate of its time, without measuring anything.
+
+    Raises:
+        AutotuneError: see `autotune.context.search_context.survey`, or inspecting the workload took
+            longer than the time budget.
+    """
+    budget = TimeBudget(time_budget_of(options))
+    with _scratch_folder() as folder, signs_of_life(""):
+        context = survey(options, BudgetedRunner(_one_run(folder), budget), folder)
+    trials = min(context.trials, context.space.size)
+    processes = trials + RUNS + 2 * LOOKS[0]
+    plan = MeasurePlan()
+    fastest = processes * plan.looks[0] * plan.block_seconds
+    slowest = processes * 2 * plan.max_seconds
+    for line in plan_lines(context):
+        to_stderr(line)
+    to_stderr(
+        f"plan: {RUNS} processes for your settings, {trials} trials, at least {LOOKS[0]} rounds of "
+        f"two processes to confirm\n"
+        f"estimated: {span(fastest)} to {span(slowest)} of timing, besides the start of "
+        f"{processes} processes, the accuracy probes and what torch.compile takes"
+    )
+
+
+def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
+    """Compare two configurations to the end; return True if A is as fast as claimed.
+
+    Raises:
+        AutotuneError: see `autotune.comparison.compare.compare`.
+    """
+    comparison = PairedComparison()
+    with (
+        _scratch_folder() as folder,
+        SubprocessRunner(folder / "inductor") as runner,
+        signs_of_life("a round") as write,
+    ):
+        for now in compare(options, runner, folder):
+            write(last_round_line(comparison, now))
+            comparison = now
+    to_stderr(comparison_line(options, comparison))
+    if as_json:
+        sys.stdout.write(comparison_result(options, comparison) + "\n")
+    return options.is_met(comparison)
+
+
+def drive_profile(options: SearchOptions, trace: Path | None) -> None:
+    """Show the stage that bounds training and the costly operators; write the steps to `trace`.
+
+    Raises:
+        UsageError: the trace cannot be written.
+        WorkloadError: the workload fails with the user's settings.
+    """
+    _check_trace(trace)
+    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
+        # The profiler does not report failed writes. It writes here; a file found here is copied.
+        written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
+        task = Profile(trace_path=None if trace is None else str(written.resolve()))
+        with signs_of_life("the profile"):
+            context = survey(replace(options, folder=folder), runner)
+            stages = time_stages(context, runner)
+            profiled = runner.run(
+                context.job(task, context.baseline), folder / "trials" / "profile"
+            )
+            whole = runner.run(
+                context.job(Measure(MeasurePlan()), context.baseline), folder / "trials" / "whole"
+            )
+        if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
+            knows_stages = isinstance(stages, Diagnosed)
+            failure = as_failure(profiled if knows_stages else stages)
+            log = folder / "trials" / ("profile" if knows_stages else "diagnosis") / "stderr.log"
+            raise WorkloadError(
+                f"{options.model_path} cannot be profiled: {describe(failure)}\nWhole log: {log}"
+            )
+        rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+        diagnosis = diagnosis_of(context, stages, rate)
+        notes = narrowed(context.space, diagnosis).notes
+        own = [note for note in notes if note not in context.space.notes]
+        show_profile(diagnosis, own, profiled)
+        if trace is not None:
+            _keep_trace(written, trace)
+
+
+def _check_trace(trace: Path | None) -> None:
+    if trace is not None and trace.is_dir():
+        raise UsageError(
+            f"--trace {trace} is a folder. Name a file, such as {trace / 'trace.json'}."
+        )
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")
+
+
+def _keep_trace(written: Path, trace: Path) -> None:
+    if not written.is_file():
+        raise UsageError(
+            f"--trace {trace}: the profiler wrote no trace into {written.parent}. Free some space "
+            "there, or name another folder with TMPDIR."
+        )
+    try:
+        shutil.copyfile(written, trace)
+    except OSError as error:
+        raise UsageError(
+            f"--trace {trace} cannot be written: {error.strerror}. Name another file."
+        ) from error
+    to_stderr(f"Wrote {trace}")
+
+
+def inspect_once(device: str, model: Path | None) -> Inspected:
+    """Return facts on this machine and, with a model, on the workload.
+
+    Raises:
+        AutotuneError: see `autotune.context.search_context.inspect`.
+    """
+    with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
+        return inspect(_one_run(folder), inspection(device, model), folder)
+
+
+def _one_run(folder: Path) -> SubprocessRunner:
+    """Return a runner for a single job, without a warm host, which would not make it faster."""
+    return SubprocessRunner(folder / "inductor", warm=False)
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """Yield a temporary folder; keep it after an error whose message names a log in it."""
+    folder = Path(mkdtemp(prefix="autotune-"))
+    keep = False
+    try:
+        yield folder
+    except (WorkloadError, TooManyLostError):
+        keep = True
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Paired comparison: rounds of fresh processes and the sequential test over them."""

@@ -1,0 +1,196 @@
+"""Paired comparison of two configurations in rounds of fresh processes, without a study."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from autotune.comparison.repeats import Repeats
+from autotune.comparison.rounds import (
+    TASK,
+    Course,
+    PairedComparison,
+    Participant,
+    Results,
+    disturbance_in,
+    orders,
+    play_round,
+    time_in_round,
+)
+from autotune.configuration.best_config import read_best
+from autotune.configuration.job import Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import inspect, inspection
+from autotune.processes.runner import Runner
+from autotune.values.errors import AutotuneError, WorkloadError
+from autotune.values.intervals import Interval
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Failure, Lost, describe
+
+FEWEST_ROUNDS = 6
+"""Fewest rounds that give a 95 % interval."""
+_DEADLINE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two configurations, under the name that messages show."""
+
+    label: str
+    config: TrainingConfig | None
+    """None for the workload's own baseline."""
+    confirmed: Interval | None = None
+    """Interval of the speed-up that a best.yaml states; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonOptions:
+    """Options of a comparison, as the user gave them."""
+
+    model_path: Path
+    a: Side
+    b: Side
+    rounds: int = 9
+    device: str = "auto"
+    seed: int = 0
+    fresh_data: bool = False
+    """True if each process builds its dataset itself."""
+
+    def is_met(self, comparison: PairedComparison) -> bool:
+        """Return whether the comparison bears out A.
+
+        Against the workload's own settings, A must keep its confirmed speed-up. Against another
+        configuration, it must be faster.
+        """
+        if self.b.config is not None or self.a.config is None:
+            return comparison.is_faster
+        return still_holds(comparison, self.a.confirmed)
+
+
+def side_of(best: Path | None) -> Side:
+    """Return the side for a best.yaml; without one, the workload's own settings.
+
+    Raises:
+        UsageError: the file is missing, not valid, or written by a newer autotune.
+    """
+    if best is None:
+        return Side("your settings", None)
+    answer = read_best(best)
+    confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
+    return Side(str(best), answer.training_config, confirmed)
+
+
+def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> bool:
+    """Return whether rounds against the workload's own settings bear out a confirmed speed-up.
+
+    The speed-up is gone if the whole interval lies below the confirmed one. It is also gone if the
+    interval includes 1 and the median ratio lies below the confirmed interval. A result that keeps
+    the settings holds unless the rounds show it to be slower.
+
+    Args:
+        comparison: rounds of the confirmed settings with the workload's own.
+        confirmed: the interval of the confirmed speed-up; None for a result that keeps the
+            settings.
+    """
+    low, high = comparison.interval
+    if confirmed is None:
+        return high >= 1
+    return high >= confirmed[0] and (low > 1 or comparison.ratio >= confirmed[0])
+
+
+def compare(options: ComparisonOptions, runner: Runner, folder: Path) -> Iterator[PairedComparison]:
+    """Yield the paired comparison of A with B after each round; only the last one decides.
+
+    A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
+    left, all rounds count. A void round adds an entry to `PairedComparison.repeated`.
+
+    Raises:
+        UsageError: there is no such device.
+        WorkloadError: the workload cannot be built, or fails with one of the configurations.
+        AutotuneError: a process was lost to a fault of the machine, and lost again.
+    """
+    a, b, course = _prepare(options, runner, folder)
+    comparison, places = PairedComparison(), orders(2, options.seed)
+    repeats: Repeats[Results] = Repeats(options.rounds)
+    for number in count():
+        order = [(b, a)[place] for place in next(places)]
+        results = play_round(course, order, number)
+        for one, side in ((b, options.b), (a, options.a)):
+            _check(results.get(one.name), side, course.folder / f"{number}-{one.name}")
+        disturbance = disturbance_in(results)
+        counting = repeats.admit(results, disturbance)
+        if not counting:
+            comparison = comparison.repeating(disturbance)
+        for counted in counting:
+            comparison = _after(comparison, course, a, counted)
+        yield comparison
+        if len(comparison.ratios) >= options.rounds:
+            return
+
+
+def _after(
+    comparison: PairedComparison, course: Course, a: Participant, results: Results
+) -> PairedComparison:
+    timed, reference = results[a.name], results[course.baseline.name]
+    assert isinstance(timed, Measurement)
+    assert isinstance(reference, Measurement)
+    return comparison.after(reference, timed, course.ratio(a.config, timed, reference))
+
+
+def _prepare(
+    options: ComparisonOptions, runner: Runner, folder: Path
+) -> tuple[Participant, Participant, Course]:
+    """Inspect machine and workload; return both sides and the setup of their rounds."""
+    job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
+    started = time.monotonic()
+    inspected = inspect(runner, job, folder / "inspect")
+    host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
+    if inspected.is_shared:
+        host_seconds += inspected.dataset_seconds
+    assert inspected.workload is not None
+    machine, own = inspected.machine, TrainingConfig.of(inspected.workload.baseline)
+    a, b = (
+        Participant(name, (side.config or own).resolved(machine))
+        for name, side in (("a", options.a), ("b", options.b))
+    )
+
+    def timed(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
+        job = Job(
+            task=TASK,
+            device=machine.device,
+            model_path=str(options.model_path.resolve()),
+            config=config.as_dict(),
+            seed=options.seed,
+            deadline_seconds=_DEADLINE_SECONDS,
+            host=host,
+            fresh_data=options.fresh_data,
+        )
+        return time_in_round(runner, job, place)
+
+    return (
+        a,
+        b,
+        Course(
+            time=timed,
+            worth=lambda _, run: run.samples_per_second,
+            baseline=b,
+            folder=folder,
+            seed=options.seed,
+            host_seconds=host_seconds,
+        ),
+    )
+
+
+def _check(result: Measurement | Failure | None, side: Side, folder: Path) -> None:
+    """Raise an error if a side could not be timed."""
+    if result is None or isinstance(result, Measurement):
+        return
+    if isinstance(result, Lost):
+        raise AutotuneError(f"{side.label} was lost: {result.detail}. Try the same again.")
+    raise WorkloadError(
+        f"the workload fails with {side.label}: {describe(result)}\n"
+        f"Whole log: {folder / 'stderr.log'}"
+    )

@@ -1,0 +1,284 @@
+"""Sequential test of candidates against the baseline: paired rounds in fresh processes.
+
+The best of many noisy measurements looks better than it is, so best.yaml states no number from the
+search. Candidates that the search could not tell apart share a first block of rounds. Only the best
+of them goes on, so that testing several costs little more than testing one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import MappingProxyType
+
+from autotune.comparison.posteriors import Posteriors, posteriors_after
+from autotune.comparison.repeats import Repeats
+from autotune.comparison.rounds import (
+    Course,
+    PairedComparison,
+    Participant,
+    Results,
+    disturbance_in,
+    orders,
+    play_round,
+)
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.values.intervals import CONFIDENCE
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Failure, describe
+from autotune.values.text import rounds_text
+
+# Rounds that a winner may have lost at the last look; earlier looks allow fewer.
+_MOST_LOSSES = 2
+# Fewest rounds before a candidate is set aside for being slower than another.
+_FEWEST_ROUNDS = 2
+# Candidates that differ by no more than this, as a logarithm, are equally fast.
+_AS_FAST = 0.01
+
+
+def looks(family: int) -> tuple[int, ...]:
+    """Return the numbers of rounds after which to decide, with `family` candidates tested in all.
+
+    At the first look, the interval of the median is the range of the ratios. At the second and
+    third, it drops one and two extremes on either side. Each number is the fewest rounds for which
+    that interval has the confidence, shared by all candidates (Bonferroni).
+    """
+    allowed = (1 - CONFIDENCE) / family
+    return tuple(_fewest(losses, allowed) for losses in range(_MOST_LOSSES + 1))
+
+
+def _fewest(losses: int, allowed: float) -> int:
+    """Return the fewest rounds in which `losses` or fewer lost ones have a chance of `allowed`.
+
+    The chance is two-sided, under the sign test's hypothesis that both are equally fast.
+    """
+    return next(n for n in range(1, 100) if 2 * _ways(n, losses) / 2**n <= allowed)
+
+
+def _ways(rounds: int, losses: int) -> int:
+    return sum(math.comb(rounds, lost) for lost in range(losses + 1))
+
+
+LOOKS = looks(1)
+"""Numbers of rounds after which to decide, with a single candidate."""
+
+
+def rounds_to_win(gain: float, noise: float) -> int:
+    """Return the rounds after which a single candidate has probably won.
+
+    Args:
+        gain: logarithm of the candidate's speed-up over the baseline.
+        noise: deviation of the logarithm of one timing.
+    """
+    lost = 0.5 * math.erfc(gain / (2 * noise))
+    enough = (rounds for most, rounds in enumerate(LOOKS) if rounds * lost <= most + 0.5)
+    return next(enough, LOOKS[-1])
+
+
+_NO_POSTERIORS: Posteriors = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of a sequential test after a round."""
+
+    comparisons: Mapping[Participant, PairedComparison]
+    """Paired comparison of each candidate that was timed in this round."""
+    refused: Mapping[Participant, str]
+    """Candidates that cannot be the result, with the reason."""
+    set_aside: Mapping[Participant, Participant]
+    """Fallback candidates, each with the one that goes on instead."""
+    winner: Participant | None = None
+    decides: bool = False
+    """True if a candidate could win after this round."""
+    void: str = ""
+    """Disturbance of this round, which does not count and is repeated; empty if it counts."""
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that count so far."""
+        return max((len(comparison.ratios) for comparison in self.comparisons.values()), default=0)
+
+
+def sequential_test(
+    course: Course,
+    candidates: Sequence[Participant],
+    family: int,
+    posteriors: Posteriors = _NO_POSTERIORS,
+) -> Iterator[Standing]:
+    """Run rounds until a candidate has won or none is left; yield the state after each.
+
+    A round in which any timing was disturbed is void, whatever it shows, and is repeated: at most
+    as often as rounds are planned, and while there is time. Then all rounds count. Each round has
+    the next order of the schedule, so that orders are balanced whichever rounds count.
+
+    Args:
+        course: the setup of the rounds.
+        candidates: the configurations to test.
+        family: number of candidates tested so far, these included, for the confidence.
+        posteriors: posteriors from the search, which order candidates; only the rounds decide.
+    """
+    confidence = 1 - (1 - CONFIDENCE) / family
+    comparisons = {one: PairedComparison(confidence=confidence) for one in candidates}
+    decisions, block = looks(family), len(candidates) + 1
+    places = orders(block, course.seed)
+    repeats: Repeats[Results] = Repeats(decisions[-1], course.may_repeat)
+    rounds = 0
+    for number in count():
+        before, last = len(comparisons), rounds
+        field = (course.baseline, *comparisons)
+        results = play_round(course, [field[place] for place in next(places)], number)
+        refused = _faults(course, comparisons, results)
+        comparisons = _without(comparisons, refused)
+        disturbance = disturbance_in(results)
+        counting = repeats.admit(results, disturbance)
+        rounds += len(counting)
+        if comparisons and not counting:
+            comparisons = {one: c.repeating(disturbance) for one, c in comparisons.items()}
+            yield Standing(comparisons, refused, {}, void=disturbance)
+        else:
+            played = comparisons = _with_rounds(course, comparisons, counting)
+            refused |= _beaten(comparisons, decisions[-1])
+            comparisons = _without(comparisons, refused)
+            aside = _set_aside(course, comparisons, posteriors, sift=last < block <= rounds)
+            comparisons = _without(comparisons, aside)
+            decides = any(last < look <= rounds for look in decisions)
+            won = {one: c for one, c in comparisons.items() if decides and c.is_faster}
+            winner = preferred(course.baseline.config, won, posteriors) if won else None
+            yield Standing(played, refused, aside, winner, decides)
+            if winner is not None or not comparisons:
+                return
+        if len(comparisons) < before:
+            places = orders(len(comparisons) + 1, course.seed + number + 1)
+
+
+def preferred(
+    baseline: TrainingConfig,
+    comparisons: Mapping[Participant, PairedComparison],
+    posteriors: Posteriors = _NO_POSTERIORS,
+) -> Participant:
+    """Return the preferred candidate among those within one percent of the fastest.
+
+    The fewest changes to the baseline decide, then the least memory, then the highest speed.
+    """
+    now = posteriors_after(posteriors, comparisons)
+    most = max(posterior.mean for posterior in now.values())
+    tied = [one for one, posterior in now.items() if posterior.mean >= most - _AS_FAST]
+    return min(
+        tied,
+        key=lambda one: (
+            changes(one.config, baseline),
+            comparisons[one].peak_memory_bytes,
+            -now[one].mean,
+        ),
+    )
+
+
+def changes(config: TrainingConfig, baseline: TrainingConfig) -> int:
+    """Return the number of settings to change; one that only follows from another is none."""
+    changed = config.differences(baseline)
+    followers = {
+        name
+        for name, value in changed.items()
+        if KNOBS[name].needs in changed and value in (KNOBS[name].default, KNOBS[name].idle)
+    }
+    return len(changed) - len(followers)
+
+
+def _faults(
+    course: Course, comparisons: Mapping[Participant, PairedComparison], results: Results
+) -> dict[Participant, str]:
+    """Return the candidates that failed in a round, with the reason; a disturbance is no excuse."""
+    reference = results.get(course.baseline.name)
+    faults = {one: _fault(course, results.get(one.name), reference) for one in comparisons}
+    return {one: fault for one, fault in faults.items() if fault}
+
+
+def _with_rounds(
+    course: Course, comparisons: Mapping[Participant, PairedComparison], rounds: Sequence[Results]
+) -> dict[Participant, PairedComparison]:
+    """Return the paired comparisons with further rounds added."""
+    played = dict(comparisons)
+    for results in rounds:
+        for one in comparisons:
+            timed, reference = results[one.name], results[course.baseline.name]
+            assert isinstance(timed, Measurement)
+            assert isinstance(reference, Measurement)
+            ratio = course.ratio(one.config, timed, reference)
+            played[one] = played[one].after(reference, timed, ratio)
+    return played
+
+
+def _fault(
+    course: Course, timed: Measurement | Failure | None, reference: Measurement | Failure | None
+) -> str:
+    """Return why a candidate failed in a round; empty if it did not."""
+    limit = course.memory_limit_bytes
+    if timed is not None and not isinstance(timed, Measurement):
+        return describe(timed)
+    if timed is not None and limit is not None and timed.peak_memory_bytes > limit:
+        return f"{timed.peak_memory_bytes} bytes of memory in a fresh process, over the limit"
+    if timed is not None and timed.allocator_retries:
+        return "the allocator had to give memory back in a fresh process: the edge of the limit"
+    if timed is not None and not timed.can_win:
+        return "never steady in a fresh process"
+    if reference is not None and not isinstance(reference, Measurement):
+        return f"your settings failed beside it: {describe(reference)}"
+    return ""
+
+
+def _beaten(
+    comparisons: Mapping[Participant, PairedComparison], planned: int
+) -> dict[Participant, str]:
+    """Return the candidates that can hardly win any more, with the reason.
+
+    At the last look, these are all that are not faster.
+    """
+    beaten = {}
+    for candidate, comparison in comparisons.items():
+        is_over = len(comparison.ratios) >= planned
+        is_lost = comparison.losses > _MOST_LOSSES or _is_even(comparison)
+        if not comparison.is_faster if is_over else is_lost:
+            low, high = comparison.interval
+            rounds = rounds_text(len(comparison.ratios), comparison.disturbed)
+            beaten[candidate] = (
+                f"not faster beyond the noise: {low:.3f} to {high:.3f} times the baseline"
+                f"{f' ({rounds})' if comparison.disturbed else ''}"
+            )
+    return beaten
+
+
+def _is_even(comparison: PairedComparison) -> bool:
+    """Return whether two rounds or more were lost, and no more were won."""
+    return comparison.losses > 1 and 2 * comparison.losses >= len(comparison.ratios)
+
+
+def _set_aside(
+    course: Course,
+    comparisons: Mapping[Participant, PairedComparison],
+    posteriors: Posteriors,
+    sift: bool,
+) -> dict[Participant, Participant]:
+    """Return the candidates to set aside, each with the one that goes on instead.
+
+    These are the clearly slower ones, and with `sift` all but the preferred one.
+    """
+    if len(comparisons) < 2:  # noqa: PLR2004
+        return {}
+    if sift:
+        best = preferred(course.baseline.config, comparisons, posteriors)
+        return {one: best for one in comparisons if one != best}
+    if min(len(comparison.ratios) for comparison in comparisons.values()) < _FEWEST_ROUNDS:
+        return {}
+    now = posteriors_after(posteriors, comparisons)
+    leader = max(now, key=lambda one: now[one].mean)
+    return {one: leader for one in comparisons if now[one].is_clearly_below(now[leader])}
+
+
+def _without(
+    comparisons: Mapping[Participant, PairedComparison], gone: Mapping[Participant, object]
+) -> dict[Participant, PairedComparison]:
+    return {one: comparison for one, comparison in comparisons.items() if one not in gone}

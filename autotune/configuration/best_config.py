@@ -1,0 +1,327 @@
+"""Schema, reading and writing of best.yaml, the result of a search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
+
+from autotune.configuration.training_config import TrainingConfig, setting_faults
+from autotune.knobs.base import Value, spelled
+from autotune.system.trial_folder import write_atomically
+from autotune.values.errors import UsageError
+from autotune.values.lr_scaling import LrRule
+from autotune.values.strict_yaml import Document, dump, read
+from autotune.values.suggest import did_you_mean
+
+FORMAT = 1
+UNCHANGED = "unchanged"
+"""Metric name of a search that varies nothing that could change the trained model."""
+NOT_MEASURED = "not measured: nothing was tried that could change it"
+"""Text shown in place of the quality of such a search."""
+
+# `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
+Settings = dict[str, Annotated[Value, SkipValidation]]
+Pair = tuple[float, float]
+Stage = Literal["loading", "copying", "computing"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Throughput(_Part):
+    """Samples per second, with the 95 % confidence interval of the median."""
+
+    samples_per_second: float
+    ci95: Pair
+
+
+class Stages(_Part):
+    """Samples per second that each stage of training reaches alone; None if it takes no time."""
+
+    bound: Stage
+    """Slowest stage."""
+    loading: float | None = None
+    copying: float | None = None
+    """Samples per second of copying; None on a CPU, where nothing is copied."""
+    computing: float | None = None
+    optimizer_share: float
+    """Share of the computing time that the optimizer takes, 0 to 1."""
+
+
+class Baseline(_Part):
+    """The user's settings and their throughput."""
+
+    config: Settings
+    samples_per_second: float
+    ci95: Pair
+    stages: Stages | None = None
+
+
+class Speedup(_Part):
+    """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
+
+    ratio: float
+    ci95: Pair
+    rounds: int
+    disturbed_rounds: int | None = None
+    """Rounds that count although other programs, the host or the GPU disturbed them.
+
+    If the settings are kept: only the disturbed rounds that speak against the candidates. None
+    without rounds, if unknown, and in older files.
+    """
+    repeated_rounds: int | None = None
+    """Rounds that were void because they were disturbed, and were repeated."""
+
+
+class StageLimits(_Part):
+    """Samples per second of the loader alone and of the computation alone."""
+
+    loader: float
+    compute: float
+
+
+class PredictedRun(_Part):
+    """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
+
+    samples: int
+    baseline_seconds: float
+    best_seconds: float
+
+
+class Blocks(_Part):
+    """Number of timed blocks behind the rates, and of those that other programs disturbed."""
+
+    timed: int
+    disturbed: int | None
+    """Number of disturbed blocks; None if unknown, as under a CPU quota."""
+
+
+class Searched(_Part):
+    """The part of the search space that was measured."""
+
+    configurations: int
+    """Size of the search space on that machine."""
+    measured: int
+    """Configurations that were trained and timed, without the baseline."""
+    failed: int = 0
+    """Configurations that ran out of memory, crashed or hung."""
+    tried: dict[str, tuple[Annotated[Value, SkipValidation], ...]]
+    """Measured values of each varied knob, the baseline's value included."""
+    never_varied: tuple[str, ...]
+    """Knobs that have several values in the space, of which only one was measured."""
+
+
+class Evidence(_Part):
+    """Measurements of the best configuration and of the baseline."""
+
+    objective: str
+    baseline: Baseline
+    best: Throughput
+    speedup: Speedup
+    compile_seconds: float
+    break_even_samples: int
+    predicted_run: PredictedRun | None = None
+    """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
+    blocks: Blocks | None = None
+    searched: Searched | None = None
+    """Measured part of the search space; None in older files."""
+    limits: StageLimits | None
+
+
+class MemoryEvidence(_Part):
+    """Peak memory against its limit; the constraint holds if `margin` <= 0."""
+
+    peak_bytes: int
+    limit_bytes: int
+    margin: float
+
+
+class GateEvidence(_Part):
+    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
+
+    loss_error: float
+    gradient_error: float
+    gradient_cosine: float
+    trajectory_error: float | None = None
+    """Distance of the first steps' losses from the reference's, divided by the change that another
+    seed makes; None in older files."""
+    path_error: float | None = None
+    """Distance of the weights after those steps from the reference's, divided by the distance that
+    the reference's moved; None in older files."""
+    reach_error: float | None = None
+    """Relative difference in the distance that the weights moved; None in older files."""
+
+
+class AccuracyEvidence(_Part):
+    """Quality against its tolerance; the constraint holds if `margin` <= 0.
+
+    A short probe bounds early training only.
+    """
+
+    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
+    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
+    computes the same."""
+    gate: GateEvidence | None = None
+    metric: str
+    baseline: float
+    best: float
+    tolerance: float
+    margin: float
+    samples: int
+    seeds: int
+    needs_full_run: bool
+
+    @property
+    def is_measured(self) -> bool:
+        """Return False if nothing was tried that could change the quality."""
+        return self.metric != UNCHANGED
+
+
+class LearningRate(_Part):
+    """Scaling of the learning rates of model.py, in trials and probes alike."""
+
+    rule: LrRule = "none"
+    factor: float = 1.0
+
+
+class ConstraintEvidence(_Part):
+    """All constraints that the configuration satisfies."""
+
+    memory: MemoryEvidence
+    accuracy: AccuracyEvidence
+
+
+class MachineRecord(_Part):
+    """The machine on which the result was measured."""
+
+    device: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    torch: str
+    python: str
+    driver: str | None = None
+    """Version of the accelerator's driver; None without an accelerator and in older files."""
+    fingerprint: str
+
+
+class Provenance(_Part):
+    """The study and the trial that the result comes from."""
+
+    study: str
+    storage: str
+    trial: int
+    model: str
+    model_sha256: str
+    autotune: str
+    created: str
+
+
+class BestConfig(_Part):
+    """The content of best.yaml."""
+
+    autotune: Literal[1] = 1
+    config: Settings
+    evidence: Evidence
+    constraints: ConstraintEvidence
+    lr_scaling: LearningRate = LearningRate()
+    machine: MachineRecord
+    provenance: Provenance
+
+    @property
+    def keeps_baseline(self) -> bool:
+        """Return True if the result is "keep your settings"."""
+        return self.config == self.evidence.baseline.config
+
+    @property
+    def training_config(self) -> TrainingConfig:
+        """Return the configuration, with every knob set."""
+        return TrainingConfig.of(self.config)
+
+
+def write_best(best: BestConfig, path: Path) -> None:
+    """Write best.yaml atomically.
+
+    Raises:
+        OSError: no space or no permission; an existing file stays unchanged.
+    """
+    write_atomically(path, dump(best.model_dump(mode="json")))
+
+
+def read_best(path: Path) -> BestConfig:
+    """Read best.yaml and check it against the schema.
+
+    Raises:
+        UsageError: the file is missing, not valid (every fault with its line), unconfirmed, or
+            of a newer format.
+    """
+    document = read(path)
+    if document.value.get("unconfirmed"):
+        raise UsageError(
+            f"{document.position('unconfirmed')}: this is the fastest trial of a search that has "
+            "not ended, and was never confirmed. Let the search end, and use its best.yaml."
+        )
+    version = document.value.get("autotune")
+    if type(version) is not int:
+        raise UsageError(
+            f"{document.position('autotune')}: autotune: {version!r} is no format; write "
+            f"autotune: {FORMAT}."
+        )
+    if version > FORMAT:
+        raise UsageError(
+            f"{document.position('autotune')}: format {version} was written by a newer autotune; "
+            f"this one reads format {FORMAT}. Upgrade autotune."
+        )
+    try:
+        best = BestConfig.model_validate_json(json.dumps(document.value))
+    except ValidationError as error:
+        raise UsageError("\n".join(_schema_faults(error, document))) from None
+    faults = [
+        *_config_faults(best.config, document, "config"),
+        *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
+    ]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return best
+
+
+def _schema_faults(error: ValidationError, document: Document) -> list[str]:
+    faults = []
+    for fault in error.errors():
+        place = fault["loc"]
+        name = ".".join(map(str, place))
+        if fault["type"] == "extra_forbidden":
+            hint = did_you_mean(str(place[-1]), _fields(place[:-1]))
+            faults.append(f"{document.key_position(*place)}: {name} is not known.{hint}")
+        else:
+            faults.append(f"{document.position(*place)}: {name}: {fault['msg']}.")
+    return faults
+
+
+def _fields(place: tuple[int | str, ...]) -> list[str]:
+    """Return the field names that the schema allows at a place."""
+    part: type[BaseModel] = BestConfig
+    for name in place:
+        annotation = part.model_fields[str(name)].annotation
+        kinds = get_args(annotation) or (annotation,)  # an optional part is a union with None
+        parts = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        if not parts:
+            return []
+        part = parts[0]
+    return list(part.model_fields)
+
+
+def _config_faults(config: Settings, document: Document, *place: str) -> list[str]:
+    faults = setting_faults(config)
+    if not faults:
+        for name, value in TrainingConfig.of(config).as_dict().items():
+            if name in config and config[name] != value:
+                faults[name] = (
+                    f"{name}={spelled(config[name])} contradicts the other settings, with which "
+                    f"it can only be {spelled(value)}."
+                )
+    return [f"{document.position(*place, name)}: {fault}" for name, fault in faults.items()]

@@ -1,0 +1,171 @@
+"""Jobs of child processes: the content of `job.json` in a trial's folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, TypeAdapter
+
+from autotune.configuration.script import Script
+from autotune.knobs.base import Value
+from autotune.values.errors import AutotuneError
+from autotune.values.strict_json import check, fault_of
+
+SEARCH_HOST = "search"
+"""Name of the warm host from which trials are forked."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurePlan:
+    """Length of the warm-up and of the timing."""
+
+    warmup_steps: int = 5
+    """Least number of untimed steps; more if the loader's queue holds more batches."""
+    block_seconds: float = 0.25
+    """Length of a block: as many whole steps as fit into it, at least one."""
+    looks: tuple[int, ...] = (6, 9, 12, 17, 25)
+    """Numbers of blocks after which the width of the interval is checked."""
+    precision: float = 0.02
+    """Half-width of the interval, relative to the median, at which timing ends."""
+    max_seconds: float = 3.0
+    """Seconds after which timing ends at the next check, however wide the interval is."""
+    most_disturbed: int = 8
+    """Number of disturbed blocks that are timed again; further ones count."""
+    incumbent_seconds_per_sample: float | None = None
+    """Seconds per sample of the best trial so far; a clearly slower trial is stopped early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Report facts on the machine and, with a model path, on the workload."""
+
+    kind: Literal["inspect"] = "inspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Train for a short while and time it."""
+
+    plan: MeasurePlan
+    kind: Literal["measure"] = "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Train on exactly `samples` samples, once per seed, and evaluate."""
+
+    samples: int
+    seeds: tuple[int, ...]
+    evaluation_batch: int = 32
+    """Batch size of the held-out loss: the baseline's, for every configuration."""
+    kind: Literal["probe"] = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class FindLimits:
+    """Time the loader alone and the computation alone."""
+
+    plan: MeasurePlan
+    kind: Literal["find_limits"] = "find_limits"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Time each stage of training on its own: loading, copying, computing, updating."""
+
+    plan: MeasurePlan
+    workers: tuple[int, ...]
+    """Numbers of DataLoader workers to time; 0 loads in the training process."""
+    bfloat16: bool = False
+    """Also time a step under bfloat16 autocast."""
+    kind: Literal["diagnose"] = "diagnose"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Report the operators that take the time of a step."""
+
+    warmup_steps: int = 10
+    trace_path: str | None = None
+    """Path for a Chrome trace of the steps; None: no trace."""
+    kind: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Compare loss, gradients and first steps with those under the `reference` settings."""
+
+    reference: dict[str, Value]
+    """Settings that differ from the job's in numerics alone."""
+    in_double: bool = True
+    """Also compute in float64, which takes twice the memory."""
+    kind: Literal["gate"] = "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """Run a script unchanged for some steps and report its training."""
+
+    kind: Literal["observe"] = "observe"
+
+
+Task = Annotated[
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | Observe,
+    Discriminator("kind"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task for one child process."""
+
+    task: Task
+    device: str
+    """"auto", or the device as torch spells it."""
+    model_path: str | None = None
+    """Absolute path of the model.py or script; None for an inspection of the machine alone."""
+    config: dict[str, Value] | None = None
+    seed: int = 0
+    lr_factor: float = 1.0
+    """Factor on every learning rate of the workload's optimizer."""
+    memory_limit_bytes: int | None = None
+    """Memory limit, enforced by the child's device allocator, on CPU by the runner."""
+    deadline_seconds: float = 300.0
+    host: str | None = SEARCH_HOST
+    """Name of the warm host to fork from; None: a fresh interpreter."""
+    fresh_data: bool = False
+    """True: the process builds its dataset. False: its host does, if forks can use it."""
+    script: Script | None = None
+    """Call of the script; None if the workload is a model.py."""
+
+
+@cache
+def _adapter() -> TypeAdapter[Job]:
+    return TypeAdapter(Job)
+
+
+def without_arguments(job: Job) -> Job:
+    """Return the job with the script's arguments masked, because they may hold secrets."""
+    if job.script is None:
+        return job
+    return replace(job, script=replace(job.script, arguments=("***",) * len(job.script.arguments)))
+
+
+def job_to_json(job: Job) -> str:
+    """Return a job as indented JSON."""
+    return _adapter().dump_json(job, indent=1).decode()
+
+
+def job_from_json(text: str | bytes) -> Job:
+    """Read a job back.
+
+    Raises:
+        AutotuneError: not a job.
+    """
+    try:
+        check(text)
+        return _adapter().validate_json(text, strict=True)
+    except ValueError as error:
+        raise AutotuneError(f"no readable job: {fault_of(error)}") from error

@@ -1,0 +1,125 @@
+"""Compare the machine, versions and model that a best.yaml records with those found here.
+
+The operating system and the installed packages give the facts within milliseconds, without
+importing torch. The kernel lists NVIDIA's GPUs only. `Best.apply_to_process` checks the device that
+torch uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from autotune.configuration.best_config import BestConfig
+from autotune.values.errors import MismatchError, MismatchWarning, UsageError
+from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
+from autotune.values.text import size
+
+
+def mismatches(best: BestConfig, model: Path | None = None) -> list[str]:
+    """Return the differences between the recorded machine and this one, one line each.
+
+    Args:
+        best: the result to be used here.
+        model: the model.py to be trained. Default: the one that the file names, if it exists,
+            relative to the current folder.
+
+    Raises:
+        UsageError: `model` cannot be read.
+    """
+    recorded, host = best.machine, probe_host()
+    facts: list[tuple[str, str | int, str | int]] = [
+        ("CPU", recorded.cpu, host.cpu_name),
+        ("usable cores", recorded.cores, host.usable_cores),
+        ("Python", _minor(recorded.python), _minor(platform.python_version())),
+        ("torch", *_torch_versions(recorded.torch)),
+    ]
+    if recorded.driver is not None:
+        facts.append(("driver", recorded.driver, nvidia_driver() or "none"))
+    differing = [difference(*fact) for fact in facts if fact[1] != fact[2]]
+    differing += gpu_mismatches(recorded.device, recorded.driver, nvidia_gpus())
+    peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
+    if recorded.device == "cpu" and memory < peak:
+        differing.append(f"memory: the settings took {size(peak)}, {size(memory)} are here")
+    return differing + _model_mismatches(best, model)
+
+
+def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:
+    """Return the difference between the recorded GPU and those found here, as lines.
+
+    Args:
+        device: the recorded device's name, as torch gives it; "cpu" without a GPU.
+        driver: the recorded version of NVIDIA's driver; None if there was none or it is unknown.
+        here: names of the GPUs found here; None if unknown.
+    """
+    is_nvidia = driver is not None or device.startswith(("NVIDIA ", "Tesla ", "Quadro "))
+    if device == "cpu" or not is_nvidia or here is None:
+        return []
+    if not here:
+        return [f"GPU: {device} in the file, no NVIDIA GPU here"]
+    # The name of a MIG slice begins with the whole GPU's: "NVIDIA H100 PCIe MIG 1g.10gb".
+    if device.partition(" MIG ")[0] in here:
+        return []
+    return [difference("GPU", device, ", ".join(dict.fromkeys(here)))]
+
+
+def difference(name: str, in_file: str | int, here: str | int) -> str:
+    """Return one line about a fact that differs."""
+    return f"{name}: {in_file} in the file, {here} here"
+
+
+def mismatch_text(name: str, found: Sequence[str]) -> str:
+    """Return the message about a file that was made for something else."""
+    return "\n".join(
+        [
+            f"{name} was not made for what is here:",
+            *(f"  {line}" for line in found),
+            "Its speed-up may be gone: `autotune search` looks for settings anew, and "
+            "`autotune compare MODEL.py BEST.yaml` times those of a model.py here.",
+        ]
+    )
+
+
+def report(name: str, found: Sequence[str], *, strict: bool) -> None:
+    """Issue one warning, at the caller's caller, that names every difference, if there is one.
+
+    Raises:
+        MismatchError: there is a difference, and `strict` is set.
+    """
+    if not found:
+        return
+    if strict:
+        raise MismatchError(mismatch_text(name, found))
+    warnings.warn(mismatch_text(name, found), MismatchWarning, stacklevel=3)
+
+
+def _minor(python: str) -> str:
+    """Return the minor version: 3.12 of 3.12.1."""
+    return ".".join(python.split(".")[:2])
+
+
+def _torch_versions(recorded: str) -> tuple[str, str]:
+    """Return the recorded and the installed version of torch, in comparable form.
+
+    torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
+    """
+    try:
+        here = version("torch")
+    except PackageNotFoundError:
+        here = "none"
+    return (recorded if "+" in here else recorded.partition("+")[0]), here
+
+
+def _model_mismatches(best: BestConfig, model: Path | None) -> list[str]:
+    path = model or Path(best.provenance.model)
+    if model is None and not path.is_file():
+        return []
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
+    return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]

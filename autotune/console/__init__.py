@@ -1,0 +1,1 @@
+"""The output that a person sees in a terminal."""

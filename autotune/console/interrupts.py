@@ -1,0 +1,75 @@
+"""Translate signals into stop requests of a search.
+
+The first Ctrl-C lets the running trial finish, the second ends it. The third ends this process at
+once, and its children with it. SIGTERM and SIGHUP act like the second Ctrl-C. Ignored signals stay
+ignored, as under `nohup`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from autotune.processes.stop import Stop
+
+INTERRUPTED, TERMINATED = 130, 143
+_FINISHING = (
+    "\nThe running trial is finished, then the search stops. Press Ctrl-C again to end it now.\n"
+)
+_ENDING = "\nThe running trial is ended. Press Ctrl-C again to leave at once.\n"
+_AT_ONCE = 3
+
+
+class _Interrupts:
+    """Signal handlers that count interrupts."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._count = 0
+
+    def interrupt(self, *_: object) -> None:
+        self._count += 1
+        if self._count >= _AT_ONCE:
+            os._exit(INTERRUPTED)
+        if self._count == 1:
+            _say(_FINISHING)
+            self._stop.request()
+            return
+        _say(_ENDING)
+        self._stop.request_at_once()
+        raise KeyboardInterrupt
+
+    def terminate(self, *_: object) -> NoReturn:
+        self._stop.request_at_once()
+        sys.exit(TERMINATED)
+
+
+@contextmanager
+def interrupts(stop: Stop) -> Iterator[None]:
+    """Turn signals into requests to `stop`, or end the block, while it runs."""
+    heard = _Interrupts(stop)
+    handlers = {
+        signal.SIGINT: heard.interrupt,
+        signal.SIGTERM: heard.terminate,
+        signal.SIGHUP: heard.terminate,
+    }
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _say(text: str) -> None:
+    """Write past `sys.stderr`, which the signal may have interrupted within a line."""
+    with suppress(OSError):
+        os.write(2, text.encode())

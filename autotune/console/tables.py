@@ -1,0 +1,133 @@
+"""Tables of knobs, shipped search spaces, machine facts and profiles, printed to stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Integers, Knob, OneOf, spelled
+from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.stopping import ENOUGH
+from autotune.values.machine import Machine
+from autotune.values.outcome import Profiled
+from autotune.values.text import clean, size
+from autotune.values.workload_facts import WorkloadFacts
+
+
+def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
+    """Print each knob with its values here, or the reason why it is frozen."""
+    table = _table("knob", "default", "values on this machine", "what it is")
+    for knob in ALL_KNOBS:
+        values = _domain(knob, machine, facts)
+        table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
+    _print(table)
+
+
+def show_spaces() -> None:
+    """Print the shipped search spaces."""
+    table = _table("space", "trials", "knobs", "about")
+    for name, path in shipped_spaces().items():
+        space = read_space(path)
+        table.add_row(name, str(space.trials), _cell(", ".join(space.offers)), _cell(space.about))
+    _print(table)
+
+
+def show_machine(machine: Machine) -> None:
+    """Print the facts on this machine."""
+    host = machine.host
+    quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
+    limit = "none" if host.memory_limit_bytes is None else size(host.memory_limit_bytes)
+    native = ", ".join(machine.native_dtypes) or "none: autocast would be emulated and slow"
+    facts = {
+        "device": f"{machine.device} ({machine.device_name})",
+        "device memory": size(machine.memory_bytes),
+        "CPU": host.cpu_name,
+        "cores": f"{host.cpu_count} in the machine, {host.affinity_count} by affinity",
+        "CPU quota (cgroup)": quota,
+        "cores to use": str(host.usable_cores),
+        "memory": size(host.memory_bytes),
+        "memory limit (cgroup)": limit,
+        "shared memory": "no /dev/shm" if not host.shm_bytes else size(host.shm_bytes),
+        "C++ compiler": host.compiler or "none",
+        "torch.compile": machine.compile_obstacle or "works",
+        "native AMP dtypes": native,
+        "float32_matmul_precision": ", ".join(machine.matmul_precisions),
+        "CUDA graphs": "yes" if machine.cuda_graphs else "no",
+        "threads by default": str(machine.default_num_threads),
+        "Python, torch": f"{machine.python}, {machine.torch}",
+        "fingerprint": machine.fingerprint,
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, fact in facts.items():
+        table.add_row(name, _cell(fact))
+    _print(table)
+
+
+def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
+    """Print the rate of each stage alone, the stage that bounds training, and the operators."""
+    stages = _table("stage alone", "samples/s", "seconds a batch")
+    for name, rate in diagnosis.limits().items():
+        seconds = diagnosis.stages.batch_size / rate
+        stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
+    _print(stages)
+    lines = [*_bound_lines(diagnosis), *notes]
+    if diagnosis.doubt:
+        lines = [f"Run it again: {diagnosis.doubt}."]
+    operators = _table("operator", "share", "seconds a step", "calls")
+    for one in profiled.operators:
+        share = f"{100 * one.share:.1f} %"
+        operators.add_row(_cell(one.name), share, f"{one.seconds:.6f}", str(one.calls))
+    sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
+    _print(operators)
+
+
+def _bound_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return lines on the stage that bounds training and on the speed-up left."""
+    lines = [f"Your settings wait for {diagnosis.bound}."]
+    reached, share = diagnosis.reached, diagnosis.reached_share
+    if reached is not None and share is not None:
+        lines.append(f"Together they reach {reached:.1f}/s, {100 * share:.0f} % of that alone.")
+        if share >= ENOUGH:
+            lines.append(f"Nothing is left to win but by faster {diagnosis.bound}.")
+    return lines
+
+
+def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
+    irrelevant = knob.irrelevance(facts) if facts else None
+    if irrelevant:
+        return f"frozen: {irrelevant}"
+    match knob.values:
+        case Integers():
+            text = ", ".join(map(spelled, knob.suggestions(machine)))
+        case OneOf(options):
+            allowed = knob.suggestions(machine)
+            refused = [option for option in options if option not in allowed]
+            if refused and len(allowed) <= 1:
+                return f"frozen: {knob.obstacle(refused[0], machine)}"
+            text = ", ".join(map(spelled, allowed))
+            text += "".join(f"\nnot {spelled(v)}: {knob.obstacle(v, machine)}" for v in refused)
+    return f"{text}  (with {knob.needs})" if knob.needs else text
+
+
+def _cell(text: str) -> Text:
+    """Return a cell with foreign text: no markup, no control characters."""
+    return Text(clean(text))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Table) -> None:
+    # A pipe has no width: keep piped lines unbroken.
+    width = None if sys.stdout.isatty() else 200
+    Console(file=sys.stdout, width=width, highlight=False).print(table)

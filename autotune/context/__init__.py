@@ -1,0 +1,1 @@
+"""The fixed facts of one search: options, machine, workload, space, time budget."""

@@ -1,0 +1,108 @@
+"""Observe an unmodified training script, and find the settings that can reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.configuration.job import Job, Observe
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Knob, spelled
+from autotune.processes.runner import Runner
+from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.values.errors import WorkloadError
+from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failure, describe
+from autotune.values.text import span
+
+_SCALED = "float16"
+_MORE_TIME = "; a longer --time-budget, of which that is a quarter, waits longer"
+
+
+def observe(
+    runner: Runner, path: Path, script: ScriptOptions, folder: Path, deadline_seconds: float
+) -> Observed:
+    """Run the script as it is for some steps.
+
+    Raises:
+        WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
+    """
+    job = Job(
+        Observe(),
+        device="auto",
+        model_path=str(path.resolve()),
+        script=script.call(),
+        deadline_seconds=deadline_seconds,
+    )
+    outcome = runner.run(job, folder)
+    if isinstance(outcome, Observed):
+        return outcome
+    stepped = TrialFolder(folder).phase == FIRST_STEPS
+    raise WorkloadError(
+        f"{path}, run as a training script: {_reason(outcome, stepped)}\n"
+        "What cannot be tuned from outside can be described instead: `autotune init` writes a "
+        f"model.py.\nWhole log: {folder / 'stderr.log'}"
+    )
+
+
+def _reason(outcome: TrialOutcome, stepped: bool) -> str:
+    match outcome:
+        case TimedOut(_, limit) if stepped:
+            return f"too few steps to be timed within {span(limit)}{_MORE_TIME}"
+        case Crashed(detail) if stepped:
+            return f"it ended in its first steps: {detail}"
+        case TimedOut(_, limit):
+            return f"no step of a torch optimizer within {span(limit)}{_MORE_TIME}"
+        case Crashed(detail):
+            return f"it made no step of a torch optimizer: {detail}"
+        case _:
+            return describe(as_failure(outcome))
+
+
+def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
+    """Return the knobs that autotune applies itself.
+
+    These are the reachable knobs for which the script has no flag and that it does not fix itself.
+    """
+    flags = {"batch_size", *(flag.knob for flag in script.flags)}
+    return tuple(
+        knob.name
+        for knob in ALL_KNOBS
+        if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
+    )
+
+
+def reachable(
+    file: SpaceFile, script: ScriptOptions, observed: Observed
+) -> tuple[SpaceFile, tuple[str, ...]]:
+    """Return the space file without knobs that cannot reach the script, and a note on each."""
+    obstacles = dict(_obstacles(file, script, observed))
+    offers = {
+        name: tuple(value for value in values if value != _SCALED)
+        for name, values in file.offers.items()
+        if name not in obstacles
+    }
+    own = TrainingConfig.of(observed.workload.baseline)
+    notes = (f"{name} stays {spelled(own[name])}: {why}" for name, why in obstacles.items())
+    return replace(file, offers=offers), tuple(notes)
+
+
+def _obstacles(
+    file: SpaceFile, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    for knob in ALL_KNOBS:
+        if knob.name not in file.offers:
+            continue
+        if knob.name in observed.fixed:
+            yield knob.name, observed.fixed[knob.name]
+        elif not script.reaches(knob):
+            yield knob.name, _way(knob)
+
+
+def _way(knob: Knob) -> str:
+    if knob.name == "batch_size":
+        return "it changes the course of training, so it needs --map batch_size=--FLAG"
+    return "it changes the arithmetic, so it needs --allow numerics"

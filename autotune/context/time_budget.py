@@ -1,0 +1,87 @@
+"""The time budget of a search: the seconds left, and the longest that one process may take."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe
+from autotune.processes.runner import Runner
+from autotune.values.outcome import Lost, Measured, TimedOut, TrialOutcome
+
+OUT_OF_TIME = "the time budget ended while it ran"
+"""Detail of a process that the budget cut off, which says nothing about its configuration."""
+# A process that hangs may take this share of the budget, and at least these seconds.
+_SHARE_OF_ONE, _LEAST_SECONDS = 1 / 4, 15.0
+# A timing that began in time may go on for these seconds, or this multiple of the longest so far.
+_GRACE_SECONDS, _GRACE = 10.0, 2.0
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Seconds for one run of a search, from its first process to best.yaml."""
+
+    seconds: float | None = None
+    """Length of the budget; None for no limit."""
+    started: float = field(default_factory=time.monotonic)
+    """Start of the search in seconds of the monotonic clock."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds until the budget ends, negative afterwards; infinite without one."""
+        return float("inf") if self.seconds is None else self.seconds - self.elapsed
+
+    @property
+    def is_over(self) -> bool:
+        """True once the budget is spent."""
+        return self.left < 0
+
+    def most_of_one(self) -> float:
+        """Return the seconds after which a process is assumed to hang; infinite without a limit."""
+        if self.seconds is None:
+            return float("inf")
+        return max(_LEAST_SECONDS, _SHARE_OF_ONE * self.seconds)
+
+
+_PATIENT = (Measure, Inspect, Observe)
+
+
+@dataclass
+class BudgetedRunner:
+    """A runner that caps every deadline of another one by the seconds left of the time budget.
+
+    A process that the budget cuts off is `Lost`, which says nothing about its configuration. A
+    timing, inspection or observation that takes longer than one process may is `TimedOut`.
+    """
+
+    runner: Runner
+    budget: TimeBudget
+    _longest_timing: float = 0.0
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        """Run `job` for no longer than the budget allows."""
+        is_timing = isinstance(job.task, Measure)
+        left = self.budget.left
+        if left <= 0 and not is_timing:
+            return Lost(OUT_OF_TIME)
+        start = time.monotonic()
+        seeds = len(job.task.seeds) if isinstance(job.task, Probe) else 1
+        own = min(job.deadline_seconds, seeds * self.budget.most_of_one())
+        deadline = min(own, max(left, self._grace()) if is_timing else left)
+        outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
+        if isinstance(outcome, Measured):
+            self._longest_timing = max(self._longest_timing, time.monotonic() - start)
+        patience = own if isinstance(job.task, _PATIENT) else job.deadline_seconds
+        if isinstance(outcome, TimedOut) and deadline < patience:
+            return Lost(OUT_OF_TIME)
+        return outcome
+
+    def _grace(self) -> float:
+        """Return the seconds that a timing may still take once the budget is spent."""
+        return max(_GRACE_SECONDS, _GRACE * self._longest_timing)

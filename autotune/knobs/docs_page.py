@@ -1,0 +1,54 @@
+"""Write docs/knobs.md from the knobs: `python -m autotune.knobs.docs_page > docs/knobs.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Integers, Knob, OneOf, spelled
+
+_EFFECTS = {
+    "exact": "nothing: the same numbers, sooner",
+    "numerics": "rounding",
+    "statistics": "the course of training",
+}
+
+_HEAD = """\
+# Knobs
+
+The settings that autotune can tune, in the order in which configurations list them. `make docs`
+writes this page from the classes in `autotune/knobs/`. `autotune knobs` shows the values that this
+machine allows.
+"""
+
+
+def knobs_page() -> str:
+    """Return the page as Markdown."""
+    return "\n".join([_HEAD, *map(_section, ALL_KNOBS)])
+
+
+def _section(knob: Knob) -> str:
+    rows = {
+        "Values": _values(knob),
+        "Default": f"`{spelled(knob.default)}`",
+        "Pays": knob.pays,
+        "Hurts": knob.hurts,
+        "Can change": _EFFECTS[knob.effect],
+        "PyTorch": f"`{knob.call}`",
+        "Source": f"<{knob.source}>",
+    }
+    table = [f"| {name} | {text} |" for name, text in rows.items()]
+    return "\n".join([f"## {knob.name}", "", knob.summary, "", "| | |", "|---|---|", *table, ""])
+
+
+def _values(knob: Knob) -> str:
+    match knob.values:
+        case OneOf(options):
+            text = ", ".join(f"`{spelled(option)}`" for option in options)
+        case Integers(low, high, nullable):
+            text = f"whole numbers from {low} to {high}" + (", or `null`" if nullable else "")
+    return f"{text}; only with `{knob.needs}`" if knob.needs else text
+
+
+if __name__ == "__main__":
+    sys.stdout.write(knobs_page())

@@ -1,0 +1,162 @@
+"""Private names of torch, each with the reason why no public name serves.
+
+No other module of the package touches one. Functions import torch themselves, because the parent
+process, which reads knobs, does without it. `tests/contract/test_torch_private.py` tests each on
+the torch that is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COMPILER = ("torch._dynamo", "torch._inductor")
+"""Packages of the compiler: errors are told apart by the module that they come from."""
+IMPORTED_BY_OPTIM = "torch._dynamo"
+"""Module that torch.optim imports, which takes a second."""
+
+
+def compiled_call(model: nn.Module) -> Callable[..., Any] | None:
+    """Return the compiled code that calls of `model` run; None if they run eagerly.
+
+    `Module.compile` keeps it there and offers no way to read it.
+    """
+    call: Callable[..., Any] | None = model._compiled_call_impl
+    return call
+
+
+def set_compiled_call(model: nn.Module, call: Callable[..., Any] | None) -> None:
+    """Let calls of `model` run `call`; None for eager ones.
+
+    What is there is no part of a copy, a pickle or the state_dict, unlike a hook or a wrapper.
+    """
+    model._compiled_call_impl = call
+
+
+def eager_call(model: nn.Module) -> Callable[..., Any]:
+    """Return the call of `model` with its hooks and without compiled code.
+
+    Its `forward` alone would leave the hooks out.
+    """
+    call: Callable[..., Any] = model._call_impl
+    return call
+
+
+def is_compiled_wrapper(model: nn.Module) -> bool:
+    """Return True if `model` is what `torch.compile(module)` returned; its class is private."""
+    return hasattr(model, "_orig_mod")
+
+
+def compile_modes() -> Mapping[str, Mapping[str, Any]]:
+    """Return the options of each mode of torch.compile; `torch.compiler` does not list them."""
+    import torch._inductor
+
+    modes: Mapping[str, Mapping[str, Any]] = torch._inductor.list_mode_options()
+    return modes
+
+
+def compiled_graphs() -> int:
+    """Return the number of graphs that this process compiled: compiling can silently do nothing."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def compile_error() -> type[Exception]:
+    """Return the class of the compiler's errors, which tells them from those of the model."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return TorchDynamoException
+
+
+def on_compilation(start: Callable[[], None], end: Callable[[], None]) -> None:
+    """Call `start` and `end` around each compilation; no public event tells its seconds."""
+    from torch._dynamo import callback
+
+    callback.on_compile_start(lambda _: start())
+    callback.on_compile_end(lambda _: end())
+
+
+def draw_as_eager_does() -> None:
+    """Let compiled code draw eager mode's random numbers; by default no seed makes them equal."""
+    import torch._inductor.config
+
+    torch._inductor.config.fallback_random = True
+
+
+def has_triton_package() -> bool:
+    """Return True if Triton is installed, as the compiler looks for it."""
+    from torch.utils import _triton
+
+    return bool(_triton.has_triton_package())
+
+
+def has_triton() -> bool:
+    """Return True if the compiler can use Triton on the present accelerator."""
+    from torch.utils import _triton
+
+    return bool(_triton.has_triton())
+
+
+def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """Return nested containers with `change` applied to each leaf; there is no public pytree."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(change, tree)
+
+
+def is_dropout(module: nn.Module) -> bool:
+    """Return True for any kind of dropout layer; their common class is private."""
+    from torch import nn
+
+    return isinstance(module, nn.modules.dropout._DropoutNd)
+
+
+def changes_in_place(tensor: Tensor) -> int:
+    """Return the number of changes in place of a tensor so far, which autograd counts."""
+    return tensor._version
+
+
+def ready_batches(iterator: Iterator[Any], workers: int) -> int | None:
+    """Return the number of batches that workers have ready; None if unknown or without meaning.
+
+    Near the end of an epoch the workers get no further requests. The stock is used up in every
+    epoch then, and belongs to the epoch's pace. A DataLoader does not tell its stock.
+    """
+    inside: Any = iterator
+    try:
+        if inside._tasks_outstanding < workers * inside._prefetch_factor:
+            return None
+        ready = sum(len(task) > 1 for task in inside._task_info.values())
+        queues = {id(q): q for q in (inside._data_queue, inside._worker_result_queue)}
+        return int(ready + sum(queue.qsize() for queue in queues.values()))
+    except (AttributeError, NotImplementedError, OSError):
+        return None
+
+
+def loader_iterators() -> Any:
+    """Return the class of all iterators of DataLoaders: no hook of torch is called for a batch."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return _BaseDataLoaderIter
+
+
+def has_iterator(loader: object) -> bool:
+    """Return True if a DataLoader keeps its iterator, whose workers run from epoch to epoch."""
+    return getattr(loader, "_iterator", None) is not None
+
+
+def drop_iterator(loader: Any) -> None:
+    """Let a DataLoader forget its iterator, which ends persistent workers; no method does that."""
+    if "_iterator" in vars(loader):
+        vars(loader)["_iterator"] = None
+
+
+def stop_workers(iterator: Any) -> None:
+    """Stop the workers of a DataLoader's iterator, if it has any and they can be stopped."""
+    with suppress(Exception):  # an iterator without workers has no such method
+        iterator._shutdown_workers()

@@ -1,0 +1,1 @@
+"""The numerics check of a child: the same steps under two configurations, compared."""

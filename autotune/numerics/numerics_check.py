@@ -1,0 +1,325 @@
+"""The numerics check: compare what a configuration computes with the reference, rounding aside.
+
+Loss and gradients of one batch are computed three times from the same weights: in float64, which
+counts as right; under the reference settings, which shows the effect of rounding alone; and under
+the job's settings. One update of the optimizer from equal gradients follows. Then come a few whole
+steps on the same batches, whose losses and final weights show errors that arise later.
+
+The model stays in training mode, since BatchNorm computes something else in eval mode. Dropout is
+off, because equal seeds give equal masks only under equal number formats. All other random numbers
+come from the same seed each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from autotune.configuration.job import Gate
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
+from autotune.numerics import trajectory
+from autotune.numerics.disk_store import DiskStore, Load
+from autotune.numerics.trajectory import (
+    LEAST_ROUNDING,
+    Tensors,
+    distance,
+    norm,
+    parameters,
+    share,
+)
+from autotune.system.trial_folder import NUMERICS_CHECK
+from autotune.training.apply import (
+    TrainingSetup,
+    build_dataset,
+    build_loader,
+    seed_everything,
+)
+from autotune.training.quality import NonFiniteLossError
+from autotune.training.settings import Settings
+from autotune.training.tasks import Bench
+from autotune.values.outcome import Gated, TrialOutcome
+
+State = Mapping[str, Any]
+
+# A fresh GradScaler starts at the first; training settles at the largest without overflow.
+_LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
+# Relative; sums without a fixed order, as on a GPU, change gradients by less from run to run.
+_NONDETERMINISM = 1e-3
+# Units in a parameter's last place by which two kernels may round an update differently.
+_ROUNDING_UNITS = 4
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """Loss and gradients of one batch."""
+
+    loss: float
+    gradients: Tensors
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(norm(self.gradients))
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Results under the reference settings, which those under the job's settings are compared with.
+
+    Spreads are distances relative to the size of the gradients.
+    """
+
+    state: State
+    """The model's state_dict, for loading into another model."""
+    before: Tensors
+    """The parameters before the update."""
+    standard: _Computed
+    """Loss and gradients under the reference settings."""
+    seed_spread: float
+    """Relative change of the gradients under another seed."""
+    batch_spread: float
+    """Relative change of the gradients on another batch."""
+    updated: Tensors
+    """The parameters after one update from the gradients of `standard`."""
+    in_double: _Computed | None = None
+    """Loss and gradients in float64; None if not asked for or if the model does not run in it."""
+
+
+@dataclass(frozen=True)
+class _Stand:
+    """A builder of equal training loops; each use needs a new one, since optimizers have state."""
+
+    bench: Bench
+    dataset: Dataset[Any]
+    store: DiskStore
+
+    def setup(self, state: State | None = None) -> TrainingSetup:
+        setup = self.bench.setup(self.dataset, self.bench.job.seed)
+        _without_dropout(setup.model.train())
+        if state is not None:
+            setup.model.load_state_dict(state)
+        return setup
+
+    def batches(self) -> Iterator[Any]:
+        """Yield batches without end, the same ones in each call."""
+        bench = self.bench
+        seed_everything(bench.job.seed)
+        loader = build_loader(bench.config, bench.workload, self.dataset, bench.job.seed)
+        return trajectory.without_end(loader)
+
+
+def compare(bench: Bench, task: Gate) -> TrialOutcome:
+    """Compare loss, gradients, update and first steps under the job's settings with the reference.
+
+    Memory use is that of training, because all tensors that are compared lie in a file.
+
+    Raises:
+        NonFiniteLossError: loss, gradients or weights are not finite under one of the two settings.
+    """
+    bench.folder.enter_phase(NUMERICS_CHECK)
+    with tempfile.TemporaryFile(dir=bench.folder.path) as file:
+        stand = _Stand(bench, build_dataset(bench.workload), DiskStore(file))
+        return _compared(stand, task)
+
+
+def _compared(stand: _Stand, task: Gate) -> TrialOutcome:
+    bench, seed, store = stand.bench, stand.bench.job.seed, stand.store
+    plain = replace(stand, bench=replace(bench, config=TrainingConfig.of(task.reference)))
+    Settings(plain.bench.config).apply_to_process()
+    batches = plain.batches()
+    pair = store.put_batch(next(batches)), store.put_batch(next(batches))
+    reference = _refer(plain, pair, task.in_double)
+    way = trajectory.find_way(
+        lambda: plain.setup(reference.state),
+        reference.before,
+        itertools.chain(trajectory.loaded(pair), batches),
+        seed,
+        store,
+    )
+    Settings(bench.config).apply_to_process()
+    if reference.seed_spread > _NONDETERMINISM and bench.config["compile_mode"] is not None:
+        draw_as_eager_does()
+    updated = _update(stand.setup(reference.state), reference.standard.gradients, store)
+    setup = stand.setup(reference.state)
+    computed = _compute(setup, pair[0], seed, store)
+    setup.model.load_state_dict(reference.state)
+    losses = trajectory.train(setup, trajectory.loaded(way.batches), seed)
+    apart = trajectory.apart(reference.before, way.end, trajectory.ended(setup, store))
+    return replace(
+        _gated(reference, computed, _update_error(reference, updated)),
+        trajectory_error=trajectory.deviation(
+            losses, way.losses, way.other_losses, _rounding(bench.config)
+        ),
+        path_error=apart.path,
+        reach_error=apart.reach,
+        reference_path_error=way.noise,
+    )
+
+
+def _refer(stand: _Stand, pair: tuple[Load, Load], in_double: bool) -> _Reference:
+    reference = _in_single(stand, pair)
+    if not in_double:
+        return reference
+    return replace(reference, in_double=_compute_in_double(stand, pair[0], reference.state))
+
+
+def _in_single(stand: _Stand, pair: tuple[Load, Load]) -> _Reference:
+    """Compute the reference without float64, for which this model has to be freed first."""
+    setup, seed, store = stand.setup(), stand.bench.job.seed, stand.store
+    state, before = store.put_all(setup.model.state_dict()), parameters(setup, store)
+    standard = _compute(setup, pair[0], seed, store)
+    return _Reference(
+        state=state,
+        before=before,
+        standard=standard,
+        seed_spread=_distance(_compute(setup, pair[0], seed + 1, store), standard),
+        batch_spread=_distance(_compute(setup, pair[1], seed, store), standard),
+        updated=_update(setup, standard.gradients, store),
+    )
+
+
+def _without_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if is_dropout(module):
+            module.p = 0.0  # type: ignore[assignment]  # mypy does not know the private class
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            module.dropout = 0.0
+
+
+def _compute(setup: TrainingSetup, load: Load, seed: int, store: DiskStore) -> _Computed:
+    """Return loss and gradients; a scaled loss uses the largest scale without overflow.
+
+    Raises:
+        NonFiniteLossError: they are not finite at any scale.
+    """
+    for scale in _LOSS_SCALES if setup.scaler.is_enabled() else (1.0,):
+        computed = _backward(setup, setup.transfer(load()), seed, store, scale)
+        if computed.is_finite:
+            return computed
+    what = "the loss" if not math.isfinite(computed.loss) else "a gradient"
+    raise NonFiniteLossError(f"{what} of one batch is not finite")
+
+
+def _backward(
+    setup: TrainingSetup, batch: Any, seed: int, store: DiskStore, scale: float = 1.0
+) -> _Computed:
+    setup.model.zero_grad(set_to_none=True)
+    seed_everything(seed)
+    with setup.forward_context():
+        loss = setup.workload.compute_loss(setup.model, batch)
+    (loss * scale).backward()  # type: ignore[no-untyped-call]
+    gradients = {
+        name: parameter.grad if scale == 1 else parameter.grad.div_(scale)
+        for name, parameter in setup.model.named_parameters()
+        if parameter.grad is not None
+    }
+    computed = _Computed(float(loss.detach()), store.put_all(gradients))
+    setup.model.zero_grad(set_to_none=True)
+    return computed
+
+
+def _compute_in_double(stand: _Stand, load: Load, state: State) -> _Computed | None:
+    """Return loss and gradients in float64, without autocast; None if that does not work."""
+    config = stand.bench.config.replace(amp_dtype=None)
+    try:
+        exact = replace(stand, bench=replace(stand.bench, config=config)).setup(state)
+        exact.model.double()
+        with _double_by_default():
+            batch = map_leaves(_doubled, exact.transfer(load()))
+            computed = _backward(exact, batch, stand.bench.job.seed, stand.store)
+    # Code that was not written for float64 may raise anything; memory may run out.
+    except Exception:
+        return None
+    return computed if computed.is_finite else None
+
+
+@contextmanager
+def _double_by_default() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _doubled(leaf: Any) -> Any:
+    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _update(setup: TrainingSetup, gradients: Tensors, store: DiskStore) -> Tensors:
+    """Return the parameters after the optimizer's first step from these gradients."""
+    for name, parameter in setup.model.named_parameters():
+        gradient = gradients.get(name)
+        parameter.grad = (
+            None if gradient is None else torch.empty_like(parameter).copy_(gradient).detach()
+        )
+    setup.optimizer.step()
+    return parameters(setup, store)
+
+
+def _update_error(reference: _Reference, updated: Tensors) -> float:
+    """Return the distance of two updates, less rounding, relative to the reference's update."""
+    before = reference.before
+    rounding = math.hypot(*(torch.finfo(p.dtype).eps * norm({"": p}) for p in before.values()))
+    off = distance(updated, reference.updated) - _ROUNDING_UNITS * rounding
+    return share(max(0.0, off), distance(reference.updated, before))
+
+
+def _rounding(config: TrainingConfig) -> float:
+    """Return the relative rounding error of a loss, from the forward pass's number format."""
+    amp_dtype = config["amp_dtype"]
+    own = torch.finfo(getattr(torch, str(amp_dtype))).eps if amp_dtype else 0.0
+    return max(LEAST_ROUNDING, own)
+
+
+def _gated(reference: _Reference, computed: _Computed, update_error: float) -> Gated:
+    """Return the errors on one batch; those of the first steps are 0 until they are filled in."""
+    standard, seed_spread = reference.standard, reference.seed_spread
+    in_double = reference.in_double
+    if in_double is not None and _drew_otherwise(_distance(standard, in_double), seed_spread):
+        in_double = None
+    best_known = in_double or standard
+    return Gated(
+        loss_error=_loss_distance(computed, best_known),
+        gradient_error=_distance(computed, best_known),
+        gradient_cosine=_cosine(computed.gradients, best_known.gradients),
+        update_error=update_error,
+        trajectory_error=0.0,
+        path_error=0.0,
+        reach_error=0.0,
+        reference_loss_error=_loss_distance(standard, best_known),
+        reference_gradient_error=_distance(standard, best_known),
+        reference_path_error=0.0,
+        seed_spread=seed_spread,
+        batch_spread=reference.batch_spread,
+        in_double=in_double is not None,
+    )
+
+
+def _drew_otherwise(distance: float, seed_spread: float) -> bool:
+    """Return True if float64 is as far off as another seed: on a GPU it draws other numbers."""
+    return seed_spread > _NONDETERMINISM and distance > seed_spread / 2
+
+
+def _loss_distance(computed: _Computed, best_known: _Computed) -> float:
+    return share(abs(computed.loss - best_known.loss), abs(best_known.loss))
+
+
+def _distance(computed: _Computed, best_known: _Computed) -> float:
+    return share(distance(computed.gradients, best_known.gradients), norm(best_known.gradients))
+
+
+def _cosine(one: Tensors, other: Tensors) -> float:
+    shared = [float((one[n].double() * other[n].double()).sum()) for n in one if n in other]
+    sizes = norm(one) * norm(other)
+    return math.fsum(shared) / sizes if sizes else 1.0

@@ -1,0 +1,1 @@
+"""Child processes: starting, watching and ending them, and the devices that they use."""

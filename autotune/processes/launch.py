@@ -1,0 +1,234 @@
+"""Start a child process: as a new interpreter or as a fork of a warm host.
+
+Either way it has a session, log files and a lifeline of its own, and nothing on stdin.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from select import select
+from typing import Any, Protocol
+
+import psutil
+
+from autotune.configuration.job import Job
+from autotune.system.channel import channel, receive, send
+from autotune.system.trial_folder import TrialFolder
+
+HOST_PATIENCE_SECONDS = 120.0
+"""Seconds to wait for a warm host: it may import torch on a busy machine."""
+
+
+class Launched(Protocol):
+    """A child process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Process number, which is also that of its process group."""
+
+    @property
+    def host_pid(self) -> int | None:
+        """Number of the process from which it was forked and whose memory it shares, if any."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs, or if it is unknown."""
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+
+
+class FreshInterpreter:
+    """A child that runs in a new Python interpreter."""
+
+    host_pid: int | None = None
+
+    def __init__(self, files: TrialFolder, environ: Mapping[str, str], lifeline: int) -> None:
+        module = ("-m", "autotune.child.worker", str(files.path), str(lifeline))
+        for log in (files.stdout, files.stderr):
+            log.write_bytes(b"")
+        # Append mode, so that the logs can be cut while the child goes on writing.
+        with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
+            # psutil's Popen sleeps until the process ends; that of subprocess polls.
+            self._process = psutil.Popen(
+                [sys.executable, *module, repr(time.monotonic())],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, **environ},
+                start_new_session=True,
+                pass_fds=(lifeline,),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        return int(self._process.pid)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs."""
+        code = self._process.returncode
+        return None if code is None else int(code)
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+        with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.exit_code is not None
+
+
+class Forked:
+    """A child forked from a warm host; the host reports when it ends."""
+
+    def __init__(self, pid: int, host: WarmHost) -> None:
+        self.pid = pid
+        self.host_pid: int | None = host.pid
+        self.exit_code: int | None = None
+        self._host = host
+        self._ended = False
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+        if not self._ended and self._host.answers_within(seconds):
+            exit_code = self._host.answer().get("exit_code")
+            self.exit_code = exit_code if isinstance(exit_code, int) else None
+            self._ended = True
+        return self._ended
+
+
+class Building:
+    """A warm host that imports a workload and builds its dataset; it may fail as a child may."""
+
+    host_pid: int | None = None
+
+    def __init__(self, host: WarmHost, files: TrialFolder) -> None:
+        self.pid = host.pid
+        self.exit_code: int | None = None
+        self._host = host
+        self._answer: dict[str, Any] | None = host.asked_to_build(files)
+
+    @property
+    def is_done(self) -> bool:
+        """True once forks find the dataset built."""
+        return "built" in (self._answer or {})
+
+    @property
+    def has_spoilt_host(self) -> bool:
+        """True if the host ran the workload but has no dataset for its forks."""
+        return not {"built", "unchanged"} & set(self._answer or {})
+
+    @property
+    def reason(self) -> str:
+        """Reason why forks have no dataset."""
+        said = next(iter((self._answer or {}).values()), None)
+        return str(said or "the warm host ended, or was ended, while it built it")
+
+    def begins_within(self, seconds: float) -> bool:
+        """Sleep until the host begins or refuses, at most `seconds`; return True if it did."""
+        if self._answer is None and self._host.answers_within(seconds):
+            self._hear()
+            return True
+        return self._answer is not None
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until building ended or failed, at most `seconds`; return True if it did."""
+        if self._answer is None and self._host.answers_within(seconds):
+            self._hear()
+        return self._answer is not None
+
+    def _hear(self) -> None:
+        answer = self._host.answer()
+        self._answer = None if "begins" in answer else answer
+
+
+class WarmHost:
+    """A process that has imported torch and forks a child for each job; Linux only."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._end, other_end = channel()
+        self._end.settimeout(HOST_PATIENCE_SECONDS)
+        lifeline, self._lifeline_end = os.pipe()
+        ends = (other_end.fileno(), lifeline)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autotune.child.warm_host", *map(str, ends)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **environ},
+                start_new_session=True,
+                pass_fds=ends,
+            )
+        except OSError:
+            self._end.close()
+            os.close(self._lifeline_end)
+            raise
+        finally:
+            other_end.close()
+            os.close(lifeline)
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the process has ended."""
+        return self._process.poll() is not None
+
+    def asked_to_build(self, files: TrialFolder) -> dict[str, Any] | None:
+        """Ask the host to build the dataset of a folder's job; return {} if the host has ended."""
+        try:
+            send(self._end, {"build": str(files.path)})
+        except OSError:
+            return {}
+        return None
+
+    def fork(
+        self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool
+    ) -> Forked | str | None:
+        """Fork a child for the job; return why the host refuses, or None if the host has ended.
+
+        With `keep_logs` the child appends to the logs; the host has printed to them already.
+        """
+        request = {
+            "folder": str(files.path),
+            "model_path": job.model_path,
+            "is_script": job.script is not None,
+            "start": time.monotonic(),
+            "keep_logs": keep_logs,
+        }
+        try:
+            send(self._end, request, [lifeline])
+            answer = self.answer()
+        except OSError:
+            return None
+        if isinstance(answer.get("pid"), int):
+            return Forked(answer["pid"], self)
+        return str(answer["refused"]) if "refused" in answer else None
+
+    def answers_within(self, seconds: float | None) -> bool:
+        """Sleep until there is an answer to read, at most `seconds`; return True if there is."""
+        return bool(select([self._end], [], [], seconds)[0])
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer; {} if the host has ended.
+
+        Raises:
+            TimeoutError: the host sent nothing for `HOST_PATIENCE_SECONDS`.
+        """
+        return receive(self._end)[0] or {}
+
+    def close(self) -> None:
+        """Kill the host; its children must have ended before."""
+        self._end.close()
+        os.close(self._lifeline_end)
+        self._process.kill()
+        self._process.wait()

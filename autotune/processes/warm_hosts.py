@@ -1,0 +1,79 @@
+"""Choose the warm host that a runner forks from, and keep track of the dataset that it has built.
+
+There is one host at a time. It ends when a job names another host or needs another dataset. A
+dataset that forks cannot use is built by each child itself for the rest of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.configuration.job import Job, job_to_json
+from autotune.processes.launch import Building, Forked, WarmHost
+from autotune.system.trial_folder import TrialFolder, write_atomically
+
+
+class Hosts:
+    """The warm host of one runner; call `close` to end it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Set the variables that hosts get in addition to the environment of this process."""
+        self._environ = environ
+        self._host: WarmHost | None = None
+        self._name: str | None = None
+        self._built: str | None = None
+        self._reasons: dict[str, str] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """Process number of the host; None if there is none."""
+        return self._host.pid if self._host else None
+
+    def close(self) -> None:
+        """End the host, if there is one."""
+        if self._host is not None:
+            self._host.close()
+        self._host = self._built = None
+
+    def why_not_shared(self, job: Job) -> str | None:
+        """Return why the job's process builds its dataset itself; None if its host does."""
+        if job.fresh_data:
+            return "asked for"
+        return self._reasons.get(job.model_path or "")
+
+    def building(self, job: Job, files: TrialFolder) -> Building | None:
+        """Let the job's host build the dataset; return None if there is nothing to build."""
+        has_dataset = job.model_path is not None and job.script is None
+        wanted = job.model_path if has_dataset and not self.why_not_shared(job) else None
+        is_of_use = job.host == self._name and self._built in (None, wanted)
+        if not is_of_use or (self._host is not None and self._host.has_ended):
+            self.close()
+        self._name = job.host
+        if wanted is None or self._built == wanted:
+            return None
+        self._host = self._host or WarmHost(self._environ)
+        return Building(self._host, files)
+
+    def note(self, job: Job, building: Building) -> None:
+        """Record how building ended; end a host that ran the workload without a usable dataset."""
+        assert job.model_path is not None
+        if building.is_done:
+            self._built = job.model_path
+        else:
+            self._reasons[job.model_path] = building.reason
+        if building.has_spoilt_host:
+            self.close()
+
+    def fork(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Forked | str:
+        """Fork the job's host, or return why that is impossible; a dead host is replaced once."""
+        for _ in range(2):
+            self._host = self._host or WarmHost(self._environ)
+            forked = self._host.fork(job, files, lifeline, keep_logs)
+            if isinstance(forked, Forked):
+                return forked
+            self.close()
+            if forked is not None:
+                return forked
+            # A fork of the dead host may have taken the script's arguments out of the file.
+            write_atomically(files.job, job_to_json(job))
+        return "warm hosts do not answer"

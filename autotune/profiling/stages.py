@@ -1,0 +1,134 @@
+"""Time each stage of training on its own: loading, copying, computing and updating.
+
+Training is never faster than its slowest stage, and a stage that takes next to no time is not worth
+tuning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from autotune.configuration.job import Diagnose, MeasurePlan
+from autotune.training.apply import (
+    DatasetTooSmallError,
+    TrainingSetup,
+    apply,
+    build_dataset,
+    build_loader,
+)
+from autotune.training.batches import endless
+from autotune.training.tasks import Bench, seconds_per_batch
+from autotune.values.outcome import Diagnosed, Loading, TrialOutcome
+
+_LAUNCHES = 3
+
+
+def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
+    """Time the stages under the job's configuration, one after the other; all in seconds a batch.
+
+    Raises:
+        WorkloadError: the workload built something of the wrong type, or too small a dataset.
+    """
+    bench.folder.enter_phase("diagnosis")
+    plan = task.plan
+    dataset = build_dataset(bench.workload)
+    setup = bench.setup(dataset, bench.job.seed)
+    setup.model.train()
+    raw = next(iter(setup.loader))
+    batch = setup.transfer(raw)
+    compute = _seconds(setup, setup.step, batch, plan)
+    return Diagnosed(
+        batch_size=setup.loader.batch_size or 1,
+        compute_seconds=compute,
+        transfer_seconds=_transfer(setup, raw, plan),
+        loading=tuple(_loading(bench, setup, dataset, count, plan) for count in task.workers),
+        optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
+        double_compute_seconds=_double(bench, setup, dataset, plan),
+        launch_seconds=_launch(setup, batch),
+        bfloat16_compute_seconds=_bfloat16(bench, dataset, plan) if task.bfloat16 else None,
+    )
+
+
+def _seconds(
+    setup: TrainingSetup, step: Callable[[Any], object], batch: Any, plan: MeasurePlan
+) -> float:
+    """Return the seconds of a step that gets the same batch each time, without loading."""
+    return seconds_per_batch(setup, step, itertools.repeat(batch), plan)
+
+
+def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
+    """Return the seconds of copying a batch to the device; 0 on a CPU."""
+    if setup.device.type == "cpu":
+        return 0.0
+    return _seconds(setup, setup.transfer, raw, plan)
+
+
+def _launch(setup: TrainingSetup, batch: Any) -> float | None:
+    """Return the seconds until a step returns, the device still at work; None on a CPU.
+
+    Few steps are taken, because launching waits once the device's queue is full.
+    """
+    if setup.device.type == "cpu":
+        return None
+    torch.accelerator.synchronize(setup.device)
+    start = time.perf_counter()
+    for _ in range(_LAUNCHES):
+        setup.step(batch)
+    seconds = (time.perf_counter() - start) / _LAUNCHES
+    torch.accelerator.synchronize(setup.device)
+    return seconds
+
+
+def _bfloat16(bench: Bench, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
+    """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
+
+    A compiled model is left out: its graph would be in the cache for the first bfloat16 trial.
+    """
+    if bench.config["compile_mode"] is not None:
+        return None
+    config = bench.config.replace(amp_dtype="bfloat16")
+    job = bench.job
+    try:
+        setup = apply(config, bench.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup.model.train()
+        batch = setup.transfer(next(iter(setup.loader)))
+        return _seconds(setup, setup.step, batch, plan)
+    except (RuntimeError, ValueError, TypeError):
+        return None
+
+
+def _double(
+    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
+) -> float | None:
+    """Return the seconds of a step on a batch of twice the size; None if that does not work.
+
+    A compiled model is left out: its graph would be in the cache for the first trial of that size.
+    """
+    if bench.config["compile_mode"] is not None:
+        return None
+    double = 2 * (setup.loader.batch_size or 1)
+    config = bench.config.replace(batch_size=double, num_workers=0)
+    try:
+        loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+        return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
+    except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
+        return None
+
+
+def _loading(
+    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
+) -> Loading:
+    """Time the loading of a batch with `workers` workers while nothing else runs.
+
+    An epoch's first batch is made when the epoch begins, which is loading, too. So epochs follow
+    each other without a boundary, and workers outlive them.
+    """
+    config = bench.config.replace(num_workers=workers, persistent_workers=workers > 0)
+    loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+    return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))

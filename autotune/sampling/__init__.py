@@ -1,0 +1,1 @@
+"""Proposals: values in, a configuration out. No Optuna."""

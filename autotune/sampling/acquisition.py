@@ -1,0 +1,149 @@
+"""Acquisition functions over configurations, from surrogates of the rate and of feasibility."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.sampling.encoding import Encoding
+from autotune.sampling.posterior import Posterior
+from autotune.sampling.surrogate import Array, Indices, Surrogate
+
+_FEASIBLE, _INFEASIBLE = 0.0, 2.0
+_LIMIT = 1.0
+# Prior deviation of one knob's effect on the feasibility label.
+_CONSTRAINT_DEVIATION = 0.4
+# Deviations that the upper confidence bound adds to the mean.
+_CURIOSITY = 2.0
+# Prior mean and deviation of a batch doubling's effect on the label: as many samples are half as
+# many updates. Both are judgements, which trials correct.
+_DOUBLING, _DOUBTS = 0.5, 0.5
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The trials of a study, encoded."""
+
+    rows: Indices
+    """Configurations, shape (trials, knobs)."""
+    rates: Array
+    """Values by the objective, shape (trials,); 0 where none was measured."""
+    feasible: list[bool]
+    judged: list[bool]
+    """True for trials whose feasibility is known; some trials were not probed."""
+
+
+class Acquisition:
+    """Acquisition functions from two surrogates fitted to trials: of rate and of feasibility."""
+
+    def __init__(self, encoding: Encoding, seen: Observations) -> None:
+        self._encoding = encoding
+        self._slope = self._fit_slope(seen)
+        self._own = seen.rows[0] if len(seen.rows) else None
+        self._rate, self._level = self._fit_rate(seen)
+        self._constraint = self._fit_constraint(seen)
+        self._best = self._best_of(seen)
+
+    def improvement(self, rows: Indices) -> Array:
+        """Return the expected improvement of the log rate times the probability of feasibility."""
+        mean, deviation = self._predicted(rows)
+        return expected_improvement(mean, deviation, self._best) * self.feasible(rows)
+
+    def upper_bound(self, rows: Indices) -> Array:
+        """Return the upper confidence bound of the rate, weighted by feasibility.
+
+        The bound is the mean and two deviations, relative to the best, through a softplus.
+        """
+        mean, deviation = self._predicted(rows)
+        above = mean + _CURIOSITY * deviation - self._best
+        # A softplus keeps the order and is positive, so that low feasibility always lowers it.
+        return np.logaddexp(0.0, above) * self.feasible(rows)
+
+    def feasible(self, rows: Indices) -> Array:
+        """Return the probability that each row is feasible, shape (rows,)."""
+        if self._constraint is None:
+            return np.ones(len(rows))
+        mean, deviation = self._constraint.predict(rows)
+        return normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
+
+    def posteriors(self, rows: Indices) -> list[Posterior]:
+        """Return the posterior of each row's log rate, with the noise of one more timing."""
+        mean, deviation = self._predicted(rows)
+        noise = {} if self._rate is None else {"noise": self._rate.noise}
+        return [
+            Posterior(float(m), float(d), **noise) for m, d in zip(mean, deviation, strict=True)
+        ]
+
+    def _fit_rate(self, seen: Observations) -> tuple[Surrogate | None, float]:
+        ran = np.flatnonzero(seen.rates > 0)
+        if not len(ran):
+            return None, 0.0
+        surplus = np.log(seen.rates[ran]) - self._encoding.expected(seen.rows[ran])
+        level = float(surplus.mean())
+        surrogate = Surrogate(self._encoding.kernels, self._encoding.deviations)
+        surrogate.fit(seen.rows[ran], surplus - level)
+        return surrogate, level
+
+    def _fit_constraint(self, seen: Observations) -> Surrogate | None:
+        if not len(seen.rows):
+            return None
+        labels = _labels(seen) - self._suspected(seen.rows)
+        deviations = np.full(len(self._encoding.deviations), _CONSTRAINT_DEVIATION)
+        surrogate = Surrogate(self._encoding.kernels, deviations)
+        surrogate.fit(seen.rows, labels)
+        return surrogate
+
+    def _fit_slope(self, seen: Observations) -> float:
+        """Return the effect of a batch doubling on the label, by Bayesian linear regression."""
+        if not any(seen.judged):
+            return _DOUBLING
+        judged = np.array(seen.judged)
+        doublings = self._encoding.doublings(seen.rows[judged], seen.rows[0])
+        labels = _labels(seen)[judged]
+        prior = _DOUBTS**-2
+        return float((_DOUBLING * prior + doublings @ labels) / (prior + doublings @ doublings))
+
+    def _best_of(self, seen: Observations) -> float:
+        """Return the highest posterior mean of the feasible trials; of all if none is feasible."""
+        ran = seen.rates > 0
+        held = ran & np.array(seen.feasible, dtype=bool)
+        rows = seen.rows[held if held.any() else ran]
+        return float(self._predicted(rows)[0].max()) if len(rows) else 0.0
+
+    def _predicted(self, rows: Indices) -> tuple[Array, Array]:
+        """Return posterior mean and deviation of the log rate of each row, each (rows,)."""
+        expected = self._encoding.expected(rows) + self._level
+        if self._rate is None:
+            return expected, np.full(len(rows), float(self._encoding.deviations.max()))
+        mean, deviation = self._rate.predict(rows)
+        return mean + expected, deviation
+
+    def _suspected(self, rows: Indices) -> Array:
+        """Return the prior mean of each row's feasibility label, from its batch size."""
+        assert self._own is not None
+        return self._slope * self._encoding.doublings(rows, self._own)
+
+
+def _labels(seen: Observations) -> Array:
+    return np.array([_FEASIBLE if holds else _INFEASIBLE for holds in seen.feasible])
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Return E[max(0, X - best)] of normal variables X (Mockus, 1975)."""
+    z = (mean - best) / deviation
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(deviation * (z * normal_below(z) + density))
+
+
+def normal_below(z: Array) -> Array:
+    """Return the probability that a standard normal variable is below each of `z`."""
+    # Importing scipy would take longer than this does in a whole search.
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+
+
+def best_first(promises: Array) -> Sequence[int]:
+    """Return the positions in descending order of their acquisition values."""
+    return [int(place) for place in np.argsort(-promises, kind="stable")]

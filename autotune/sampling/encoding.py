@@ -1,0 +1,173 @@
+"""Encoding of configurations as rows of numbers, and the prior on the effect of each knob."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value
+from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
+
+# Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
+# few trials outweigh. Batch sizes gain from the smallest to the largest, other knobs by not being
+# at their default.
+_EXPECTED: Mapping[str, tuple[float, float]] = {
+    "batch_size": (0.3, 0.5),
+    "num_workers": (0.2, 0.5),
+    "amp_dtype": (0.2, 0.4),
+    "compile_mode": (0.1, 0.3),
+    "num_threads": (0.0, 0.3),
+    "channels_last": (0.05, 0.2),
+    "pin_memory": (0.03, 0.1),
+    "persistent_workers": (0.03, 0.1),
+    "float32_matmul_precision": (0.03, 0.15),
+    "cudnn_benchmark": (0.02, 0.1),
+}
+_ELSE = (0.01, 0.07)
+_FEWEST_ON_A_LINE = 3
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The knobs of a space that have a choice, with each value encoded by its position.
+
+    A knob may be idle, as prefetch_factor is without workers. It then has a position of its own.
+    """
+
+    space: SearchSpace
+
+    @cached_property
+    def values(self) -> dict[str, tuple[Value, ...]]:
+        """The values of each knob by position, with the idle value last if it is none of them."""
+        return {
+            name: tuple(dict.fromkeys((*values, KNOBS[name].idle))) if KNOBS[name].needs else values
+            for name, values in self.space.varied().items()
+        }
+
+    @cached_property
+    def kernels(self) -> list[Array]:
+        """Similarity matrix of the values of each knob, 0 to 1."""
+        return [_kernel(values) for values in self.values.values()]
+
+    @cached_property
+    def deviations(self) -> Array:
+        """Prior deviation of each knob's effect on the logarithm of the rate, shape (knobs,)."""
+        return np.array([_EXPECTED.get(name, _ELSE)[1] for name in self.values])
+
+    @cached_property
+    def training(self) -> list[int]:
+        """Columns of the knobs that may change the trained model."""
+        return [at for at, name in enumerate(self.values) if KNOBS[name].effect != "exact"]
+
+    def expected(self, rows: Indices) -> Array:
+        """Return the prior mean of the log rate of each row, up to a constant, shape (rows,)."""
+        gains = [_gains(name, values) for name, values in self.values.items()]
+        columns = (gain[column] for gain, column in zip(gains, rows.T, strict=True))
+        return np.asarray(sum(columns, np.zeros(len(rows))))
+
+    def doublings(self, rows: Indices, own: Indices) -> Array:
+        """Return log2 of each row's batch size over that of `own` (knobs,), at least 0."""
+        if "batch_size" not in self.values:
+            return np.zeros(len(rows))
+        sizes = np.log2([float(value or 1) for value in self.values["batch_size"]])
+        column = list(self.values).index("batch_size")
+        return np.asarray(np.maximum(0.0, sizes[rows[:, column]] - sizes[own[column]]))
+
+    def rows(self, configs: Sequence[TrainingConfig]) -> Indices:
+        """Encode configurations as rows, shape (configs, knobs)."""
+        places = [
+            (name, {value: place for place, value in enumerate(values)})
+            for name, values in self.values.items()
+        ]
+        rows = [[at[config[name]] for name, at in places] for config in configs]
+        return np.array(rows, dtype=np.intp).reshape(len(configs), len(places))
+
+    def config(self, row: Indices) -> TrainingConfig:
+        """Decode a row (knobs,) into a configuration, frozen knobs included."""
+        chosen = {n: v[at] for (n, v), at in zip(self.values.items(), row.tolist(), strict=True)}
+        frozen = {name: values[0] for name, values in self.space.domains.items()}
+        return TrainingConfig.of({**frozen, **chosen})
+
+    def params(self, config: TrainingConfig) -> dict[str, Value]:
+        """Return Optuna's parameters of a configuration; an idle knob has its first value."""
+        varied = self.space.varied().items()
+        return {n: config[n] if config[n] in v else v[0] for n, v in varied}
+
+    @cached_property
+    def every_row(self) -> Indices:
+        """All configurations, shape (size, knobs); for spaces of up to some thousands."""
+        grids = np.meshgrid(*map(np.arange, self._sizes), indexing="ij")
+        return np.unique(self._settled(np.stack([g.ravel() for g in grids], axis=1)), axis=0)
+
+    def some_rows(self, count: int, random: Random) -> Indices:
+        """Draw `count` rows uniformly, knob by knob."""
+        generator = np.random.default_rng(random.getrandbits(64))
+        return self._settled(generator.integers(0, self._sizes, (count, len(self._sizes))))
+
+    def neighbours(self, row: Indices) -> Indices:
+        """Return the rows that differ from `row` (knobs,) in one setting."""
+        changed = [
+            np.concatenate([row[:knob], [place], row[knob + 1 :]])
+            for knob, size in enumerate(self._sizes)
+            for place in range(size)
+            if place != row[knob]
+        ]
+        return self._settled(np.array(changed, dtype=np.intp).reshape(len(changed), len(row)))
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Number of values of each knob that can be chosen, without idle."""
+        return [len(values) for values in self.space.varied().values()]
+
+    def _settled(self, rows: Indices) -> Indices:
+        """Return the rows with a knob idle exactly where the knob that it needs is off.
+
+        `rows` is changed in place.
+        """
+        names = list(self.values)
+        for column, name in enumerate(names):
+            needs = KNOBS[name].needs
+            if needs is None:
+                continue
+            idle = self.values[name].index(KNOBS[name].idle)
+            off = self._is_off(rows, names, needs)
+            rows[off, column] = idle
+            if idle >= self._sizes[column]:  # idle is no value of the space itself
+                rows[~off & (rows[:, column] == idle), column] = 0
+        return rows.astype(np.intp)
+
+    def _is_off(self, rows: Indices, names: list[str], needed: str) -> NDArray[np.bool_]:
+        """Return a mask of the rows in which the knob `needed` is off."""
+        if needed not in names:
+            return np.full(len(rows), not self.space.domains[needed][0])
+        off = np.array([not value for value in self.values[needed]])
+        return off[rows[:, names.index(needed)]]
+
+
+def _kernel(values: Sequence[Value]) -> Array:
+    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+    if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE:
+        return nominal(len(values))
+    return ordinal([math.log2(1 + number) for number in numbers])
+
+
+def _gains(name: str, values: Sequence[Value]) -> Array:
+    """Return the prior gain of each value as a logarithm, whatever the order of the values.
+
+    Batch sizes gain linearly with their logarithm, other knobs by not being at their default.
+    """
+    gain = _EXPECTED.get(name, _ELSE)[0]
+    if name == "batch_size":
+        logs = np.log2([float(value or 1) for value in values])
+        return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
+    plain = (KNOBS[name].default, KNOBS[name].idle, None)
+    return np.array([0.0 if value in plain else gain for value in values])

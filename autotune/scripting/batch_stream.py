@@ -1,0 +1,183 @@
+"""The batch stream of a script's own training loop, told apart from what else the script does.
+
+The training loader is the one that the last batch before an optimizer step came from. Between two
+epochs, or while another loader is read, the script evaluates, saves or logs. Settings cannot speed
+that up, so the training clock stops meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from autotune.knobs.torch_private import loader_iterators
+from autotune.scripting.observed_training import batch_size_of, samples_in
+from autotune.training.batches import Batches, Synchronize
+from autotune.training.inspection import tensor_bytes
+
+
+class BatchStream(Batches):
+    """The batches that a script takes from its loaders.
+
+    Call `watch` once, and `stepped` after every optimizer step that counts.
+    """
+
+    def __init__(self, synchronize: Synchronize) -> None:
+        super().__init__((), self.clock, synchronize)
+        self.loader: DataLoader[Any] | None = None
+        """The training loader; None until the first step with one of its batches."""
+        self.steps = 0
+        """Optimizer steps so far."""
+        self.batches = 0
+        """Batches used by these steps."""
+        self.samples = 0
+        """Samples used by these steps."""
+        self.sample_bytes = 0
+        """Bytes of the tensors of one sample, from the very first batch."""
+        self._standing = 0.0
+        self._last = 0.0
+        self._elsewhere = False
+        self._closing = 0.0
+        self._opening: float | None = None
+        self._last_size = 0
+        self._since_step: tuple[DataLoader[Any] | None, int, int] = (None, 0, 0)
+        self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
+        self._read: Iterator[Any] = iter(())
+
+    def clock(self) -> float:
+        """Return the time of a clock, in seconds, that stops while the script does not train."""
+        return time.perf_counter() - self._standing
+
+    def watch(self) -> None:
+        """Record every batch of any loader from now on; patches `DataLoader` for the process."""
+        iterators = loader_iterators()
+        begin, give = DataLoader.__iter__, iterators.__next__
+
+        def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
+            start = time.perf_counter()
+            iterator = begin(loader)
+            self._begun(loader, iterator, start)
+            return iterator
+
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            start = time.perf_counter()
+            try:
+                batch = give(iterator)
+            except StopIteration:
+                self._ended(iterator, start)
+                raise
+            self._given(iterator, start, batch)
+            return batch
+
+        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
+        iterators.__next__ = __next__
+
+    def stepped(self) -> None:
+        """Record an optimizer step: the last batch's loader is the training loader."""
+        loader, batches, samples = self._since_step
+        if loader is not None and loader is not self.loader:
+            self.loader = self._loader = loader
+            self._iterator, self._elsewhere, self._opening = self._read, False, None
+        self.steps += 1
+        self.batches += batches
+        self.samples += samples
+        self._since_step = (loader, 0, 0)
+        self._last = time.perf_counter()
+
+    def pass_over(self) -> None:
+        """Leave out the time and batches since the last recorded step, except the last batch.
+
+        Called before `stepped` when another optimizer has become the one that counts.
+        """
+        loader, batches, _ = self._since_step
+        self._since_step = (loader, min(1, batches), self._last_size)
+        self._stand_still_until(time.perf_counter())
+
+    @property
+    def samples_per_batch(self) -> float:
+        """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
+        observed = self.samples / max(1, self.batches)
+        if self.loader is None or self.loader.batch_size is None:
+            return observed
+        if self.loader.drop_last or isinstance(self.loader.dataset, IterableDataset):
+            return self.loader.batch_size
+        return len(self.loader.sampler) / len(self.loader)  # type: ignore[arg-type]
+
+    @property
+    def samples_per_step(self) -> float:
+        """Mean samples per optimizer step; several batches if gradients are accumulated."""
+        return self.samples_per_batch * self.batches / max(1, self.steps)
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples of one epoch; None if no epoch has ended and the loader has no length."""
+        batches = self.epoch_batches
+        if batches is None and self.loader is not None and hasattr(self.loader.dataset, "__len__"):
+            batches = len(self.loader)
+        return None if batches is None else round(batches * self.samples_per_batch)
+
+    def ready(self) -> int | None:
+        """Return the number of optimizer steps for which batches are ready; None if unknown."""
+        batches = super().ready()
+        return None if batches is None else round(batches * self.steps / max(1, self.batches))
+
+    def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
+        self._loaders[iterator] = loader
+        if loader is not self.loader:
+            self._elsewhere = True
+            return
+        self._stand_still_until(start)
+        self._opening = self._closing + time.perf_counter() - start
+        self._closing = 0.0
+        self._iterator = iterator
+        self._batches_in_epoch = 0
+
+    def _given(self, iterator: Any, start: float, batch: Any) -> None:
+        loader = self._loaders.get(iterator)
+        if loader is None:
+            return
+        seconds, size = time.perf_counter() - start, _size(batch, loader)
+        if not self.sample_bytes:
+            self.sample_bytes = _bytes(batch) // max(1, size)
+        last, batches, samples = self._since_step
+        if last is not loader:
+            batches = samples = 0
+        self._since_step = (loader, batches + 1, samples + size)
+        self._last_size = size
+        self._read = iterator
+        if loader is not self.loader:
+            return
+        if self._elsewhere:
+            self._stand_still_until(start)
+        self._batches_in_epoch += 1
+        if self._opening is None:
+            self.wait_seconds += seconds
+        else:
+            self.boundary_seconds.append(self._opening + seconds)
+            self._opening = None
+
+    def _ended(self, iterator: Any, start: float) -> None:
+        if self._loaders.get(iterator) is self.loader is not None:
+            self._last = time.perf_counter()
+            self._closing = self._last - start
+            self.epoch_batches = self._batches_in_epoch
+
+    def _stand_still_until(self, moment: float) -> None:
+        self._standing += max(0.0, moment - self._last)
+        self._last = moment
+        self._elsewhere = False
+
+
+def _size(batch: Any, loader: DataLoader[Any]) -> int:
+    return samples_in(batch) or batch_size_of(loader) or 1
+
+
+def _bytes(batch: Any) -> int:
+    try:
+        return tensor_bytes(batch)
+    except Exception:  # an unknown type of batch must not harm the script
+        return 0

@@ -1,0 +1,94 @@
+"""Wrappers of a model that a script calls: autocast, and a fallback if compilation fails.
+
+The script gets its results in float32, as without autocast.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autotune.knobs.compiled import with_tensors
+from autotune.knobs.torch_private import compile_error, compiled_call, eager_call, set_compiled_call
+
+_SHORT = (torch.float16, torch.bfloat16)
+
+
+def under_autocast(
+    model: nn.Module,
+    autocast: Callable[[torch.device], AbstractContextManager[None]],
+    saw: Callable[[torch.dtype | None], None],
+    failed: Callable[[BaseException], None],
+) -> None:
+    """Run every training call of `model` under autocast, and return float32 to the script.
+
+    The wrapper stands where `Module.compile` keeps compiled code. So it is no part
+    of a copy, a pickle or the state_dict. `saw` gets the dtype in which the first such call ran. If
+    a result cannot be converted to float32, `failed` gets the error and the model runs without
+    autocast from then on.
+    """
+    inner = compiled_call(model) or eager_call(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    told, works = False, True
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told, works
+        # An evaluation keeps its precision.
+        if not (works and torch.is_grad_enabled()):
+            return inner(*args, **kwargs)
+        with autocast(device):
+            if not told:
+                saw(_dtype_in_force(device.type))
+                told = True
+            result = inner(*args, **kwargs)
+        try:
+            return in_float32(result)
+        except Exception as error:  # a type of the script's own that cannot be rebuilt
+            works = False
+            failed(error)
+            return result
+
+    set_compiled_call(model, call)
+
+
+def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
+    """Run `model`, which will be compiled at its first call, uncompiled if that fails.
+
+    `failed` gets the error, and compilation is not tried again. An error of the model itself is
+    raised again by the uncompiled call.
+    """
+    fails, eager, compiled = compile_error(), eager_call(model), compiled_call(model)
+    assert compiled is not None
+    works = True
+
+    @functools.wraps(compiled)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal works
+        if works:
+            try:
+                return compiled(*args, **kwargs)
+            except fails as error:
+                works = False
+                failed(error)
+        return eager(*args, **kwargs)
+
+    set_compiled_call(model, call)
+
+
+def in_float32(result: Any) -> Any:
+    """Return a model's nested result with every float16 or bfloat16 tensor as float32."""
+    return with_tensors(result, _lengthened)
+
+
+def _lengthened(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in _SHORT else tensor
+
+
+def _dtype_in_force(device: str) -> torch.dtype | None:
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

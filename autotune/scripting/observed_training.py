@@ -1,0 +1,215 @@
+"""Record what a script trains with, so that knobs can be read back from it.
+
+References are weak, so that models of a script that trains several can be freed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import BatchSampler, DataLoader
+
+from autotune.knobs.base import Knob, Value
+
+Thing = TypeVar("Thing")
+
+# Steps of other optimizers after which the first one counts as out of use: more than any script
+# takes with a GAN's critic for one with its generator.
+_PATIENCE = 200
+# Steps in a row after which an optimizer of the same parameters takes over. An optimizer that is
+# wrapped in another steps in turn with it, never twice in a row.
+_AGAIN = 2
+
+
+class ObservedTraining:
+    """A script's model, optimizer and loader: a `Setup` from which knobs can be read back."""
+
+    def __init__(self) -> None:
+        self._model: weakref.ref[nn.Module] | None = None
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        self._loader: weakref.ref[DataLoader[Any]] | None = None
+        self._steps_of_others = 0
+        self.changes = 0
+        """Times that another optimizer replaced the one that counts."""
+        self.autocast_dtype: torch.dtype | None = None
+        """Autocast's dtype in the last observed forward pass of training; None without autocast."""
+        self.scales = False
+        """True if the script scales its loss."""
+        self.batch_size: int | None = None
+        """Batch size of the training loader; a batch's size if the script's own sampler decides."""
+        self._noted: dict[str, Value] = {}
+
+    @property
+    def model(self) -> nn.Module:
+        """The first module that the script called directly, not from within another module.
+
+        Raises:
+            LookupError: no module was called, or it is freed.
+        """
+        return _alive(self._model, "no model was called")
+
+    @model.setter
+    def model(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer whose steps count.
+
+        Raises:
+            LookupError: no optimizer stepped, or it is freed.
+        """
+        return _alive(self._optimizer, "no optimizer stepped")
+
+    def counts(self, optimizer: Optimizer) -> bool:
+        """Return True if steps of this optimizer count; of a GAN's two only the first one's do."""
+        return self._optimizer is not None and self._optimizer() is optimizer
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Record an optimizer step; the first optimizer counts until another one replaces it.
+
+        A script may build a new one, for example after unfreezing layers. It takes over if the
+        first is freed or has not stepped for 200 steps of others. Two steps are enough if it shares
+        parameters with the first.
+        """
+        first = None if self._optimizer is None else self._optimizer()
+        if optimizer is first:
+            self._steps_of_others = 0
+            return
+        self._steps_of_others += 1
+        again = self._steps_of_others == _AGAIN and first is not None and _share(first, optimizer)
+        if first is None or again or self._steps_of_others == _PATIENCE:
+            self.changes += self._optimizer is not None
+            self._optimizer, self._steps_of_others = weakref.ref(optimizer), 0
+
+    @property
+    def loader(self) -> DataLoader[Any]:
+        """The training loader.
+
+        Raises:
+            LookupError: there is none, or it is freed.
+        """
+        return _alive(self._loader, "no DataLoader was iterated with gradients enabled")
+
+    @loader.setter
+    def loader(self, loader: DataLoader[Any]) -> None:
+        self._loader = weakref.ref(loader)
+        self.batch_size = batch_size_of(loader)
+
+    def meet(self, loader: DataLoader[Any]) -> None:
+        """Take a loader as the training loader unless there is one."""
+        if self._loader is None or self._loader() is None:
+            self.loader = loader
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first parameter."""
+        return next((p.device for p in self.parameters), torch.device("cpu"))
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Parameters of the model; those of the optimizer if no call of a model was observed.
+
+        Raises:
+            LookupError: neither a model nor an optimizer was observed.
+        """
+        model = None if self._model is None else self._model()
+        if model is not None:
+            return list(model.parameters())
+        return [weight for group in self.optimizer.param_groups for weight in group["params"]]
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """A new scaler, enabled if the script's is."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.scales)
+
+    def forward_context(self) -> AbstractContextManager[None]:
+        """Return the autocast context of the last forward pass."""
+        if self.autocast_dtype is None:
+            return nullcontext()
+        context = torch.autocast(self.device.type, dtype=self.autocast_dtype)
+        return cast("AbstractContextManager[None]", context)
+
+    def transfer(self, batch: Tensor) -> Tensor:
+        """Return the batch unchanged: the script's own transfer is not observed."""
+        return batch
+
+    def note(self, knob: Knob) -> None:
+        """Record a knob's present value, for reading after the training objects are freed.
+
+        Raises:
+            LookupError: the object to read it from was never observed, or is freed.
+        """
+        self._noted[knob.name] = self._read_now(knob)
+
+    def read(self, knob: Knob) -> Value:
+        """Return a knob's present value, or the last recorded one.
+
+        Raises:
+            LookupError: there is neither.
+        """
+        try:
+            return self._read_now(knob)
+        except LookupError:
+            if knob.name in self._noted:
+                return self._noted[knob.name]
+            raise
+
+    def _read_now(self, knob: Knob) -> Value:
+        if knob.name != "batch_size":
+            return knob.read_back(self)
+        if self.batch_size is None:  # the loader itself may not tell it, because of a sampler
+            raise LookupError("no loader was seen to feed training")
+        return self.batch_size
+
+
+def samples_in(batch: Any) -> int:
+    """Return the length of a batch's first tensor; 0 if it has none or is of an unknown type."""
+    try:
+        return _first_length(batch)
+    except Exception:  # an unknown type of batch must not harm the script
+        return 0
+
+
+def _first_length(batch: Any) -> int:
+    match batch:
+        case Tensor() if batch.dim():
+            return batch.shape[0]
+        case dict() if batch:
+            return _first_length(next(iter(batch.values())))
+        case tuple() | list() if batch:
+            return _first_length(batch[0])
+        case _ if hasattr(batch, "data") and isinstance(batch.data, dict):  # a tokenizer's batch
+            return _first_length(batch.data)
+        case _:
+            return 0
+
+
+def batch_size_of(loader: DataLoader[Any]) -> int | None:
+    """Return the samples of a full batch; None if a sampler of the script's own decides."""
+    if loader.batch_size is not None:
+        return loader.batch_size
+    sampler = loader.batch_sampler
+    size = sampler.batch_size if isinstance(sampler, BatchSampler) else None
+    return size if isinstance(size, int) else None
+
+
+def _share(one: Optimizer, other: Optimizer) -> bool:
+    """Return True if the optimizers have a parameter in common."""
+    first, second = (
+        {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        for optimizer in (one, other)
+    )
+    return not first.isdisjoint(second)
+
+
+def _alive(reference: weakref.ref[Thing] | None, lack: str) -> Thing:
+    thing = None if reference is None else reference()
+    if thing is None:
+        raise LookupError(lack)
+    return thing

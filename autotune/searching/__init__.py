@@ -1,0 +1,1 @@
+"""The search, from its first event to its last."""

@@ -1,0 +1,1 @@
+"""Confirmation: candidates, re-timing, rounds with the baseline, the result."""

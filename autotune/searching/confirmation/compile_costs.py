@@ -1,0 +1,59 @@
+"""Seconds that a configuration takes to start for the first time, compilation included.
+
+The processes of a confirmation find the code that torch.compile made for trials in its cache. The
+cost of compiling therefore comes from the trial that compiled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.study.study import FinishedTrial
+from autotune.values.measurement import Measurement
+from autotune.values.objectives import fixed_seconds
+
+
+@dataclass(frozen=True)
+class ColdCosts:
+    """The highest measured start costs: those of the process that had to compile."""
+
+    trials: Sequence[FinishedTrial]
+    """Finished trials, the baseline first."""
+    baseline_runs: Sequence[Measurement]
+
+    def compile_seconds(self, config: TrainingConfig) -> float:
+        """Return the seconds of torch.compile with an empty cache; 0 without compiling."""
+        return self._highest(config, "compile_seconds")
+
+    def fixed_seconds(self, config: TrainingConfig, run: Measurement) -> float:
+        """Return the seconds that a run pays once.
+
+        They are the start of the process of `run` and the compilation of the first such process.
+        """
+        return fixed_seconds(run, self._highest(config, "one_time_seconds"))
+
+    def fixed_seconds_of(self, trial: FinishedTrial) -> float:
+        """Return the seconds that a run with a trial's configuration pays once."""
+        own = trial.details.one_time_seconds or 0.0
+        cold = self._highest(trial.config, "one_time_seconds")
+        return (trial.details.fixed_seconds or 0.0) + max(0.0, cold - own)
+
+    def _highest(self, config: TrainingConfig, name: str) -> float:
+        if config["compile_mode"] is None:
+            return 0.0
+        alike = [t for t in self.trials if _compiles_alike(t.config, config)]
+        seen = [float(getattr(trial.details, name) or 0.0) for trial in alike]
+        if any(trial is self.trials[0] for trial in alike):
+            seen += [float(getattr(run, name)) for run in self.baseline_runs]
+        return max(seen, default=0.0)
+
+
+def _compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
+    """Return whether both compile the same code: equivalent training with as many threads.
+
+    The one that ran first compiled for both, which must not count against it.
+    """
+    same_threads = one["num_threads"] == other["num_threads"]
+    return same_threads and one.quality_key() == other.quality_key()

@@ -1,0 +1,127 @@
+"""Re-timing: close candidates are timed again before the best of them is confirmed.
+
+If two processes of the same settings differ by a tenth, the fastest of many timings is mostly the
+luckiest. Confirmation needs fresh processes for its claim. To choose its candidates, forks like
+those of trials are enough, and they cost a fraction of that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autotune.comparison.repeats import timed_calmly
+from autotune.configuration.job import Measure
+from autotune.sampling.acquisition import expected_improvement
+from autotune.searching.confirmation.candidates import Candidate, worth
+from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.run.confirmation_time import seconds_again
+from autotune.searching.run.events import StepStarted
+from autotune.searching.run.search_run import SearchRun
+from autotune.searching.trials.drift import drift_now
+from autotune.searching.trials.trial_plan import deadline, spread_of_processes, trial_plan
+from autotune.values.text import readable
+
+_PRECISE = 0.005
+"""Expected gain over the first candidate, as a logarithm, that is not worth a timing."""
+_MOST_AT_ONCE = 6
+# The noise of a re-timing is capped at this multiple of the spread of three baseline runs, which
+# may be a third of the true one by chance. The cap is at least the second number.
+_AT_MOST, _FINEST = 3, 0.005
+
+
+class ReTiming:
+    """Re-timing of candidates within the seconds that one search may spend on it."""
+
+    def __init__(self, search: SearchRun, costs: ColdCosts) -> None:
+        self._search = search
+        self._costs = costs
+        # Re-timings of an earlier run of the search; each candidate takes its own in once.
+        self._told = dict(search.study.notes.re_timings)
+        self._seconds_left = search.confirmation_time.re_timing_seconds() - self._seconds_told()
+        # The noise fitted to trials of many configurations may be too high for one timing.
+        self._noise = max(_FINEST, _AT_MOST * spread_of_processes(search))
+        self._failed: set[int] = set()
+
+    def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:
+        """Time close candidates again; return all candidates updated, the fastest first."""
+        found = sorted(map(self._informed, pool), key=lambda one: -one.posterior.mean)
+        while rivals := self._affordable(self._rivals(found)):
+            if self._search.over_budget():
+                break
+            start = time.monotonic()
+            seconds = sum(seconds_again(one.trial) for one in rivals)
+            detail = f"{len(rivals)} that may be as fast as each other, timed again"
+            spent = self._search.confirmation_time.re_timing_seconds() - self._seconds_left
+            yield StepStarted(detail, self._search.conclusion_seconds() - spent)
+            speed = drift_now(self._search)
+            again = [self._timed_again(one, speed) for one in rivals]
+            others = [one for one in found if one not in rivals]
+            found = sorted((*again, *others), key=lambda one: -one.posterior.mean)
+            self._seconds_left -= max(seconds, time.monotonic() - start)
+        return found
+
+    def _seconds_told(self) -> float:
+        """Return the seconds of an earlier run's re-timings, which count to the same allowance."""
+        finished = self._search.study.finished()
+        return sum(len(self._told.get(t.number, ())) * seconds_again(t) for t in finished)
+
+    def _informed(self, one: Candidate) -> Candidate:
+        """Return a candidate updated by an earlier run's re-timings, with the noise of one."""
+        posterior = replace(one.posterior, noise=min(one.posterior.noise, self._noise))
+        for rate in self._told.pop(one.trial.number, ()):
+            posterior = posterior.after(self._shown(one, rate), 1)
+        return replace(one, posterior=posterior)
+
+    def _shown(self, one: Candidate, rate: float) -> float:
+        """Return the logarithm of a candidate's worth at `rate` samples per second."""
+        return math.log(worth(self._search, self._costs, one.trial, rate))
+
+    def _rivals(self, pool: Sequence[Candidate]) -> list[Candidate]:
+        """Return the first and those that may gain enough over it to be timed; or none."""
+        running = [one for one in pool if one.trial.number not in self._failed]
+        if len(running) < 2:  # noqa: PLR2004
+            return []
+        first, others = running[0], running[1:_MOST_AT_ONCE]
+        posteriors = [one.posterior for one in others]
+        means = np.array([posterior.mean for posterior in posteriors])
+        apart = [
+            math.hypot(posterior.deviation, first.posterior.deviation) for posterior in posteriors
+        ]
+        gains = expected_improvement(means, np.array(apart), first.posterior.mean)
+        near = [one for one, gain in zip(others, gains, strict=True) if gain > _PRECISE]
+        return [first, *near] if near else []
+
+    def _affordable(self, rivals: Sequence[Candidate]) -> list[Candidate]:
+        """Return as many of the rivals as there are seconds for; none if that is only one."""
+        taken = np.cumsum([seconds_again(one.trial) for one in rivals])
+        count = int((taken <= self._seconds_left).sum())
+        return list(rivals[:count]) if count > 1 else []
+
+    def _timed_again(self, one: Candidate, speed: float) -> Candidate:
+        """Return a candidate updated by one more timing.
+
+        One that fails stays as it is, for the confirmation to refuse.
+        """
+        search, number = self._search, one.trial.number
+        told = search.study.notes.re_timings.get(number, ())
+        job = search.context.job(
+            Measure(trial_plan(search)), one.trial.config, deadline(search, one.trial.config)
+        )
+        name = f"{number:04d}-{len(told)}"
+        runs = timed_calmly(
+            lambda suffix: search.runner.run(job, search.folder("again", name + suffix)),
+            may_start=lambda: not search.over_budget(),
+        )
+        if not runs:
+            self._failed.add(number)
+            return one
+        posterior, rates = one.posterior, [run.samples_per_second / speed for run in runs]
+        search.study.notes.add_re_timings(number, map(readable, rates))
+        for rate in rates:
+            posterior = posterior.after(self._shown(one, rate), 1)
+        return replace(one, posterior=posterior)

@@ -1,0 +1,266 @@
+"""The content of best.yaml, from a confirmed candidate or the baseline."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean, median
+
+from autotune.accuracy.probes import AccuracyProber
+from autotune.comparison.rounds import PairedComparison
+from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.best_config import (
+    AccuracyEvidence,
+    Baseline,
+    BestConfig,
+    Blocks,
+    ConstraintEvidence,
+    Evidence,
+    GateEvidence,
+    LearningRate,
+    MachineRecord,
+    MemoryEvidence,
+    PredictedRun,
+    Provenance,
+    Speedup,
+    StageLimits,
+    Stages,
+    Throughput,
+)
+from autotune.configuration.job import FindLimits, MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import AccuracyRule
+from autotune.context.search_context import SearchContext, sha256_of
+from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.run.diagnosis import noted_diagnosis
+from autotune.searching.run.searched_share import searched_part
+from autotune.storage.database import masked
+from autotune.study.study import FinishedTrial
+from autotune.values.intervals import median_interval
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Gated, SpeedLimits
+from autotune.values.version import __version__
+
+# The limits decide nothing, so that they need no narrow interval.
+_LIMITS_PLAN = MeasurePlan(looks=(3,))
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The result of a search with its evidence: a confirmed candidate or the baseline."""
+
+    trial: FinishedTrial
+    baseline_runs: tuple[Measurement, ...]
+    runs: tuple[Measurement, ...]
+    qualities: tuple[float, ...]
+    speedup: Speedup
+
+
+def confirmed_by(
+    comparison: PairedComparison, trial: FinishedTrial, qualities: tuple[float, ...]
+) -> Confirmed:
+    """Return the result of a search from a paired comparison that the candidate won."""
+    low, high = (round(bound, 4) for bound in comparison.interval)
+    speedup = Speedup(
+        ratio=round(comparison.ratio, 4),
+        ci95=(low, high),
+        rounds=len(comparison.ratios),
+        disturbed_rounds=comparison.disturbed,
+        repeated_rounds=len(comparison.repeated),
+    )
+    return Confirmed(trial, comparison.baseline, comparison.candidate, qualities, speedup)
+
+
+def keep_baseline(
+    trial: FinishedTrial, runs: tuple[Measurement, ...], qualities: tuple[float, ...]
+) -> Confirmed:
+    """Return the result for the case that nothing beat the baseline, with a speed-up of 1."""
+    return Confirmed(trial, runs, runs, qualities, Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0))
+
+
+def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
+    """Build the content of best.yaml; times the limits of loader and computation on the way."""
+    context = prober.context
+    return BestConfig(
+        config=won.trial.config.as_dict(),
+        evidence=_evidence(prober, costs, won),
+        constraints=ConstraintEvidence(
+            memory=_memory(context, won.runs),
+            accuracy=_accuracy(prober, won),
+        ),
+        lr_scaling=LearningRate(
+            rule=context.options.lr_scaling, factor=context.lr_factor(won.trial.config)
+        ),
+        machine=_machine(context),
+        provenance=_provenance(context, won),
+    )
+
+
+def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
+    context = prober.context
+    baseline = _throughput(won.baseline_runs)
+    return Evidence(
+        objective=context.objective.name,
+        baseline=Baseline(
+            config=context.baseline.as_dict(),
+            samples_per_second=baseline.samples_per_second,
+            ci95=baseline.ci95,
+            stages=_stages(prober),
+        ),
+        best=_throughput(won.runs),
+        speedup=won.speedup,
+        compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
+        break_even_samples=_break_even(context, costs, won),
+        predicted_run=_predicted_run(context, costs, won),
+        blocks=_blocks(won),
+        searched=searched_part(prober.study.notes.identity, prober.study.finished()),
+        limits=_stage_limits(prober, won),
+    )
+
+
+def _stages(prober: AccuracyProber) -> Stages | None:
+    """Return the stages of the diagnosis; None if it failed or contradicts the training."""
+    found = noted_diagnosis(prober.context, prober.study)
+    if found is None or found.doubt:
+        return None
+    limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
+    share = found.stages.optimizer_seconds / found.stages.compute_seconds
+    return Stages(bound=found.bound, optimizer_share=round(share, 4), **limits)
+
+
+def _blocks(won: Confirmed) -> Blocks:
+    runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
+    disturbed = [run.disturbed_blocks for run in runs]
+    watched = [count for count in disturbed if count is not None]
+    return Blocks(
+        timed=sum(len(run.telling_blocks) for run in runs),
+        disturbed=sum(watched) if len(watched) == len(disturbed) else None,
+    )
+
+
+def _throughput(runs: Sequence[Measurement]) -> Throughput:
+    """Return the median throughput, with an interval over six processes or more.
+
+    With fewer processes, the interval is over all their blocks.
+    """
+    rates = [run.samples_per_second for run in runs]
+    if len(runs) < LOOKS[0]:
+        rates = [rate for run in runs for rate in run.block_rates]
+    low, high = median_interval(rates)
+    middle = median(run.samples_per_second for run in runs)
+    return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
+
+
+def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int:
+    """Return the samples after which a slower start has paid for itself.
+
+    They are the extra seconds of the start over the gain in seconds per sample.
+    """
+    gain = _seconds_per_sample(won.baseline_runs) - _seconds_per_sample(won.runs)
+    if gain <= 0 or not won.speedup.rounds:
+        return 0
+    extra = _fixed_seconds(costs, won.trial.config, won.runs) - _fixed_seconds(
+        costs, context.baseline, won.baseline_runs
+    )
+    return max(0, round(extra / gain))
+
+
+def _predicted_run(context: SearchContext, costs: ColdCosts, won: Confirmed) -> PredictedRun | None:
+    """Predict the seconds of the run that is the objective; None if throughput is."""
+    samples = context.objective.run_samples
+    if samples is None:
+        return None
+
+    def seconds(config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+        steady = samples * _seconds_per_sample(runs)
+        return round(_fixed_seconds(costs, config, runs) + steady, 1)
+
+    return PredictedRun(
+        samples=samples,
+        baseline_seconds=seconds(context.baseline, won.baseline_runs),
+        best_seconds=seconds(won.trial.config, won.runs),
+    )
+
+
+def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
+    return median(run.seconds_per_sample for run in runs)
+
+
+def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
+    return median(costs.fixed_seconds(config, run) for run in runs)
+
+
+def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
+    context = prober.context
+    if context.options.script is not None:
+        return None
+    job = context.job(FindLimits(_LIMITS_PLAN), won.trial.config)
+    outcome = prober.runner.run(job, context.options.folder / "trials" / "limits")
+    if not isinstance(outcome, SpeedLimits):
+        return None
+    return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
+
+
+def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
+    peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
+    return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
+
+
+def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
+    rule = prober.rule(len(won.qualities))
+    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
+    config = won.trial.config
+    return AccuracyEvidence(
+        evidence=prober.evidence(config),
+        gate=_gate(prober.gated(config)),
+        metric=rule.metric,
+        baseline=round(fmean(rule.baseline), 6),
+        best=round(fmean(won.qualities), 6),
+        tolerance=round(rule.tolerance, 6),
+        margin=round(rule.margin(won.qualities), 6),
+        samples=prober.samples,
+        seeds=len(won.qualities),
+        needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
+    )
+
+
+def _gate(gated: Gated | None) -> GateEvidence | None:
+    if gated is None:
+        return None
+    return GateEvidence(
+        loss_error=float(f"{gated.loss_error:.3g}"),
+        gradient_error=float(f"{gated.gradient_error:.3g}"),
+        gradient_cosine=round(gated.gradient_cosine, 6),
+        trajectory_error=float(f"{gated.trajectory_error:.3g}"),
+        path_error=float(f"{gated.path_error:.3g}"),
+        reach_error=float(f"{gated.reach_error:.3g}"),
+    )
+
+
+def _machine(context: SearchContext) -> MachineRecord:
+    machine = context.machine
+    return MachineRecord(
+        device=machine.device_name if machine.has_accelerator else machine.device,
+        cpu=machine.host.cpu_name or platform.machine(),
+        cores=machine.host.usable_cores,
+        memory_bytes=machine.memory_bytes,
+        torch=machine.torch,
+        python=machine.python,
+        driver=machine.driver or None,
+        fingerprint=machine.fingerprint,
+    )
+
+
+def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
+    options = context.options
+    return Provenance(
+        study=options.study,
+        storage=masked(options.storage),
+        trial=won.trial.number,
+        model=str(options.model_path),
+        model_sha256=sha256_of(options.model_path),
+        autotune=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,302 @@
+"""Find the stage that bounds training, and the knobs that cannot matter.
+
+Both follow from the time that each stage takes on its own. A cost that is negligible beside a slow
+computation may matter beside a fast one. A knob is frozen only if it could gain nothing even with
+the largest batch of the space and four times as fast computing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+from autotune.configuration.best_config import Stage
+from autotune.configuration.job import Diagnose, MeasurePlan
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchContext
+from autotune.knobs.base import Value, spelled
+from autotune.processes.runner import Runner
+from autotune.study.study import TuningStudy
+from autotune.values.machine import Machine
+from autotune.values.outcome import Diagnosed, Failure, as_failure, describe
+
+Useless = Callable[[Value], bool]
+"""Predicate for values of a knob that cannot gain anything."""
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers")
+"""Knobs of the data loader."""
+COMPUTE = (
+    "amp_dtype",
+    "float32_matmul_precision",
+    "compile_mode",
+    "channels_last",
+    "cudnn_benchmark",
+    "fused_optimizer",
+)
+"""Knobs that change how fast a batch is computed."""
+NEGLIGIBLE = 0.03
+"""Relative gain that is not worth a trial: less than the noise of most machines."""
+_MOST_SPEEDUP = 4.0
+# No other setting makes up for a precision that the CPU has no instructions for.
+_FAR_SLOWER = 1.5
+_MOSTLY_WORK = 1.6
+# Relative error of one timing; two timings of the same may differ by twice as much.
+_NOISE = 0.05
+# Training is no faster than its slowest stage. Two processes of the same settings differ by up to
+# a third; a larger excess means that the stages were timed wrongly.
+_FAR_FASTER = 1.5
+_SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
+# The diagnosis needs orders of magnitude only.
+_PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
+# Spare workers for batches that take longer than others.
+_SPARE = 1.25
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The timed stages of the baseline, and what follows from them."""
+
+    stages: Diagnosed
+    machine: Machine
+    baseline: TrainingConfig
+    largest_offered: int
+    """The largest batch size of the search space."""
+    reached: float | None = None
+    """Samples per second of all stages together; None where that is not known."""
+
+    @property
+    def load_seconds(self) -> float:
+        """Seconds to load a batch in one process."""
+        return self.stages.loading[0].seconds
+
+    @property
+    def fastest_load_seconds(self) -> float:
+        """Fewest seconds per batch: as timed with workers, or as one worker per core would take."""
+        cores = self.machine.host.usable_cores
+        return min(self.load_seconds / cores, *(one.seconds for one in self.stages.loading))
+
+    def limits(self) -> dict[str, float]:
+        """Return the samples per second of each stage alone; one that takes no time is absent."""
+        return limits_of(self.stages)
+
+    @property
+    def bound(self) -> Stage:
+        """The stage that training waits for with the user's own settings."""
+        limits = self.stage_limits()
+        return min(limits, key=lambda stage: limits[stage])
+
+    def stage_limits(self) -> dict[Stage, float]:
+        """Return the samples per second of each stage alone, with the baseline's workers."""
+        workers = int(self.baseline["num_workers"] or 0)
+        loading = {one.num_workers: one.seconds for one in self.stages.loading}
+        seconds: dict[Stage, float] = {
+            "loading": loading.get(workers, self.load_seconds / max(1, workers)),
+            "copying": self.stages.transfer_seconds,
+            "computing": self.stages.compute_seconds,
+        }
+        return {stage: self.stages.batch_size / s for stage, s in seconds.items() if s > 0}
+
+    @property
+    def reached_share(self) -> float | None:
+        """Throughput of training over that of its slowest stage alone; None if not known."""
+        return None if self.reached is None else self.reached / self.stage_limits()[self.bound]
+
+    @property
+    def doubt(self) -> str | None:
+        """Reason not to trust the stages: training is far faster than the slowest; None if not."""
+        share = self.reached_share
+        if share is None or share < _FAR_FASTER:
+            return None
+        return (
+            f"training reaches {100 * share:.0f} % of what {self.bound} alone reached; something "
+            "else ran while the stages were timed, or their batch takes longer than others"
+        )
+
+    @property
+    def compute_limit(self) -> float:
+        """Samples per second of computing alone, which no setting of the loader can exceed."""
+        return self.stages.batch_size / self.stages.compute_seconds
+
+    def ceiling(self, space: SearchSpace) -> float | None:
+        """Return the samples per second that nothing in `space` can exceed; None if not known."""
+        if self.doubt:
+            return None
+        loads = {*LOADER, "pin_memory"}
+        if self.machine.has_accelerator:
+            # On a CPU the threads change computing, and fewer may be faster.
+            loads.add("num_threads")
+        return self.compute_limit if set(space.varied()) <= loads else None
+
+    def frozen(self) -> dict[str, str]:
+        """Return the knobs that cannot gain anything worth a trial, each with the reason."""
+        return dict(self._frozen())
+
+    def _frozen(self) -> Iterator[tuple[str, str]]:
+        stages, fastest = self.stages, self.fastest_compute_seconds
+        if (
+            self._at_most(self.load_seconds) < NEGLIGIBLE * fastest
+            and not self.baseline["num_workers"]
+        ):
+            why = f"loading takes {_share(self.load_seconds, stages.compute_seconds)} of computing"
+            yield from ((name, why) for name in LOADER)
+        copying = self._at_most(stages.transfer_seconds)
+        if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
+            share = _share(stages.transfer_seconds, stages.compute_seconds)
+            yield "pin_memory", f"copying takes {share} of computing"
+        if self._is_loader_bound():
+            why = (
+                f"the loader makes {stages.batch_size / self.fastest_load_seconds:.4g} samples/s "
+                f"at most, and {self.compute_limit:.4g} can be computed already"
+            )
+            yield from ((name, why) for name in COMPUTE)
+        elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
+            why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
+            yield "fused_optimizer", f"{why} of a step"
+        slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
+        # If a larger batch takes no longer, a step is mostly overhead, which more samples share.
+        works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
+        if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
+            yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
+
+    def useless(self) -> dict[str, tuple[Useless, str]]:
+        """Return, by knob, a predicate for values that cannot gain anything, and the reason."""
+        most = self.most_workers()
+        found: dict[str, tuple[Useless, str]] = {
+            "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
+        }
+        launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
+        if launch is not None and launch < compute / _MOST_SPEEDUP:
+            # This mode adds CUDA graphs to `default`, which save launching alone.
+            why = f"launching a step takes {_share(launch, compute)} of computing it"
+            found["compile_mode"] = (lambda value: value == "reduce-overhead", why)
+        return found
+
+    def _is_loader_bound(self) -> bool:
+        """Return whether loading is slower than computing with any number of workers.
+
+        It is False on a CPU, where workers and computing share the cores.
+        """
+        if not self.machine.has_accelerator:
+            return False
+        return self.fastest_load_seconds > (1 + 2 * _NOISE) * self.stages.compute_seconds
+
+    @property
+    def fastest_compute_seconds(self) -> float:
+        """Lower bound of the seconds that computing the largest batch may take.
+
+        A step of batch size B takes a + b B seconds. b comes from timing the baseline's batch and
+        one twice as large, less the noise of both timings. The sum is divided by `_MOST_SPEEDUP`.
+        """
+        compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
+        each = max(0.0, (1 - _NOISE) * (double or compute) - (1 + _NOISE) * compute)
+        return (compute - each + each * self._growth) / _MOST_SPEEDUP
+
+    @property
+    def _growth(self) -> float:
+        """The largest batch size of the space over the baseline's."""
+        return max(1.0, self.largest_offered / self.stages.batch_size)
+
+    def _at_most(self, seconds: float) -> float:
+        """Return the seconds for the largest batch of a stage that handles samples one by one."""
+        return seconds * self._growth
+
+    def most_workers(self) -> int:
+        """Return the number of workers beyond which even the fastest computation gains nothing."""
+        return 2 * math.ceil(
+            _SPARE * self._at_most(self.load_seconds) / self.fastest_compute_seconds
+        )
+
+
+def limits_of(stages: Diagnosed) -> dict[str, float]:
+    """Return the samples per second of each stage alone; one that takes no time is absent."""
+    loading = sorted(stages.loading, key=lambda one: one.num_workers)
+    seconds = {
+        **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
+        "copy to device": stages.transfer_seconds,
+        "compute": stages.compute_seconds,
+    }
+    return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
+
+
+def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
+    """Return the diagnosis that the study holds; None if it holds none."""
+    stages = study.notes.diagnosis
+    return None if stages is None else diagnosis_of(context, stages, _reached(study))
+
+
+def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diagnosis | str:
+    """Time the stages and note them; return the reason if that fails, which is no error."""
+    if context.options.script is not None:
+        return "the stages of a script cannot be timed one by one"
+    outcome = time_stages(context, runner)
+    if not isinstance(outcome, Diagnosed):
+        return describe(outcome)
+    study.notes.diagnosis = outcome
+    return diagnosis_of(context, outcome, _reached(study))
+
+
+def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | None) -> Diagnosis:
+    """Return the diagnosis of timed stages.
+
+    Args:
+        context: the search.
+        stages: seconds of each stage of the baseline.
+        reached: samples per second of training as a whole; None if not known.
+    """
+    sizes = [int(size or 1) for size in context.space.domains["batch_size"]]
+    return Diagnosis(stages, context.machine, context.baseline, max(sizes), reached)
+
+
+def _reached(study: TuningStudy) -> float | None:
+    runs = study.notes.baseline_runs
+    return median(run.samples_per_second for run in runs) if runs else None
+
+
+def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
+    """Time each stage of the baseline on its own, in a child process."""
+    cores = context.machine.host.usable_cores
+    workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
+    seconds = min(_longest_seconds(context), context.options.trial_timeout_seconds)
+    halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
+    asks = halves and "bfloat16" in context.space.domains["amp_dtype"]
+    job = context.job(Diagnose(_PLAN, workers, asks), context.baseline, seconds)
+    outcome = runner.run(job, context.options.folder / "trials" / "diagnosis")
+    return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
+
+
+def _longest_seconds(context: SearchContext) -> float:
+    """Return the deadline of the diagnosis in seconds: 90, or less with a short time budget."""
+    if context.time_budget_seconds is None:
+        return _SECONDS
+    building = 2 * context.start_seconds
+    return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds) + building)
+
+
+def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
+    """Return the space without values that cannot matter; the baseline stays inside."""
+    if diagnosis.doubt:
+        return space.noted([f"nothing is left out: {diagnosis.doubt}"])
+    domains = dict(space.domains)
+    notes = list(space.notes)
+    for name, reason in diagnosis.frozen().items():
+        if len(domains[name]) > 1:
+            domains[name] = _own(domains[name], diagnosis.baseline[name])
+            notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
+    for name, (is_useless, reason) in diagnosis.useless().items():
+        own = diagnosis.baseline[name]
+        dropped = [value for value in domains[name] if value != own and is_useless(value)]
+        if dropped:
+            notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
+        domains[name] = tuple(value for value in domains[name] if value not in dropped)
+    return replace(space, domains=domains, notes=tuple(notes))
+
+
+def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
+    """Return the baseline's value; the domain's first value if the knob is idle there."""
+    return (own,) if own in domain else domain[:1]
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2g} %"

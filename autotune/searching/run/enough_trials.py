@@ -1,0 +1,129 @@
+"""Checks that enough was measured: "nothing was faster" needs trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autotune.context.time_budget import OUT_OF_TIME
+from autotune.searching.run.estimates import least_seconds
+from autotune.searching.run.search_run import SearchRun, process_seconds
+from autotune.searching.run.searched_share import measured_trials, searched_part
+from autotune.study.study import FinishedTrial
+from autotune.values.errors import NotSearchedEnoughError
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Lost, TimedOut
+from autotune.values.text import span
+
+FEWEST_TRIALS = 4
+"""Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
+# Suggested budgets have this factor to spare and are multiples of half a minute.
+_SPARE, _STEP = 1.25, 30.0
+# A suggested budget is at least this many times the one that was too short.
+_LONGER = 1.5
+
+
+def needed_trials(search: SearchRun) -> int:
+    """Return the number of configurations that must be measured, as far as the limits allow."""
+    return min(FEWEST_TRIALS, search.context.trials - 1, search.context.space.size - 1)
+
+
+def check_plan(search: SearchRun, run: Measurement) -> None:
+    """Refuse a time budget that is too short for enough trials.
+
+    Args:
+        search: the search, before its first trial.
+        run: the baseline's first process, which tells how long a trial takes.
+
+    Raises:
+        NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
+    """
+    wanted = needed_trials(search)
+    if search.study.finished() or wanted < 1:
+        return
+    least = least_seconds(search, run, wanted)
+    if least <= search.budget.left:
+        return
+    seconds = _rounded_up(_SPARE * (search.elapsed_seconds + least))
+    raise NotSearchedEnoughError(
+        f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
+        f"that the other processes for them, {wanted} trials and the confirmation need about "
+        f"{span(least)}, and {span(max(0.0, search.budget.left))} of the time budget are left. "
+        f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
+        measured=0,
+        seconds=seconds,
+    )
+
+
+def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_short: bool) -> None:
+    """Refuse to claim that nothing was faster if too little was measured.
+
+    Args:
+        search: the search, with its trials done.
+        undecided: trials that may be faster but were not confirmed for lack of time.
+        cut_short: whether the trials ended for lack of time.
+
+    Raises:
+        NotSearchedEnoughError: one of `undecided` is a candidate, or the trials were cut short
+            and fewer than `needed_trials` were measured.
+    """
+    finished = search.study.finished()
+    searched = searched_part(search.study.notes.identity, finished)
+    measured = len(measured_trials(finished))
+    undecided = [trial for trial in undecided if search.confirmation_time.is_candidate(trial)]
+    missing = max(0, needed_trials(search) - measured) if cut_short else 0
+    if not missing and not undecided:
+        return
+    size = search.context.space.size if searched is None else searched.configurations
+    tried = f"{measured} of {size} configurations {'was' if measured == 1 else 'were'} measured"
+    if undecided:
+        first = undecided[0]
+        ratio = (first.verdict.value or 0.0) / (search.baseline.verdict.value or math.inf)
+        why = (
+            f"trial {first.number} looked {ratio:.2f}x as fast as your settings, and the time was "
+            f"up before that was confirmed ({tried})"
+        )
+    else:
+        why = f"{tried}, and fewer than {measured + missing} say nothing of the others"
+    seconds = _to_go_on(search, missing)
+    raise NotSearchedEnoughError(
+        f"not searched enough: {why}. Finished trials are kept: the same command with "
+        f"--time-budget {_flag(seconds)} or more goes on with them. best.yaml was not written.",
+        measured=measured,
+        seconds=seconds,
+    )
+
+
+def _to_go_on(search: SearchRun, missing: int) -> float:
+    """Return the seconds of a budget with which the same search can finish."""
+    rest = missing * search.trial_seconds() + search.conclusion_seconds()
+    a_seed = search.study.notes.seed_seconds or 0.0
+    longer = _LONGER * (search.budget.seconds or 0.0)
+    return _rounded_up(max(_SPARE * (search.context.host_seconds + rest), longer, 5 * a_seed))
+
+
+def cut_by_budget(search: SearchRun, outcome: object) -> bool:
+    """Return whether a process ended for no other reason than the time budget."""
+    if isinstance(outcome, TimedOut) and search.budget.seconds is not None:
+        return outcome.limit_seconds < search.context.options.trial_timeout_seconds
+    return outcome == Lost(OUT_OF_TIME)
+
+
+def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
+    """Return the error for a budget that ended during `what`, before any trial."""
+    seconds = _rounded_up(2 * search.elapsed_seconds + 4 * search.budget.most_of_one())
+    return NotSearchedEnoughError(
+        f"not searched enough: the time budget ended during {what}. "
+        f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
+        measured=0,
+        seconds=seconds,
+    )
+
+
+def _rounded_up(seconds: float) -> float:
+    return _STEP * math.ceil(seconds / _STEP)
+
+
+def _flag(seconds: float) -> str:
+    """Format seconds for the flag --time-budget."""
+    return f"{seconds:.0f}s" if seconds % 60 else f"{seconds / 60:.0f}m"

@@ -1,0 +1,205 @@
+"""Events of a search, as values: the search yields them, reporting shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchContext
+from autotune.searching.run.diagnosis import Diagnosis
+from autotune.study.study import FinishedTrial
+from autotune.values.intervals import Interval
+
+Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The search is about to start, or to continue."""
+
+    context: SearchContext
+    finished_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagesTimed:
+    """The stages of training were timed, and the search space was narrowed."""
+
+    diagnosis: Diagnosis
+    space: SearchSpace
+    """The space without values that cannot matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagesUnknown:
+    """The diagnosis failed, so that the whole space is searched."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarted:
+    """A part of the search begins."""
+
+    phase: Phase
+    detail: str
+    eta_seconds: float | None = None
+    """Estimated seconds until best.yaml is written, as in the events below."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A step of a phase is about to run: a process of the baseline, or re-timing candidates."""
+
+    detail: str
+    eta_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostsMeasured:
+    """The seconds of each part of the search are known from the baseline's processes."""
+
+    start_seconds: float
+    """Seconds of a trial's start, until its model is built."""
+    timing_seconds: float
+    """Seconds of a trial's steps, including the warm-up."""
+    dataset_seconds: float
+    """Seconds to build the dataset."""
+    is_dataset_shared: bool
+    """True if all trials share one dataset; else each of them builds its own."""
+    round_seconds: float
+    """Seconds of a confirmation round."""
+    seed_seconds: float | None
+    """Seconds of an accuracy seed; None if no accuracy is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted:
+    """A configuration is about to be measured; if the trial is lost, no `TrialEnded` follows."""
+
+    number: int
+    config: TrainingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """A trial is finished and stored in the study."""
+
+    trial: FinishedTrial
+    baseline: FinishedTrial
+    best: FinishedTrial
+    elapsed_seconds: float
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class IncumbentRevoked:
+    """The incumbent was revoked: further seeds show that it is not accurate enough."""
+
+    trial: FinishedTrial
+    reason: str
+    best: FinishedTrial
+    """The incumbent from now on."""
+    baseline: FinishedTrial
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of the space is not searched any more; the note gives the reason."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning to the user, with advice."""
+
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialsEnded:
+    """The trials are over."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnded:
+    """The baseline and a candidate were timed once more, each in a fresh process."""
+
+    config: TrainingConfig
+    ratios: tuple[float, ...]
+    """The candidate's worth over the baseline's, one ratio per round so far."""
+    interval: Interval
+    eta_seconds: float | None = None
+    """Estimated seconds until best.yaml is written, if the next look decides."""
+    disturbed: int | None = None
+    """Number of rounds that count although they were disturbed; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundVoid:
+    """A round was disturbed, does not count and is repeated."""
+
+    number: int
+    disturbance: str
+    eta_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRefused:
+    """A candidate was refused: it was not accurate enough, failed, or was not faster."""
+
+    trial: FinishedTrial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSetAside:
+    """Another candidate goes on instead: a faster one, or one as fast with fewer changes."""
+
+    trial: FinishedTrial
+    other: FinishedTrial
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The search is over and best.yaml is written."""
+
+    best: BestConfig
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFeasible:
+    """The search is over and no file was written."""
+
+    reasons: dict[str, int]
+    """Number of times that each reason occurred."""
+
+
+Event = (
+    Planned
+    | StagesTimed
+    | StagesUnknown
+    | PhaseStarted
+    | StepStarted
+    | CostsMeasured
+    | TrialStarted
+    | TrialEnded
+    | IncumbentRevoked
+    | LeftOut
+    | Warned
+    | TrialsEnded
+    | RoundEnded
+    | RoundVoid
+    | CandidateRefused
+    | CandidateSetAside
+    | Answered
+    | NothingFeasible
+)

@@ -1,0 +1,202 @@
+"""The search as a generator of events: baseline, diagnosis, trials, confirmation, best.yaml.
+
+It neither prints nor reads flags. The caller may stop at any event; finished trials are kept, and
+the same search continues from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.verdict import AccuracyRule
+from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
+from autotune.context.time_budget import BudgetedRunner, TimeBudget
+from autotune.processes.device_users import neighbours, shared_line
+from autotune.processes.runner import Runner
+from autotune.processes.stop import Stop, StoppableRunner
+from autotune.searching.confirmation.best_so_far import write_so_far
+from autotune.searching.confirmation.confirm import conclude, emit, known_answer
+from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
+from autotune.searching.run.estimates import (
+    RUNS,
+    before_diagnosis,
+    before_probes,
+    costs_of,
+    run_seconds,
+)
+from autotune.searching.run.events import (
+    Event,
+    IncumbentRevoked,
+    NothingFeasible,
+    PhaseStarted,
+    Planned,
+    StagesTimed,
+    StagesUnknown,
+    StepStarted,
+    TrialEnded,
+    TrialsEnded,
+    Warned,
+)
+from autotune.searching.run.search_run import FOR_LACK_OF_TIME, Accuracy, SearchRun
+from autotune.searching.trials.baseline import (
+    baseline_prober,
+    first_rule,
+    measure_baseline,
+    tell_baseline,
+)
+from autotune.searching.trials.parallel import ExtraDevices, check_alike, run_together
+from autotune.searching.trials.workers import admit
+from autotune.storage.database import (
+    check_storage,
+    database_of,
+    network_file_system,
+    storage_errors,
+)
+from autotune.storage.journal import Journal
+from autotune.study.identity import fingerprint_of
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+
+
+def search(
+    options: SearchOptions,
+    runner: Runner,
+    stop: Stop | None = None,
+    extra_devices: ExtraDevices | None = None,
+) -> Iterator[Event]:
+    """Find the settings under which the workload trains fastest, and write them to `options.out`.
+
+    Args:
+        options: options of the search.
+        runner: runs jobs in child processes, on the first device.
+        stop: a request to stop that the caller may make; None if the search is never stopped.
+        extra_devices: extra devices, on which trials run in parallel.
+
+    Raises:
+        UsageError: the options do not fit the machine or the workload, or the devices differ.
+        WorkloadError: the workload fails with the user's own settings.
+        StorageError: the study cannot be read or written.
+        StudyMismatchError: a study of this name was made for something else.
+        TooManyLostError: trial after trial failed or was lost.
+        NotSearchedEnoughError: the time budget is too short for enough trials or for confirmation.
+        KeyboardInterrupt: a stop was asked for; the same search continues.
+    """
+    check_storage(options.storage)
+    stop = stop or Stop()
+    budget = TimeBudget(time_budget_of(options))
+    runner = StoppableRunner(BudgetedRunner(runner, budget), stop)
+    with storage_errors(options.storage):
+        search = _opened(survey(options, runner), runner, stop, budget)
+        try:
+            for event in _search(search, extra_devices or {}):
+                if isinstance(event, IncumbentRevoked) or (
+                    isinstance(event, TrialEnded) and event.best is event.trial
+                ):
+                    write_so_far(search.context.options, event.best, event.baseline)
+                yield event
+        finally:
+            search.study.disconnect()
+
+
+def _opened(context: SearchContext, runner: Runner, stop: Stop, budget: TimeBudget) -> SearchRun:
+    """Open or create the study, and return this search run."""
+    options = context.options
+    journal = None if options.storage is None else Journal(options.folder)
+
+    def opened(name: str) -> TuningStudy:
+        return open_study(name, options.storage, context.space, context.objective, journal)
+
+    study = opened(options.study)
+    if options.force and study.differences(context.identity):
+        mark = fingerprint_of(context.identity)
+        study.disconnect()
+        name, folder = f"{options.study}@{mark}", options.folder / mark
+        context = replace(context, options=replace(options, study=name, folder=folder))
+        study = opened(name)
+    try:
+        study.check_identity(context.identity)
+        study.lead()
+        study.reap()
+        # Every run of the search charges trials the same start, however warm the caches are.
+        known = study.notes.start_seconds
+        start_seconds = context.start_seconds if known is None else known
+        study.notes.start_seconds = start_seconds
+    except BaseException:
+        study.disconnect()
+        raise
+    context = replace(context, start_seconds=start_seconds)
+    return SearchRun(context, runner, study, started=budget.started, stop=stop)
+
+
+def _search(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Event]:
+    study = search.study
+    yield Planned(search.context, len(study.finished()))
+    yield from _warnings(search.context)
+    yield from check_alike(search, extra_devices)
+    noted = noted_diagnosis(search.context, study)
+    if noted is not None:
+        search = search.narrowed_by(noted)
+        yield StagesTimed(noted, search.context.space)
+    known = known_answer(search)
+    if known is not None:
+        yield emit(search, known)
+        return
+    yield PhaseStarted("baseline", f"your settings in {RUNS} processes, then their accuracy")
+    runs = yield from measure_baseline(search)
+    if isinstance(runs, str):
+        yield NothingFeasible({f"your settings: {runs}": 1})
+        return
+    accuracy, taken = Accuracy(baseline_prober(search, runs)), [run_seconds(search, runs)]
+    rule = yield from _told_first_rule(search, accuracy, taken)
+    if isinstance(rule, str):
+        yield NothingFeasible({f"your settings: {rule}": 1})
+        return
+    yield costs_of(search, runs)
+    if noted is None and not study.finished():
+        eta = before_diagnosis(search, taken)
+        yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
+        with search.noting_seconds("diagnosis"):
+            found = diagnose(search.context, search.runner, study)
+        if isinstance(found, str):
+            yield StagesUnknown(found)
+        else:
+            search = search.narrowed_by(found)
+            yield StagesTimed(found, search.context.space)
+    baseline = tell_baseline(search, runs, rule)
+    yield search.trial_ended(baseline)
+    if not baseline.verdict.feasible:
+        yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
+        return
+    eta = search.eta_seconds()
+    yield PhaseStarted("search", f"{search.context.trials} trials in total", eta)
+    admit(search)
+    yield from run_together(search, accuracy, extra_devices)
+    reason = search.end_reason() or ""
+    yield TrialsEnded(reason)
+    eta = search.conclusion_seconds()
+    yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
+    yield from conclude(search, runs, accuracy, cut_short=reason in FOR_LACK_OF_TIME)
+
+
+def _told_first_rule(
+    search: SearchRun, accuracy: Accuracy, taken: Sequence[float]
+) -> Generator[StepStarted, None, AccuracyRule | str]:
+    if not search.study.finished():
+        yield StepStarted("accuracy", before_probes(search, taken))
+    with search.noting_seconds("accuracy"):
+        return first_rule(search, accuracy.prober)
+
+
+def _warnings(context: SearchContext) -> Iterator[Warned]:
+    """Warn of a database on a network file system, and of other users of the device."""
+    database = database_of(context.options.storage)
+    kind = None if database is None else network_file_system(database)
+    if kind:
+        yield Warned(
+            f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
+            "or a PostgreSQL server with --storage."
+        )
+    if others := neighbours(context.device_uuid):
+        yield Warned(shared_line(context.machine.device, others))

@@ -1,0 +1,144 @@
+"""The user's own settings: measured first, and the reference of every claim.
+
+A baseline that fails ends the search.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
+
+from autotune.accuracy.probes import AccuracyProber, no_reference, probe_samples
+from autotune.accuracy.script_quality import ScriptProber
+from autotune.accuracy.seeds import SEEDS
+from autotune.comparison.repeats import Repeats
+from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.job import Measure
+from autotune.configuration.verdict import AccuracyRule, judge
+from autotune.searching.run.enough_trials import check_plan, cut_by_budget, ran_out
+from autotune.searching.run.estimates import PLAN, RUNS, before_runs
+from autotune.searching.run.events import StepStarted
+from autotune.searching.run.search_run import SearchRun, details_of, process_seconds
+from autotune.study.study import FinishedTrial
+from autotune.values.errors import AutotuneError, WorkloadError
+from autotune.values.measurement import Measurement, disturbance_of
+from autotune.values.outcome import (
+    Lost,
+    Measured,
+    OutOfMemory,
+    TimedOut,
+    TrialOutcome,
+    as_failure,
+    describe,
+)
+from autotune.values.text import readable
+
+Runs = tuple[Measurement, ...]
+"""The baseline's processes."""
+
+
+def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | str]:
+    """Time the user's settings in several fresh processes.
+
+    Returns:
+        The runs; or the reason why the settings are no feasible reference.
+
+    Raises:
+        WorkloadError: the settings fail for another reason than memory or time.
+        AutotuneError: a process was lost to a fault of the machine.
+        NotSearchedEnoughError: the time budget is too short for a search.
+    """
+    known = search.study.notes.baseline_runs
+    if known is not None:
+        return known
+    runs: list[Measurement] = []
+    seconds: list[float] = []
+    repeats: Repeats[Measurement] = Repeats(RUNS, lambda: not search.over_budget())
+    repeated = ""
+    while len(runs) < RUNS:
+        detail = f"process {len(runs) + 1} of {RUNS}{repeated}"
+        yield StepStarted(detail, before_runs(search, seconds))
+        folder = search.folder("0000", str(len(seconds)))
+        job = search.context.job(Measure(PLAN), search.context.baseline)
+        start = time.monotonic()
+        outcome = search.runner.run(job, folder)
+        seconds.append(time.monotonic() - start)
+        if cut_by_budget(search, outcome):
+            raise ran_out(search, "a process of your settings")
+        if isinstance(outcome, OutOfMemory | TimedOut):
+            return describe(outcome)
+        if isinstance(outcome, Lost):
+            raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
+        if not isinstance(outcome, Measured):
+            raise WorkloadError(_own_settings_fail(search, outcome, folder))
+        if not runs and not repeated:
+            check_plan(search, outcome.measurement)
+        seconds[-1] = max(seconds[-1], process_seconds(outcome.measurement))
+        disturbance = disturbance_of([outcome.measurement])
+        counting = repeats.admit(search.comparable(outcome.measurement), disturbance)
+        repeated = "" if counting else f", repeated: {disturbance}"
+        runs += counting
+    search.study.notes.run_seconds = round(median(seconds), 3)
+    search.study.notes.baseline_runs = tuple(runs)
+    return tuple(runs)
+
+
+def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:
+    """Return the prober of this study; the samples per probe stay as noted at its start."""
+    script = search.context.options.script
+    if script is not None and script.metric is None:
+        return ScriptProber(search.context, search.runner, search.study, samples=0)
+    samples = search.context.options.accuracy_samples or search.study.notes.probe_samples
+    if samples is None:
+        speed = median(run.samples_per_second for run in runs)
+        samples = probe_samples(search.context, speed)
+        search.study.notes.probe_samples = samples
+    kind = AccuracyProber if script is None else ScriptProber
+    return kind(search.context, search.runner, search.study, samples)
+
+
+def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
+    """Measure the quality of the baseline, on which the accuracy rule rests.
+
+    One seed is enough, or all of `SEEDS` where there is a minimum accuracy.
+
+    Returns:
+        The rule; or the reason why the baseline is no feasible reference.
+
+    Raises:
+        WorkloadError: the probe fails for another reason than memory or time.
+        NotSearchedEnoughError: the time budget is too short for the probe.
+    """
+    rule = prober.rule(1 if prober.context.options.min_accuracy is None else len(SEEDS))
+    if cut_by_budget(search, rule):
+        raise ran_out(search, "measuring the accuracy of your settings")
+    return rule if isinstance(rule, AccuracyRule) else no_reference(rule)
+
+
+def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> FinishedTrial:
+    """Add the baseline as the study's first trial, represented by its median run."""
+    if search.study.finished():
+        return search.baseline
+    run = sorted(runs, key=lambda run: run.samples_per_second)[len(runs) // 2]
+    context = search.context
+    margin = rule.margin(rule.baseline)
+    verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin)
+    details = replace(
+        details_of(Measured(run), sum(map(process_seconds, runs))),
+        training_equivalent=context.baseline.quality_key(),
+        timing_seconds=search.study.notes.run_seconds,
+        quality=None if rule.metric == UNCHANGED else readable(fmean(rule.baseline)),
+    )
+    return search.study.add(context.baseline, verdict, details)
+
+
+def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -> str:
+    return (
+        f"{search.context.options.model_path} fails with your own settings: "
+        f"{describe(as_failure(outcome))}\n"
+        "Nothing can be compared with settings that fail: mend the file, or change BASELINE.\n"
+        f"Whole log: {folder / 'stderr.log'}"
+    )

@@ -1,0 +1,79 @@
+"""Drift checks: the speed of the machine now, relative to its speed at the search's beginning.
+
+A laptop that grows warm, or another program, would make late trials look slow. The baseline is
+therefore timed again every few trials, and the values of trials are corrected by the ratio. The
+confirmation does not rest on the correction, because it is paired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from autotune.comparison.repeats import timed_calmly
+from autotune.configuration.job import Measure, MeasurePlan
+from autotune.searching.run.confirmation_time import trial_seconds
+from autotune.searching.run.search_run import SearchRun
+from autotune.storage.facts import DriftCheck
+from autotune.storage.trial_details import TrialDetails
+
+EVERY = 4
+"""Fewest trials between two drift checks."""
+_SHARE = 1 / 8
+"""Largest share of the trials' seconds that drift checks may take."""
+# A smaller drift, as a logarithm, is taken for noise: correcting noise would only add to it.
+_LEAST = 0.03
+_PLAN = MeasurePlan(looks=(6,))
+
+
+def drift_now(search: SearchRun, resumed: bool = False) -> float:
+    """Return the machine's speed now over its speed at the start; 1 while it is about the same.
+
+    The baseline is timed if a check is due or the search was `resumed`. If that fails, the last
+    known speed holds.
+    """
+    notes = search.study.notes
+    last = next(reversed(notes.drift_checks(search.worker)), None)
+    told = len(search.study.finished())
+    if resumed or _is_due(search, last.trials if last else 1):
+        rate = _measure(search, told) or (last.samples_per_second if last else 0.0)
+        last = DriftCheck(told, rate)
+        notes.add_drift_check(search.worker, last)
+    runs = notes.baseline_runs
+    if last is None or not runs:
+        return 1.0
+    return drift([run.samples_per_second for run in runs], last.samples_per_second)
+
+
+def _is_due(search: SearchRun, told: int) -> bool:
+    """Return whether enough trials, and long enough ones, followed the first `told` trials."""
+    since = search.study.finished()[told:]
+    seconds = sum(map(trial_seconds, since))
+    return len(since) >= EVERY and _SHARE * seconds >= trial_seconds(search.baseline)
+
+
+def drift(first: Sequence[float], now: float) -> float:
+    """Return the rate `now` over the median of the first rates; 1 within their spread."""
+    if not now:
+        return 1.0
+    ratio = now / median(first)
+    spread = math.log(max(first) / min(first))
+    return ratio if abs(math.log(ratio)) > max(_LEAST, spread) else 1.0
+
+
+def conditions(details: TrialDetails) -> list[str]:
+    """Return notes on the conditions under which a trial was timed; mostly none."""
+    disturbed, speed = details.disturbed_blocks, details.machine_speed or 1.0
+    notes = [f"machine at {100 * speed:.0f} % of its first speed"] if speed != 1.0 else []
+    return [*notes, f"{disturbed} blocks disturbed by other programs"] if disturbed else notes
+
+
+def _measure(search: SearchRun, told: int) -> float:
+    """Return the samples per second of the baseline now; 0 if timing it fails."""
+    job = search.context.job(Measure(_PLAN), search.context.baseline)
+    runs = timed_calmly(
+        lambda suffix: search.runner.run(job, search.folder("anchors", f"{told:04d}{suffix}")),
+        may_start=lambda: not search.over_budget(),
+    )
+    return median(run.samples_per_second for run in runs) if runs else 0.0

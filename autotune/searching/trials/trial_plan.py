@@ -1,0 +1,83 @@
+"""Plan and deadline of a trial's timing: as long as the comparison needs, and no longer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import stdev
+
+from autotune.configuration.job import MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.search_run import SearchRun
+from autotune.searching.trials.trial_cost import expected_compile_seconds
+from autotune.study.study import best_feasible
+
+# A trial may take this multiple of the baseline's seconds. A compilation may take a multiple of
+# its expected seconds on top, and without a time budget at least the allowance below.
+_SLOWER_THAN_BASELINE = 6
+_LEAST_DEADLINE_SECONDS = 60.0
+_LEAST_OF_BUDGET, _LEAST_SHARE = 20.0, 1 / 10
+_SLOWER_TO_COMPILE = 4
+_COMPILE_ALLOWANCE_SECONDS = 300.0
+_BLOCK_SECONDS = 0.1
+# A larger deviation means that a process was disturbed.
+_MOST_APART = 0.1
+
+
+def trial_plan(search: SearchRun, incumbent_seconds_per_sample: float | None = None) -> MeasurePlan:
+    """Return the plan of a trial's timing.
+
+    The precision is no finer than the noise between processes of the same settings. Blocks are
+    short; more of them follow where the first few are not precise enough.
+
+    Args:
+        search: the search, with its baseline.
+        incumbent_seconds_per_sample: a trial that is clearly slower is stopped early; None stops
+            none.
+    """
+    usual = MeasurePlan()
+    return replace(
+        usual,
+        block_seconds=_BLOCK_SECONDS,
+        precision=max(usual.precision, spread_of_processes(search)),
+        incumbent_seconds_per_sample=incumbent_seconds_per_sample,
+    )
+
+
+def spread_of_processes(search: SearchRun) -> float:
+    """Return the deviation of the log rate between baseline processes, at most 0.1.
+
+    It is 0 with fewer than two processes.
+    """
+    runs = search.study.notes.baseline_runs or ()
+    rates = [math.log(run.samples_per_second) for run in runs]
+    return min(stdev(rates), _MOST_APART) if len(rates) > 1 else 0.0
+
+
+def to_beat(search: SearchRun, machine_speed: float) -> float | None:
+    """Return the seconds per sample to beat: the upper bound of the incumbent's interval.
+
+    It is scaled to the machine's speed now. It is None without an incumbent, and for the time of a
+    run, which a slower trial may win by a faster start.
+    """
+    best = best_feasible(search.study.finished())
+    bounds = None if best is None else best.details.samples_per_second_ci95
+    if best is None or bounds is None or search.context.objective.run_samples is not None:
+        return None
+    low = bounds[0] / (best.details.machine_speed or 1.0)
+    return 1 / (low * machine_speed)
+
+
+def deadline(search: SearchRun, config: TrainingConfig) -> float:
+    """Return the seconds after which a trial of `config` is assumed to hang."""
+    baseline_seconds = search.baseline.details.process_seconds or 0.0
+    budget, least = search.context.time_budget_seconds, _LEAST_DEADLINE_SECONDS
+    allowance = _SLOWER_TO_COMPILE * expected_compile_seconds(search, config["compile_mode"])
+    if budget is not None:
+        least = min(least, max(_LEAST_OF_BUDGET, _LEAST_SHARE * budget))
+    elif allowance:
+        allowance = max(_COMPILE_ALLOWANCE_SECONDS, allowance)
+    # A process that cannot be forked builds its dataset itself.
+    building = search.context.dataset_seconds
+    seconds = max(least, _SLOWER_THAN_BASELINE * baseline_seconds) + allowance + building
+    return float(min(seconds, search.context.options.trial_timeout_seconds))

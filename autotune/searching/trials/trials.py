@@ -1,0 +1,199 @@
+"""The study loop: ask for a configuration, measure it, judge it, tell the study."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from statistics import fmean
+
+from autotune.accuracy.probes import AccuracyVerdict
+from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.job import Measure
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict, judge
+from autotune.context.time_budget import OUT_OF_TIME
+from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
+from autotune.searching.run.search_run import Accuracy, SearchRun, details_of, process_seconds
+from autotune.searching.trials.breaker import Breaker
+from autotune.searching.trials.drift import drift_now
+from autotune.searching.trials.incumbent_validation import (
+    seeds_are_dear,
+    validate_incumbent,
+    validates_late,
+)
+from autotune.searching.trials.memory_prediction import foresee
+from autotune.searching.trials.trial_cost import modes_too_dear, trial_cost
+from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
+from autotune.storage.database import check_still_there
+from autotune.study.study import INTERRUPTED, FinishedTrial, best_feasible
+from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
+from autotune.values.text import readable
+
+# Samplers do not store their random state; the same seed would repeat a study's first proposals.
+_SEED_STRIDE = 1_000_003
+POLL_SECONDS = 0.5
+"""Seconds between two looks at the trials of other workers, while there is nothing to run."""
+
+Told = TrialStarted | TrialEnded | IncumbentRevoked | LeftOut
+"""Events that the study loop yields."""
+
+
+def run_trials(search: SearchRun, accuracy: Accuracy) -> Iterator[Told]:
+    """Run trials until a limit is reached or the space is exhausted.
+
+    Raises:
+        TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
+        KeyboardInterrupt: a person asked to stop; no trial is left running.
+    """
+    prepare(search, accuracy)
+    yield from work(search, accuracy, Breaker(search.context.options.max_failures))
+
+
+def prepare(search: SearchRun, accuracy: Accuracy) -> None:
+    """Choose the sampler, once for all threads of this process."""
+    options, study = search.context.options, search.study
+    seed = options.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
+    study.use_sampler(options.sampler, seed, trial_cost(search, accuracy))
+    study.news()  # drops those of earlier runs
+
+
+def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[Told]:
+    """Run trials one after the other on one device; other devices share the breaker."""
+    study = search.study
+    if search.worker or len(study.finished()) > 1:
+        drift_now(search, resumed=True)
+    while True:
+        search.stop.check()
+        claimed = _claim(search)
+        trial = None
+        if claimed is not None:
+            trial = yield from _run_trial(search, accuracy, *claimed)
+        for told in study.news():
+            yield search.trial_ended(told)
+        if isinstance(trial, FinishedTrial):
+            yield from validate_incumbent(search, accuracy, trial)
+        for mode in breaker.leave_out(study.broken_modes()):
+            yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
+        if isinstance(trial, FinishedTrial):
+            breaker.finished(trial)
+        elif trial is not None:
+            breaker.lost(trial)
+        elif _nothing_comes(search):
+            return
+        else:
+            time.sleep(POLL_SECONDS)
+
+
+def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
+    """Claim the next trial, configurations of `warm_start` first; None if there is none."""
+    context = search.context
+    search.study.skipped_modes = modes_too_dear(search)
+    if search.end_reason() is not None:
+        return None
+    return search.study.claim(context.trials, map(context.space.within, context.options.warm_start))
+
+
+def _nothing_comes(search: SearchRun) -> bool:
+    """Return whether no trial is left, not even one that another worker may still lose."""
+    others = search.study.others_run()
+    return search.study.is_closed or (not others and search.end_reason() is not None)
+
+
+def _run_trial(
+    search: SearchRun, accuracy: Accuracy, number: int, config: TrainingConfig
+) -> Generator[TrialStarted, None, FinishedTrial | str]:
+    """Measure one configuration and tell the study; return the reason if the trial was lost."""
+    try:
+        yield TrialStarted(number, config)
+        start = time.monotonic()
+        with search.stop.trial():
+            outcome, taken = _measured(search, config, number)
+            if isinstance(outcome, Lost):
+                cut_off = outcome.detail == OUT_OF_TIME
+                search.study.lose(number, INTERRUPTED if cut_off else outcome.detail)
+                return outcome.detail
+            verdict, quality = _judge(search, accuracy, config, outcome)
+    except BaseException:
+        search.study.lose(number, INTERRUPTED)
+        raise
+    details = replace(
+        details_of(outcome, time.monotonic() - start),
+        timing_seconds=round(taken, 3),
+        quality=quality,
+        training_equivalent=accuracy.prober.training_equivalent(config).quality_key(),
+    )
+    trial = search.study.tell(number, verdict, details)
+    check_still_there(search.context.options.storage)
+    return trial
+
+
+def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[TrialOutcome, float]:
+    """Time a configuration in a process of its own; return the outcome and the seconds taken."""
+    foreseen = foresee(search, config)
+    if foreseen is not None:
+        return foreseen, 0.0
+    speed = drift_now(search)
+    start = time.monotonic()
+    job = search.context.job(
+        Measure(trial_plan(search, to_beat(search, speed))), config, deadline(search, config)
+    )
+    outcome = search.runner.run(job, search.folder(f"{number:04d}"))
+    taken = time.monotonic() - start
+    if isinstance(outcome, Measured):
+        taken = max(taken, process_seconds(outcome.measurement))
+        outcome = Measured(search.comparable(outcome.measurement, speed))
+    return outcome, taken
+
+
+def _judge(
+    search: SearchRun, accuracy: Accuracy, config: TrainingConfig, outcome: TrialOutcome
+) -> tuple[Verdict, float | None]:
+    """Return the verdict, and the quality if the configuration was fast enough to be probed."""
+    objective, limit = search.context.objective, search.context.memory_limit_bytes
+    verdict = judge(outcome, objective, limit)
+    if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(search, outcome)):
+        return verdict, None
+    if seeds_are_dear(search):
+        return verdict, None  # probed after it was the incumbent for long enough
+    validates_now = _leads(search, verdict) and not validates_late(search)
+    found = _accuracy_of(accuracy, config, MOST_SEEDS if validates_now else 1)
+    if found == Lost(OUT_OF_TIME):
+        return verdict, None
+    if not isinstance(found, AccuracyVerdict):
+        failed = judge(found, objective, limit)
+        return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+    judged = judge(outcome, objective, limit, found.margin)
+    if found.margin > 0:
+        judged = replace(judged, reason=found.reason)
+    measured = found.qualities and accuracy.rule.metric != UNCHANGED
+    return judged, readable(fmean(found.qualities)) if measured else None
+
+
+def _accuracy_of(
+    accuracy: Accuracy, config: TrainingConfig, most_seeds: int
+) -> AccuracyVerdict | Failure:
+    """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds."""
+    prober = accuracy.prober
+    found = prober.verdict(config, most_seeds=1)
+    if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+        return found
+    seeds = max(most_seeds, len(SEEDS) if found.margin > 0 else 1)
+    return prober.verdict(config, seeds)
+
+
+def _leads(search: SearchRun, verdict: Verdict) -> bool:
+    """Return whether the trial would become the incumbent."""
+    best = best_feasible(search.study.finished())
+    return best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
+
+
+def _could_win(search: SearchRun, outcome: Measured) -> bool:
+    """Return whether the upper bound of the interval reaches the best feasible value so far."""
+    best = best_feasible(search.study.finished())
+    if best is None or best.verdict.value is None:
+        return True
+    run = outcome.measurement
+    return run.samples_per_second_interval[1] / run.machine_speed >= best.verdict.value

@@ -1,0 +1,264 @@
+"""Workers: processes on further devices or hosts that run trials of a search's study.
+
+The search measures the baseline and notes the options by which trials are judged. A worker reads
+them, and checks that it has the same model and the same kind of machine. They share nothing but
+Optuna's storage.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import RDBStorage
+
+from autotune.configuration.verdict import Tolerance
+from autotune.context.search_context import (
+    SearchContext,
+    SearchOptions,
+    inspect,
+    inspection,
+    sha256_of,
+)
+from autotune.processes.device_users import neighbours, shared_line
+from autotune.processes.devices import Device
+from autotune.processes.runner import Runner
+from autotune.processes.stop import Stop, StoppableRunner
+from autotune.searching.run.diagnosis import noted_diagnosis
+from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
+from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.trials.baseline import baseline_prober
+from autotune.searching.trials.trials import run_trials
+from autotune.storage.database import (
+    check_storage,
+    connected,
+    is_server,
+    masked,
+    storage_errors,
+)
+from autotune.storage.facts import Workers
+from autotune.storage.journal import Journal
+from autotune.storage.mutex import mutex_for
+from autotune.storage.notes import StudyFacts
+from autotune.study.identity import differences
+from autotune.study.opening import open_study
+from autotune.study.samplers import AUTO
+from autotune.system.trial_folder import make_private
+from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.outcome import Inspected
+
+_LOOK_SECONDS = 1.0
+# Options of the search on which trials depend, besides the study's identity.
+_TOLERANCE = "accuracy_tolerance"
+_TOLD = (
+    "space",
+    "objective",
+    "run_samples",
+    "run_epochs",
+    "min_accuracy",
+    "accuracy_samples",
+    "lr_scaling",
+    "sampler",
+    "seed",
+    "trial_timeout_seconds",
+    "max_failures",
+    "fresh_data",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """Options of a worker, as the user gave them."""
+
+    study: str
+    storage: str
+    model_path: Path
+    folder: Path
+    """Folder of the study on this host."""
+    device: Device
+    allow_mixed: bool = False
+    """True to join also a study that `search --force` began under the same name."""
+
+
+def admit(search: SearchRun) -> None:
+    """Note what workers need, if the study is shared; from now on they run trials."""
+    if not search.study.is_shared:
+        return
+    context = search.context
+    told: dict[str, Any] = {name: getattr(context.options, name) for name in _TOLD}
+    told[_TOLERANCE] = asdict(context.options.accuracy_tolerance)
+    if not isinstance(told["sampler"], str):
+        told["sampler"] = AUTO  # a sampler object cannot leave its process
+    search.study.notes.workers = Workers(told, context.trials)
+
+
+def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
+    """Run trials of the study until none is left.
+
+    Raises:
+        UsageError: the storage does not take several writers, or the study is of a script.
+        StudyMismatchError: this machine or model differs from the study's.
+        StorageError: the storage cannot be used.
+    """
+    check_storage(options.storage)
+    if not is_server(options.storage):
+        raise UsageError(
+            f"--storage {masked(options.storage)} takes one writing process. Workers need a "
+            "PostgreSQL server; on one host, `autotune search --devices` needs none."
+        )
+    runner = StoppableRunner(runner, stop)
+    with storage_errors(options.storage):
+        make_private(options.folder)
+        started = time.monotonic()
+        job = inspection(options.device.torch_name, options.model_path)
+        found = inspect(runner, job, options.folder / "inspect")
+        seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
+        if others := neighbours(found.device_uuid):
+            yield Warned(shared_line(found.machine.device, others))
+        yield from (waiting := _Waiting(options, found)).until_ready(stop)
+        search = _search(options, waiting, found, runner)
+        context = replace(
+            search.context,
+            start_seconds=seconds,
+            dataset_seconds=found.dataset_seconds,
+            is_dataset_shared=found.is_shared,
+        )
+        search = replace(search, stop=stop, context=context)
+        try:
+            yield from _work(search)
+        finally:
+            search.study.disconnect()
+
+
+class _Waiting:
+    """Waits for a study with a measured baseline; `name` and `notes` are then that study's."""
+
+    def __init__(self, options: WorkerOptions, found: Inspected) -> None:
+        self._options = options
+        self._own = own_identity(options, found)
+        self.name = options.study
+        self.notes = StudyFacts()
+
+    def until_ready(self, stop: Stop) -> Iterator[Event]:
+        """Poll the storage until a suitable study is ready.
+
+        Raises:
+            StudyMismatchError: the study was made for something else.
+            UsageError: the study is of a script.
+        """
+        mutex = mutex_for(self._options.storage)
+        with mutex.turn():
+            storage = connected(self._options.storage)
+        mutex.close()
+        assert storage is not None
+        said = False
+        try:
+            while not self._is_ready(storage):
+                if not said:
+                    yield Warned(f"no search of {self.name!r} has measured its baseline; waiting")
+                    said = True
+                stop.check()
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            storage.engine.dispose()
+
+    def _is_ready(self, storage: RDBStorage) -> bool:
+        changed: list[str] = []
+        for name in self._names(storage):
+            try:
+                study = optuna.load_study(study_name=name, storage=storage)
+                notes = StudyFacts(study.user_attrs)
+            except KeyError:
+                continue
+            if notes.workers is None or notes.identity is None:
+                continue
+            if notes.identity.is_of_script:
+                raise UsageError(f"study {name!r} is of a script, which workers cannot run yet.")
+            known = notes.identity.facts  # holds more facts than a worker can find
+            shared = {name: known.get(name) for name in (*self._own, "modules")}
+            changed = differences(shared, self._own)
+            if not changed:
+                self.name, self.notes = name, notes
+                return True
+        if changed:
+            raise StudyMismatchError(
+                f"study {self._options.study!r} was made for something else:\n"
+                + "\n".join(changed)
+                + "\nWorkers need the same model and the same kind of machine. Where machines "
+                "differ, one of each kind leads with `autotune search --force`, and the others "
+                "of its kind join with --allow-mixed."
+            )
+        return False
+
+    def _names(self, storage: RDBStorage) -> list[str]:
+        """Return the study's name, and with --allow-mixed those that `search --force` began."""
+        if not self._options.allow_mixed:
+            return [self._options.study]
+        everything = optuna.get_all_study_names(storage)
+        beside = [name for name in everything if name.startswith(f"{self._options.study}@")]
+        return [self._options.study, *beside]
+
+
+def own_identity(options: WorkerOptions, found: Inspected) -> Mapping[str, Any]:
+    """Return the facts that a worker must share with the study: model and kind of machine."""
+    modules = found.workload.local_modules if found.workload else {}
+    return {
+        "model_sha256": sha256_of(options.model_path),
+        **({"modules": modules} if modules else {}),
+        "machine": found.machine.fingerprint,
+    }
+
+
+def _search(
+    options: WorkerOptions, waiting: _Waiting, found: Inspected, runner: Runner
+) -> SearchRun:
+    """Return the search run for this device, with the options that the search noted."""
+    ready, identity = waiting.notes.workers, waiting.notes.identity
+    assert ready is not None, "it is ready"
+    assert identity is not None, "it is ready"
+    assert identity.space is not None, "a search notes its space"
+    assert identity.memory_limit_bytes is not None, "a search notes its limit"
+    assert found.workload is not None
+    worker = f"{socket.gethostname()}-{os.getpid()}"
+    folder = options.folder / "workers" / worker
+    told = {**ready.options, _TOLERANCE: Tolerance(**ready.options[_TOLERANCE])}
+    search = SearchOptions(
+        model_path=options.model_path,
+        study=waiting.name,
+        storage=options.storage,
+        folder=folder,
+        out=folder / "best.yaml",
+        trials=ready.trials,
+        **told,
+    )
+    context = SearchContext(
+        options=search,
+        machine=found.machine,
+        facts=found.workload,
+        baseline=identity.baseline,
+        space=identity.space,
+        trials=ready.trials,
+        memory_limit_bytes=identity.memory_limit_bytes,
+    )
+    journal = Journal(options.folder)
+    study = open_study(waiting.name, options.storage, context.space, context.objective, journal)
+    study.check_identity(identity.facts)
+    return SearchRun(context, runner, study, worker=f"@{worker}")
+
+
+def _work(search: SearchRun) -> Iterator[Event]:
+    noted = noted_diagnosis(search.context, search.study)
+    if noted is not None:
+        search = search.narrowed_by(noted)
+    runs = search.study.notes.baseline_runs
+    assert runs is not None, "a search admits workers after its baseline"
+    yield Planned(search.context, len(search.study.finished()))
+    yield PhaseStarted("search", f"trials of {search.study.name} run here, too")
+    yield from run_trials(search, Accuracy(baseline_prober(search, runs)))
+    yield TrialsEnded(search.end_reason() or "the search takes no more")

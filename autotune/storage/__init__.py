@@ -1,0 +1,1 @@
+"""The database, the journal, locks and leases of a study."""

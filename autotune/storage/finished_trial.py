@@ -1,0 +1,114 @@
+"""Finished trials: read from Optuna, with revocations and validated accuracy applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN, Verdict
+from autotune.storage.facts import Revocation
+from autotune.storage.notes import StudyFacts
+from autotune.storage.trial_details import TRAINED_AS, TrialDetails
+from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.text import readable
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One trial with a verdict."""
+
+    number: int
+    config: TrainingConfig
+    verdict: Verdict
+    details: TrialDetails
+
+
+def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
+    """Return every finished trial of a study in order, without revocations applied.
+
+    Raises:
+        StudyMismatchError: another program told one of them.
+    """
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [finished_trial(trial) for trial in complete]
+
+
+def finished_trial(trial: FrozenTrial) -> FinishedTrial:
+    """Convert and check a finished trial of Optuna's.
+
+    Raises:
+        StudyMismatchError: another program told it.
+    """
+    attributes = trial.user_attrs
+    try:
+        margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
+        value, reason = attributes["value"], str(attributes["reason"])
+        verdict = Verdict(None if value is None else float(value), margins, reason)
+        if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
+            raise ValueError("a number is not finite")
+        config = TrainingConfig.of(dict(attributes["config"]))
+        details = TrialDetails.of(attributes)
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({error}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return FinishedTrial(trial.number, config, verdict, details)
+
+
+def _margins(trial: FrozenTrial) -> list[float]:
+    return list(trial.constraints.values())
+
+
+def alone(number: int) -> str:
+    """Return the key of a revocation of a single trial."""
+    return f"trial {number}"
+
+
+def revocation_of(
+    trial: FinishedTrial | FrozenTrial, revocations: Mapping[str, Revocation]
+) -> Revocation | None:
+    """Return the revocation of a trial; None if it was not revoked."""
+    if isinstance(trial, FinishedTrial):
+        training_equivalent = trial.details.training_equivalent
+    else:
+        training_equivalent = trial.user_attrs.get(TRAINED_AS)
+    return revocations.get(str(training_equivalent)) or revocations.get(alone(trial.number))
+
+
+def revoked(trial: FinishedTrial, revocations: Mapping[str, Revocation]) -> FinishedTrial:
+    """Return the trial, infeasible with its reason if it was revoked."""
+    revocation = revocation_of(trial, revocations)
+    if revocation is None or trial.verdict.reason:
+        return trial
+    margins = {**trial.verdict.margins, "accuracy": revocation.margin}
+    return replace(trial, verdict=Verdict(trial.verdict.value, margins, revocation.reason))
+
+
+def as_known(trial: FinishedTrial, notes: StudyFacts) -> FinishedTrial:
+    """Return the trial with the results about its accuracy that came after it was told.
+
+    These are the mean quality over all seeds, the margin and revocations, from the study's `notes`.
+    """
+    training_equivalent, told = str(trial.details.training_equivalent), trial.verdict
+    qualities = notes.qualities.get(training_equivalent)
+    # A trial whose accuracy was never judged gets no quality.
+    if qualities and told.feasible and told.margins["accuracy"] != UNKNOWN:
+        # Inconclusive seeds rule it out as the result only; a revocation makes it infeasible.
+        known = notes.margins.get(training_equivalent, UNKNOWN)
+        margins = {**told.margins, "accuracy": known if known < 0 else told.margins["accuracy"]}
+        details = replace(trial.details, quality=readable(fmean(qualities)))
+        trial = replace(trial, verdict=replace(told, margins=margins), details=details)
+    return revoked(trial, notes.revocations)
+
+
+def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:
+    """Return the feasible trial with the highest value; None if there is none."""
+    feasible = [t for t in trials if t.verdict.feasible and t.verdict.value is not None]
+    return max(feasible, key=lambda t: t.verdict.value or 0.0, default=None)

@@ -1,0 +1,172 @@
+"""Notes of a study: the facts that it holds, each with its key on disk and its type.
+
+The keys stay what they are, so that old studies are read; some are older than the names here. Only
+this module spells them, and `autotune.storage.leases` those of facts about live processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Generic, Protocol, TypeVar, overload
+
+from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, TypeAdapter
+
+from autotune.storage.facts import (
+    Answer,
+    Confirmation,
+    DriftCheck,
+    Identity,
+    Revocation,
+    Seconds,
+    StoredIdentity,
+    StoredRun,
+    Workers,
+)
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Diagnosed, TrialOutcome, outcome_from_json
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class _Writable(Protocol):
+    def store(self, key: str, value: Any) -> None: ...
+
+
+class Note(Generic[T]):
+    """A note: its key on disk and its type. It reads as None if the study has none.
+
+    Reading raises a ValueError if the fact on disk does not match the type.
+    """
+
+    def __init__(self, key: str, kind: Any) -> None:
+        self.key = key
+        self._kind = kind
+
+    @overload
+    def __get__(self, study: None, owner: type) -> Note[T]: ...
+    @overload
+    def __get__(self, study: StudyFacts, owner: type) -> T | None: ...
+    def __get__(self, study: StudyFacts | None, owner: type) -> Note[T] | T | None:
+        return self if study is None else self.read(study)
+
+    def __set__(self, study: _Writable, value: T) -> None:
+        study.store(self.key, value)
+
+    def read(self, study: StudyFacts, worker: str = "") -> T | None:
+        """Return the value of the study's note, or of one worker's; None without one.
+
+        Raises:
+            ValueError: the fact on disk does not match the type.
+        """
+        fact = study.attributes.get(self.key + worker)
+        return None if fact is None else self.parse(fact)
+
+    def parse(self, fact: Any) -> T:
+        """Return the value of a fact on disk.
+
+        Raises:
+            ValueError: it does not match the type.
+        """
+        return self._adapter.validate_python(fact)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(self._kind)
+
+
+class Entries(Note[Mapping[K, T]], Generic[K, T]):
+    """A note that is a mapping. It reads as an empty one if the study has none."""
+
+    @overload
+    def __get__(self, study: None, owner: type) -> Entries[K, T]: ...
+    @overload
+    def __get__(self, study: StudyFacts, owner: type) -> Mapping[K, T]: ...
+    def __get__(self, study: StudyFacts | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
+        return self if study is None else self.read(study) or {}
+
+
+class StudyFacts:
+    """The notes of a study as typed values.
+
+    A training equivalence is named by the text that equivalent trials have as their attribute
+    `TRAINING_EQUIVALENT`.
+    """
+
+    constraint_names = Note[Sequence[str]]("constraint_names", list[str])
+    """Names of the constraints, in Optuna's order; every study of autotune's has them."""
+    identity = Note[Identity]("identity", StoredIdentity)
+    start_seconds = Note[float]("start_seconds", Seconds)
+    """Seconds that every trial is charged for the start of its process."""
+    run_seconds = Note[float]("baseline_run_seconds", Seconds)
+    """Median seconds of a baseline process, from its request to its outcome."""
+    baseline_runs = Note[tuple[Measurement, ...]](
+        "baseline_runs", Annotated[tuple[StoredRun, ...], Field(min_length=1)]
+    )
+    """The baseline's processes, with which all claims and the diagnosis are compared."""
+    phase_seconds = Entries[str, float]("phase_seconds", dict[str, Seconds])
+    """Seconds of each phase besides the trials."""
+    probe_samples = Note[int]("probe_samples", NonNegativeInt)
+    """Samples that every accuracy probe trains on."""
+    seed_seconds = Note[float]("probe_seconds", Seconds)
+    """Seconds of an accuracy seed of the baseline."""
+    qualities = Entries[str, Sequence[float]]("qualities", dict[str, list[FiniteFloat]])
+    """Quality of each known seed, by training equivalence."""
+    margins = Entries[str, float]("margins", dict[str, FiniteFloat])
+    """Accuracy margin by training equivalence, as a constraint: at most 0 if it holds."""
+    numerics_checks = Entries[str, str]("gates", dict[str, str])
+    """Outcome of each numerics check as JSON, by its settings; see `numerics_check`."""
+    first_drift_checks = Note[Sequence[DriftCheck]]("anchors", list[DriftCheck])
+    """Drift checks on the search's own device; see `drift_checks`."""
+    revocations = Entries[str, Revocation]("rulings", dict[str, Revocation])
+    """Revocations, by training equivalence, or by the text of `alone` for a single trial."""
+    diagnosis = Note[Diagnosed]("diagnosis", Diagnosed)
+    """The timed stages of the baseline."""
+    re_timings = Entries[int, Sequence[float]]("timed_again", dict[int, list[PositiveFloat]])
+    """Samples per second of each re-timing, by the trial's number."""
+    confirmation = Note[Confirmation]("confirmation", Confirmation)
+    answer = Note[Answer]("answer", Answer)
+    workers = Note[Workers]("workers", Workers)
+
+    def __init__(self, attributes: Mapping[str, Any] | None = None) -> None:
+        self._attributes = attributes or {}
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The study's attributes in Optuna, by key."""
+        return self._attributes
+
+    @property
+    def is_of_autotune(self) -> bool:
+        """True if autotune made the study."""
+        return StudyFacts.constraint_names.key in self.attributes
+
+    def drift_checks(self, worker: str) -> Sequence[DriftCheck]:
+        """Return the drift checks on one device.
+
+        `worker` is the name of an extra device or worker; empty for the search's own device.
+        """
+        return StudyFacts.first_drift_checks.read(self, worker) or ()
+
+    def numerics_check(self, settings: str) -> TrialOutcome | None:
+        """Return the outcome of the numerics check of these settings; None if it was not run.
+
+        An outcome in another version's format becomes `Lost`.
+        """
+        text = self.numerics_checks.get(settings)
+        return None if text is None else outcome_from_json(text)
+
+
+_NOTES = {note.key: note for note in vars(StudyFacts).values() if isinstance(note, Note)}
+
+
+def check_fact(key: str, fact: Any) -> None:
+    """Check a fact against the type of its note; unknown keys pass.
+
+    Raises:
+        ValueError: it does not match.
+    """
+    note = _NOTES.get(key.partition("@")[0])  # without the worker to which it belongs
+    if note is not None:
+        note.parse(fact)

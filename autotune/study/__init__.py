@@ -1,0 +1,1 @@
+"""The Optuna study: trials, notes, samplers, opening and resuming, repair."""

@@ -1,0 +1,210 @@
+"""Synchronise a study's journal and database: each gets what it lacks from the other.
+
+A study measures a configuration once, so the configuration identifies a trial in both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages._rdb.models import TrialModel, TrialUserAttributeModel
+from optuna.storages._rdb.storage import _create_scoped_session
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from autotune.storage.finished_trial import finished_trial
+from autotune.storage.journal import Journal, Line, NoteRecord, TrialRecord
+from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE, NotReadableError
+from autotune.storage.leases import LEASE, LIVE
+from autotune.values.errors import StudyMismatchError, UsageError
+
+# A trial number further ahead than this did not come from the study.
+_WIDEST_GAP = 1000
+_NOT_KEPT = "lost: it was never finished, and its number alone is known"
+
+
+def asked(
+    study: optuna.Study, distributions: dict[str, BaseDistribution] | None = None
+) -> optuna.Trial:
+    """Ask Optuna for a trial; if its sampler fails or is interrupted, no trial is left running.
+
+    Raises:
+        UsageError: the sampler failed.
+    """
+    try:
+        return study.ask(distributions)
+    except (UsageError, KeyboardInterrupt, SystemExit) as error:
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if LEASE not in trial.user_attrs:  # other trials belong to a running process
+                with suppress(UsageError):  # the sampler may fail again when it is told
+                    give_up(study, trial.number, str(error) or type(error).__name__)
+        raise
+
+
+def write_trial(study: optuna.Study, record: TrialRecord) -> int:
+    """Tell a trial to Optuna and return its number there.
+
+    It finishes the trial that was asked for. If that does not exist or was marked as lost, a new
+    one is added in one atomic step. It gets the record's number if that is free.
+    """
+    if (running := _running(study, record)) is not None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # just marked by another process
+            return _finish(study, running, record)
+    _fill_up(study, record.number)
+    # Unlike `study.add_trial`, this tells the new trial's number even if several processes write.
+    trial_id = study._storage.create_new_trial(study._study_id, record.as_trial())
+    return study._storage.get_trial_number_from_id(trial_id)
+
+
+def _finish(study: optuna.Study, running: FrozenTrial, record: TrialRecord) -> int:
+    """Tell a trial that was asked for, and return its number."""
+    storage, trial_id = study._storage, running._trial_id
+    there = running.user_attrs
+    new = {name: value for name, value in record.attributes.items() if name not in there}
+    set_attributes(storage, trial_id, new)
+    # `Trial.set_constraint` is the public way, but see CONSTRAINTS_ATTRIBUTE.
+    storage.set_trial_system_attr(trial_id, CONSTRAINTS_ATTRIBUTE, record.constraints)
+    study.tell(running.number, record.value)
+    return running.number
+
+
+def give_up(study: optuna.Study, number: int, reason: str) -> None:
+    """Tell Optuna that a trial failed, unless another process has finished it already."""
+    storage = study._storage
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
+    with suppress(optuna.exceptions.UpdateFinishedTrialError):
+        storage.set_trial_user_attr(trial_id, "reason", reason)
+        study.tell(number, state=TrialState.FAIL)
+
+
+def set_attributes(storage: BaseStorage, trial_id: int, attributes: Mapping[str, Any]) -> None:
+    """Set attributes that a trial does not have yet.
+
+    A database gets them in one transaction. Optuna itself uses one for each attribute, and each
+    waits for the disk.
+    """
+    backend = getattr(storage, "_backend", None)
+    if not isinstance(backend, RDBStorage):
+        for name, value in attributes.items():
+            storage.set_trial_user_attr(trial_id, name, value)
+        return
+    with _create_scoped_session(backend.scoped_session) as session:
+        trial = TrialModel.find_or_raise_by_id(trial_id, session)
+        backend.check_trial_is_updatable(trial_id, cast(TrialState, trial.state))
+        session.add_all(
+            TrialUserAttributeModel(trial_id=trial_id, key=name, value_json=json.dumps(value))
+            for name, value in attributes.items()
+        )
+
+
+def reconcile(study: optuna.Study, journal: Journal) -> int:
+    """Add to the study what only the journal has, and to the journal what only the study has.
+
+    Return the number of trials that were added to the study.
+
+    Raises:
+        StorageError: a line of the journal is not readable or does not fit the database.
+        StudyMismatchError: another program told a trial of the study.
+    """
+    with journal.reading() as lines:
+        told = sync_journal(study, journal, lines)
+        trials = {_key(record.config) for _, record in _trials(study, lines)}
+        notes = _notes(study, lines).keys()
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        if "config" in trial.user_attrs and _key(trial.user_attrs["config"]) not in trials:
+            with journal.writing(study.study_name, _as_record(trial)):
+                pass
+    for name, fact in study.user_attrs.items():
+        if name not in notes and name not in LIVE:
+            with journal.writing(study.study_name, NoteRecord(name, fact)):
+                pass
+    return told
+
+
+def sync_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> int:
+    """Add to the study what it lacks of a journal's lines; return the number of new trials.
+
+    A note that the study already has is kept, because notes may be written again. Only the
+    journal's last line replaces one, since a crash may have kept it from the database.
+
+    Raises:
+        StorageError: a line does not fit the study's database.
+    """
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known = {_key(trial.user_attrs.get("config")) for trial in complete}
+    before = len(known)
+    for line, record in sorted(_trials(study, lines), key=lambda one: one[1].number):
+        if _key(record.config) not in known:
+            try:
+                write_trial(study, record)
+            except ValueError as error:  # a parameter has other choices in the database
+                raise NotReadableError(journal.path, line.number) from error
+            known.add(_key(record.config))
+    there = study.user_attrs
+    for name, note in _notes(study, lines).items():
+        if name not in there or (note is lines[-1].record and there[name] != note.fact):
+            study.set_user_attr(name, note.fact)
+    return len(known) - before
+
+
+def _fill_up(study: optuna.Study, number: int) -> None:
+    """Add failed trials in place of those never finished, until the next one gets that number."""
+    missing = number - len(study.get_trials(deepcopy=False))
+    if 0 < missing <= _WIDEST_GAP:
+        lost = create_trial(state=TrialState.FAIL, user_attrs={"reason": _NOT_KEPT})
+        study.add_trials([lost] * missing)
+
+
+def _trials(study: optuna.Study, lines: Iterable[Line]) -> list[tuple[Line, TrialRecord]]:
+    own = ((line, line.record) for line in lines if line.study == study.study_name)
+    return [(line, record) for line, record in own if isinstance(record, TrialRecord)]
+
+
+def _notes(study: optuna.Study, lines: Iterable[Line]) -> dict[str, NoteRecord]:
+    """Return the last note of each name, without those about live processes."""
+    own = (line.record for line in lines if line.study == study.study_name)
+    notes = (record for record in own if isinstance(record, NoteRecord))
+    return {record.name: record for record in notes if record.name not in LIVE}
+
+
+def _running(study: optuna.Study, record: TrialRecord) -> FrozenTrial | None:
+    """Return the running trial that was asked for this record, if there is one."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if trial.number == record.number and trial.user_attrs.get("config") == record.config:
+            return trial
+    return None
+
+
+def _as_record(trial: FrozenTrial) -> TrialRecord:
+    """Convert a trial that autotune told to a record.
+
+    Raises:
+        StudyMismatchError: another program told it.
+    """
+    told = finished_trial(trial)
+    choices: dict[str, list[Any]] = {
+        name: list(distribution.choices)
+        for name, distribution in trial.distributions.items()
+        if isinstance(distribution, CategoricalDistribution)
+    }
+    value, margins = trial.value, list(told.verdict.margins.values())
+    attributes = {name: fact for name, fact in trial.user_attrs.items() if name not in LIVE}
+    assert value is not None
+    try:
+        record = TrialRecord(trial.number, trial.params, choices, value, margins, attributes)
+        record.as_trial()
+    except ValueError as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not told by autotune ({type(error).__name__}). "
+            "Give this search a name of its own with --study NAME."
+        ) from error
+    return record
+
+
+def _key(config: Any) -> str:
+    return json.dumps(config, sort_keys=True)

@@ -1,0 +1,145 @@
+"""Knowledge from finished trials: which configurations need no measurement any more, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from optuna.trial import FrozenTrial
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import Verdict
+from autotune.knobs.base import Value
+from autotune.storage.facts import Revocation
+from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
+
+# An infeasible trial's stored value stays this far below the best feasible one, because the
+# dashboard picks its best trial by value alone.
+BELOW_BEST = 0.97
+_DIGITS = 6
+# A configuration that was lost is tried once more, after the others.
+_MOST_LOST = 1
+# A configuration whose search process died is tried once more: it may have caused the death.
+_MOST_ABANDONED = 1
+MODE = "compile_mode"
+_MOST_FAILED_MODE = 2
+
+
+class Knowledge:
+    """Finished trials and conclusions from them.
+
+    Only one thread at a time may call `learn`. Other threads may read meanwhile, because the
+    collections that they read are replaced, not changed.
+    """
+
+    def __init__(self) -> None:
+        self.finished: tuple[FinishedTrial, ...] = ()
+        """Finished trials in the order of their numbers."""
+        self.lost: Counter[TrainingConfig] = Counter()
+        """Times that this process lost a configuration to a fault of the infrastructure."""
+        self.abandoned: Counter[TrainingConfig] = Counter()
+        """Times that a process died while it measured a configuration."""
+        self.interrupted: dict[TrainingConfig, None] = {}
+        """Configurations that a person or a process's death interrupted; they are tried first."""
+        self._revocations: Mapping[str, Revocation] = {}
+        self.amended = (0, 0)
+        """Number of revocations and of trials when the database was last amended."""
+        self._news: list[FinishedTrial] = []
+        self._known: set[TrainingConfig] = set()
+        self._smallest_oom: dict[tuple[Value, ...], int] = {}
+        self._failed_modes: Counter[Value] = Counter()
+        self._ran_modes: set[Value] = set()
+        self._broken_modes: tuple[Value, ...] = ()
+
+    def learn(self, trial: FinishedTrial) -> FinishedTrial:
+        """Add a finished trial; return it with revocations applied."""
+        trial = revoked(trial, self._revocations)
+        self.finished = tuple(sorted((*self.finished, trial), key=lambda one: one.number))
+        self._news.append(trial)
+        self._known.add(trial.config)
+        if trial.verdict.margins["memory"] > 0:
+            key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
+            self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
+        if trial.verdict.value is not None:
+            self._ran_modes.add(trial.config[MODE])
+        elif trial.verdict.margins["ran"] > 0 and self._is_modest(trial.config):
+            self._failed_modes[trial.config[MODE]] += 1
+        failed = self._failed_modes.items()
+        often = (mode for mode, count in failed if mode and count >= _MOST_FAILED_MODE)
+        self._broken_modes = tuple(mode for mode in often if mode not in self._ran_modes)
+        return trial
+
+    def revoke(self, revocations: Mapping[str, Revocation]) -> None:
+        """Replace all revocations and apply them to the finished trials."""
+        self._revocations = revocations
+        self.finished = tuple(revoked(trial, revocations) for trial in self.finished)
+
+    def is_revoked(self, trial: FrozenTrial) -> bool:
+        """Return True if the accuracy of that trial was revoked."""
+        return revocation_of(trial, self._revocations) is not None
+
+    def _is_modest(self, config: TrainingConfig) -> bool:
+        """Return True for the baseline's precision and at most twice its batch size.
+
+        A failure of such a configuration is put down to its compile mode.
+        """
+        own = self.finished[0].config
+        small = int(config["batch_size"] or 0) <= 2 * int(own["batch_size"] or 0)
+        return small and config["amp_dtype"] == own["amp_dtype"]
+
+    def news(self) -> list[FinishedTrial]:
+        """Return the trials added since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def is_known(self, config: TrainingConfig) -> bool:
+        """Return True if `config` needs no measurement.
+
+        It was measured, has at least the batch size of one that ran out of memory, or is compiled
+        in a broken mode.
+        """
+        if config in self._known or config[MODE] in self._broken_modes:
+            return True
+        smallest = self._smallest_oom.get(_any_batch(config))
+        return smallest is not None and smallest <= int(config["batch_size"] or 0)
+
+    def is_given_up(self, config: TrainingConfig) -> bool:
+        """Return True if `config` was lost too often to be tried again."""
+        return self.lost[config] > _MOST_LOST or self.abandoned[config] > _MOST_ABANDONED
+
+    def broken_modes(self) -> list[Value]:
+        """Return the compile modes that never ran and failed twice with modest settings."""
+        return list(self._broken_modes)
+
+    def stored_value(self, verdict: Verdict) -> float:
+        """Return the value for Optuna and its dashboard, with six digits.
+
+        It is the trial's own value if the trial is feasible, else one below the best. The exact
+        value is an attribute of the trial.
+        """
+        return float(f"{self._told_value(verdict):.{_DIGITS}g}")
+
+    def _told_value(self, verdict: Verdict) -> float:
+        if verdict.feasible and verdict.value is not None:
+            return verdict.value
+        told = [trial.verdict for trial in self.finished]
+        best = [v.value for v in told if v.feasible and v.value is not None]
+        worst = min((v.value for v in told if v.value is not None), default=0.0)
+        measured = worst if verdict.value is None else verdict.value
+        return min(measured, BELOW_BEST * max(best, default=measured))
+
+
+def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """Return Optuna's parameters for a configuration.
+
+    An idle knob has a value outside its domain; the first value of the domain stands for it.
+    """
+    return {
+        name: config[name] if config[name] in values else values[0]
+        for name, values in varied.items()
+    }
+
+
+def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:
+    """Return a key that is equal for configurations that differ in their batch size alone."""
+    return tuple(value for name, value in config.as_dict().items() if name != "batch_size")

@@ -1,0 +1,79 @@
+"""Rebuild a study's database from its journal; the old database is kept beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.storage.database import storage_errors
+from autotune.storage.journal import Journal
+from autotune.study.journal_sync import sync_journal
+from autotune.study.opening import created
+from autotune.study.revocations import amend
+from autotune.values.errors import StorageError
+from autotune.values.objectives import OBJECTIVES
+
+# Suffixes of the files that SQLite may keep beside a database, and of the database itself.
+_COMPANIONS = ("", "-journal", "-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The result of a repair."""
+
+    database: Path
+    trials: int
+    """Trials in the new database."""
+    set_aside: int
+    """Lines of the journal that were not readable."""
+    backup: Path | None
+    """Path of the old database; None if there was none."""
+
+
+def repair(folder: Path, database: Path) -> Repaired:
+    """Rebuild `database` from `folder`/results.jsonl; the caller must lock the database's folder.
+
+    Side effects: renames the old database; moves unreadable lines of the journal to
+    results.jsonl.torn.
+
+    Raises:
+        StorageError: there is no journal, it has no trial, or a newer autotune wrote it. The
+            database is unchanged.
+    """
+    journal = Journal(folder)
+    if not journal.path.exists():
+        raise StorageError(
+            f"{journal.path} does not exist, so nothing can be made from it. Name the study whose "
+            "folder has one, and with --storage the database, where that lies elsewhere."
+        )
+    beside = database.with_name(f"{database.name}.rebuilt")
+    url = f"sqlite:///{beside}"
+    with storage_errors(url):
+        set_aside = journal.mend()
+        with journal.reading() as lines:
+            if not any(line.record.kind == "trial" for line in lines):
+                raise StorageError(f"{journal.path} holds no finished trial; nothing was changed.")
+            beside.unlink(missing_ok=True)
+            trials = 0
+            for name in dict.fromkeys(line.study for line in lines):
+                study = created(name, url, OBJECTIVES["throughput"])
+                trials += sync_journal(study, journal, lines)
+                amend(study)
+        backup = _put_aside(database)
+        beside.replace(database)
+    return Repaired(database, trials, set_aside, backup)
+
+
+def _put_aside(database: Path) -> Path | None:
+    """Rename a database to the first free name, so that nothing is overwritten."""
+    if not database.exists():
+        return None
+    number = 1
+    while database.with_name(f"{database.name}.bak-{number}").exists():
+        number += 1
+    backup = database.with_name(f"{database.name}.bak-{number}")
+    for companion in _COMPANIONS:
+        file = database.with_name(database.name + companion)
+        if file.exists():
+            file.rename(backup.with_name(backup.name + companion))
+    return backup

@@ -1,0 +1,332 @@
+"""The Optuna study of a search: ask it for trials, tell it verdicts.
+
+A configuration that cannot run is told as a finished trial with violated constraints, because
+samplers learn nothing from failed trials. FAIL is for faults of the infrastructure only.
+
+All trials are written to the journal first. Other processes may work on the same study if its mutex
+is shared. Their trials are read whenever a trial is claimed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS, Verdict
+from autotune.knobs.base import Value
+from autotune.storage.facts import Identity, Revocation
+from autotune.storage.finished_trial import (
+    FinishedTrial,
+    best_feasible,
+    finished_trial,
+    finished_trials,
+)
+from autotune.storage.journal import Journal, TrialRecord
+from autotune.storage.leases import LEASE, lease_of
+from autotune.storage.mutex import LocalMutex, Mutex
+from autotune.storage.trial_details import TrialDetails
+from autotune.study.identity import differences, fingerprint_of
+from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
+from autotune.study.knowledge import MODE, Knowledge, params_of
+from autotune.study.notes import StudyNotes
+from autotune.study.revocations import apply_revocations
+from autotune.study.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
+from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
+from autotune.values.errors import StorageError, StudyMismatchError
+from autotune.values.objectives import Objective
+
+__all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
+
+INTERRUPTED = "interrupted"
+"""Reason of a trial that was lost because its search was stopped."""
+_ABANDONED = f"{INTERRUPTED}: its process is gone"
+# Size up to which all configurations of a space are checked for one that is left to measure.
+_MOST_ENUMERATED = 2000
+
+
+class TuningStudy:
+    """An Optuna study of configurations and their verdicts, used by threads and processes."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: SearchSpace,
+        objective: Objective,
+        journal: Journal | None = None,
+        mutex: Mutex | None = None,
+    ) -> None:
+        self._study = study
+        self._objective = objective
+        self._journal = journal
+        self._mutex: Mutex = mutex or LocalMutex()
+        self.notes = StudyNotes(study, journal, self._mutex)
+        self._running: dict[int, TrainingConfig] = {}
+        self._elsewhere: set[TrainingConfig] = set()
+        self._knowledge = Knowledge()
+        self._seen: set[int] = set()
+        self._fingerprint = ""
+        self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
+        self._distributions: dict[str, BaseDistribution]
+        self.narrow(space)
+        for trial in study.get_trials(deepcopy=False):
+            self._see(trial)
+
+    @property
+    def name(self) -> str:
+        """Name of the study in Optuna."""
+        return self._study.study_name
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other processes may work on it at the same time."""
+        return self._mutex.shared
+
+    def use_sampler(self, sampler: BaseSampler | str, seed: int, cost: TrialCost = alike) -> None:
+        """Propose with this sampler, or the one of that name; skip measured configurations."""
+        if sampler == AUTO:
+            known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_revoked)
+            self._study.sampler = SurrogateSampler(self._space, Oracle(*known, cost), seed)
+            return
+        base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
+        self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
+
+    def narrow(self, space: SearchSpace) -> None:
+        """Replace the search space by a part of it; must be called before the first trial."""
+        self._space = space
+        self._distributions = {
+            name: CategoricalDistribution(values) for name, values in space.varied().items()
+        }
+
+    def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
+        """Add a finished trial that was not asked for, in one atomic step."""
+        with self._mutex.turn():
+            return self._tell(len(self._study.get_trials(deepcopy=False)), config, verdict, details)
+
+    def claim(
+        self, total: int, wanted: Iterable[TrainingConfig] = ()
+    ) -> tuple[int, TrainingConfig] | None:
+        """Start a trial; None if finished and running ones reach `total`, or the study is closed.
+
+        Interrupted configurations come first, then those in `wanted`, then the sampler's proposals.
+        """
+        with self._mutex.turn():
+            self.catch_up()
+            running = len(self._running) + len(self._elsewhere)
+            if len(self._knowledge.finished) + running >= total or self.is_closed:
+                return None
+            first = [c for c in self._knowledge.interrupted if not self.is_settled(c)]
+            fresh = filter(self.is_worth_a_try, wanted)
+            return self.ask(next(iter(first), None) or next(fresh, None))
+
+    def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
+        """Start a trial with `wanted` or a proposal of the sampler; return number and settings."""
+        with self._mutex.turn():
+            if wanted is not None:
+                self._study.enqueue_trial(params_of(wanted, self._space.varied()))
+            trial = asked(self._study, self._distributions)
+            config = config_of(trial.params, self._space)
+            told = {LEASE: self._mutex.lease.as_dict(), "config": config.as_dict()}
+            set_attributes(self._study._storage, trial._trial_id, told)
+            self._running[trial.number] = config
+            self._knowledge.interrupted.pop(config, None)
+            return trial.number, config
+
+    def tell(self, number: int, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
+        """Finish a trial, with its margins as constraints and its details as attributes."""
+        with self._mutex.threads:
+            return self._tell(number, self._running.pop(number), verdict, details)
+
+    def lose(self, number: int, reason: str) -> None:
+        """Mark a trial as lost to a fault of the infrastructure; it may be proposed again.
+
+        A second call for the same trial does nothing, even if the storage failed in the first.
+        """
+        with self._mutex.turn():
+            config = self._running.pop(number, None)
+            if config is None:
+                return
+            if reason == INTERRUPTED:
+                self._knowledge.interrupted[config] = None
+            else:
+                self._knowledge.lost[config] += 1
+            give_up(self._study, number, reason)
+
+    def finished(self) -> list[FinishedTrial]:
+        """Return every trial with a verdict, in order, with revocations applied."""
+        return list(self._knowledge.finished)
+
+    def news(self) -> list[FinishedTrial]:
+        """Return the trials finished since the last call, by any process."""
+        with self._mutex.threads:
+            return self._knowledge.news()
+
+    def exhausted(self) -> bool:
+        """Return True if no configuration is left that is worth measuring."""
+        if self._space.size > _MOST_ENUMERATED:
+            return len(self._knowledge.finished) >= self._space.size
+        with self._mutex.turn():
+            return all(map(self.is_settled, self._space.configurations()))
+
+    def reap(self) -> int:
+        """Mark trials whose processes have died as lost; return their number."""
+        with self._mutex.turn():
+            for _ in self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+                asked(self._study)  # else the next trial would take this queued configuration
+            self._elsewhere = set()
+            reaped = 0
+            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                lease = lease_of(trial.user_attrs.get(LEASE))
+                if trial.number in self._running:
+                    continue
+                if lease is not None and self._mutex.lives(lease):
+                    self._elsewhere.add(TrainingConfig.of(trial.user_attrs["config"]))
+                    continue
+                give_up(self._study, trial.number, _ABANDONED)
+                reaped += 1
+            for trial in self._study.get_trials(deepcopy=False):
+                self._see(trial)
+            apply_revocations(self._study, self._knowledge)
+            return reaped
+
+    def catch_up(self) -> None:
+        """Read the trials that other processes run and have finished."""
+        if self.is_shared:
+            self.reap()
+
+    def others_run(self) -> bool:
+        """Return True if any process still runs a trial."""
+        with self._mutex.turn():
+            self.catch_up()
+            return bool(self._running or self._elsewhere)
+
+    @property
+    def is_closed(self) -> bool:
+        """True if no process may claim a trial any more."""
+        return self.is_shared and self.notes.is_closed
+
+    def close(self) -> None:
+        """Let no process of a shared study claim a trial any more."""
+        if self.is_shared:
+            with self._mutex.turn():
+                self.notes.is_closed = True
+
+    def lead(self) -> None:
+        """Become the one process that measures the baseline and confirms; let trials be claimed.
+
+        Raises:
+            StorageError: another process has that role.
+        """
+        if not self.is_shared:
+            return
+        with self._mutex.turn():
+            leader = self.notes.leader
+            if leader is not None and self._mutex.lives(leader):
+                raise StorageError(
+                    f"study {self.name!r} is led by {leader}. Wait for it, help it with "
+                    "`autotune worker`, or give this search a name of its own with --study NAME."
+                )
+            self.notes.leader = self._mutex.lease
+            self.notes.is_closed = False
+
+    def differences(self, identity: Mapping[str, Any]) -> list[str]:
+        """Return a line for each fact that differs from the study's identity; none if it is new."""
+        known = self.notes.identity
+        return [] if known is None else differences(known.facts, identity)
+
+    def check_identity(self, identity: Mapping[str, Any]) -> None:
+        """Store the identity of a new study, or compare it with the stored one.
+
+        Raises:
+            StudyMismatchError: it was made for something else; every difference is named.
+        """
+        if changed := self.differences(identity):
+            raise StudyMismatchError(
+                f"study {self.name!r} was made for something else:\n"
+                + "\n".join(changed)
+                + "\nGive this search a name of its own with --study NAME or --new-study, or "
+                "begin it anew beside the other's trials with --force."
+            )
+        if self.notes.identity is None:
+            self.notes.identity = Identity(identity)
+        self._fingerprint = fingerprint_of(identity)
+
+    def disconnect(self) -> None:
+        """Close all connections to the storage; the study must not be used any more."""
+        self._mutex.close()
+        self._study._storage.remove_session()
+        if isinstance(backend := getattr(self._study._storage, "_backend", None), RDBStorage):
+            backend.engine.dispose()
+
+    def revoke(self, training_equivalent: str, margin: float, reason: str) -> None:
+        """Revoke all trials of a training equivalence: they count as infeasible from now on."""
+        with self._mutex.turn():
+            self.notes.revoke(training_equivalent, Revocation(margin, reason))
+            apply_revocations(self._study, self._knowledge)
+
+    def broken_modes(self) -> list[Value]:
+        """Return the compile modes that are left out because they always failed."""
+        return self._knowledge.broken_modes()
+
+    def is_worth_a_try(self, config: TrainingConfig) -> bool:
+        """Return True if nothing is known of `config` and this process has not lost it."""
+        return config not in self._knowledge.lost and not self.is_settled(config)
+
+    def is_settled(self, config: TrainingConfig) -> bool:
+        """Return True if `config` is known, or was lost too often to be tried again."""
+        return self._knowledge.is_given_up(config) or self.is_known(config)
+
+    def is_known(self, config: TrainingConfig) -> bool:
+        """Return True if `config` was measured, runs, is skipped, or would certainly fail."""
+        running = config in self._running.values() or config in self._elsewhere
+        skipped = config[MODE] in self.skipped_modes
+        return running or skipped or self._knowledge.is_known(config)
+
+    def _tell(
+        self, number: int, config: TrainingConfig, verdict: Verdict, details: TrialDetails
+    ) -> FinishedTrial:
+        """Write a finished trial into the journal, then tell it to Optuna."""
+        varied = self._space.varied()
+        record = TrialRecord(
+            number,
+            params_of(config, varied),
+            {name: list(values) for name, values in varied.items()},
+            self._knowledge.stored_value(verdict),
+            [verdict.margins[name] for name in CONSTRAINTS],
+            {
+                "config": config.as_dict(),
+                **json.loads(json.dumps(details.as_attributes(of_baseline=number == 0))),
+                "value": verdict.value,
+                "reason": verdict.reason,
+                "fingerprint": self._fingerprint,
+            },
+        )
+        journal = self._journal
+        with nullcontext() if journal is None else journal.writing(self.name, record):
+            number = write_trial(self._study, record)
+        self._seen.add(number)
+        return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
+
+    def _see(self, trial: FrozenTrial) -> None:
+        """Learn from a trial that any process finished or lost."""
+        if trial.number in self._seen or not trial.state.is_finished():
+            return
+        self._seen.add(trial.number)
+        if trial.state == TrialState.COMPLETE:
+            self._knowledge.learn(finished_trial(trial))
+            return
+        reason, settings = map(trial.user_attrs.get, ("reason", "config"))
+        if settings is None or not str(reason).startswith(INTERRUPTED):
+            return
+        config = TrainingConfig.of(settings)
+        self._knowledge.abandoned[config] += reason == _ABANDONED
+        self._knowledge.interrupted[config] = None

@@ -1,0 +1,233 @@
+"""The default sampler: a surrogate with three acquisition functions by turns.
+
+Expected improvement is taken over the best feasible trial, times the probability of feasibility.
+Every other proposal divides it by a power of the trial cost, to which unprobed training adds (after
+expected improvement per second; Snoek, Larochelle and Adams, 2012). Every fourth one maximises the
+upper confidence bound instead, since no single step may lead to a combination that gains. A small
+space is enumerated. A large one is sampled, and searched uphill from the best of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN
+from autotune.sampling.acquisition import Acquisition, Observations, best_first
+from autotune.sampling.coverage import best_row, times_tried, trials_without_gain
+from autotune.sampling.encoding import Encoding
+from autotune.sampling.surrogate import Array, Indices
+from autotune.study.samplers import config_of
+
+EXPLORE_EVERY = 4
+"""Period of exploring proposals, which maximise the upper confidence bound."""
+_PATIENCE = 10
+"""Trials without a gain after which exploring proposals try hardly tried values instead."""
+_MOST_ENUMERATED = 3000
+_SAMPLED = 1000
+_BEST_FEW = 3
+SAVE_EVERY = 2
+"""Period of proposals that ignore the trial cost."""
+_THRIFT = 0.5
+"""Power of the trial cost that divides the improvement: 0 ignores seconds, 1 is per second."""
+
+
+Worth = Callable[[Indices], Array]
+"""Acquisition function: a value for each row, higher is better."""
+TrialCost = Callable[[Sequence[TrainingConfig]], Sequence[float]]
+"""Trial cost: the expected seconds of a trial of each configuration."""
+
+
+def alike(configs: Sequence[TrainingConfig]) -> Sequence[float]:
+    """Return the same trial cost for all configurations."""
+    return [1.0] * len(configs)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The study's knowledge that the sampler needs beside its trials."""
+
+    is_known: Callable[[TrainingConfig], bool]
+    """True for a configuration that must not be proposed any more."""
+    is_preferred: Callable[[TrainingConfig], bool]
+    """True for a configuration that is proposed before others."""
+    is_revoked: Callable[[FrozenTrial], bool]
+    """True for a trial that was revoked."""
+    seconds_of: TrialCost = alike
+
+
+class SurrogateSampler(BaseSampler):
+    """A sampler with Gaussian processes of rate and feasibility over knobs and pairs of knobs."""
+
+    def __init__(self, space: SearchSpace, oracle: Oracle, seed: int) -> None:
+        self._encoding = Encoding(space)
+        self._oracle = oracle
+        self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all varied knobs, so that a proposal is a whole configuration."""
+        return {n: CategoricalDistribution(v) for n, v in self._encoding.space.varied().items()}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the configuration with the highest acquisition value; empty if all are known."""
+        told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        running = self._running_beside(study, trial)
+        seen = self._seen(told, running)
+        found = self._chosen(seen, len(told) + len(running))
+        return {} if found is None else self._encoding.params(found)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return any value; only called if every configuration is known."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return self._random.choice(param_distribution.choices)
+
+    def reseed_rng(self) -> None:
+        """Reseed the random numbers, as Optuna asks for in parallel workers."""
+        self._random.seed()
+
+    def _chosen(self, seen: Observations, number: int) -> TrainingConfig | None:
+        """Choose by exploration, improvement, or improvement for its cost, in turns."""
+        acquisition = Acquisition(self._encoding, seen)
+        if number % EXPLORE_EVERY == 0:
+            stuck = trials_without_gain(seen) >= _PATIENCE
+            rare = self._hardly_tried(acquisition, seen) if stuck else None
+            return rare or self._best_unknown(acquisition.upper_bound, seen)
+        if number % SAVE_EVERY == 0:
+            return self._best_unknown(acquisition.improvement, seen)
+        seconds: dict[bytes, float] = {}
+
+        def improvement_for_its_cost(rows: Indices) -> Array:
+            return acquisition.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
+
+        return self._best_unknown(improvement_for_its_cost, seen)
+
+    def _running_beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
+        """Return the other trials that are running now."""
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        whole = self._encoding.space.varied().keys()
+        return [one for one in running if one.number != trial.number and whole <= one.params.keys()]
+
+    def _seen(self, told: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Observations:
+        """Encode the finished and running trials; those that run get the median rate.
+
+        Without this constant liar, parallel trials would get neighbouring configurations.
+        """
+        configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
+        rates = [_rate(trial) for trial in told]
+        feasible = [self._is_feasible(trial) for trial in told]
+        held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
+        lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
+        return Observations(
+            self._encoding.rows(configs),
+            np.array(rates + [lie] * len(running)),
+            feasible + [True] * len(running),
+            [_is_judged(trial) for trial in told] + [False] * len(running),
+        )
+
+    def _seconds(self, rows: Indices, known: dict[bytes, float]) -> Array:
+        """Return the trial cost of each row, shape (rows,).
+
+        Rows with equal values of all knobs that affect training share one cost, kept in `known`.
+        """
+        training = self._encoding.training
+        _, first, kind_of = np.unique(
+            rows[:, training], axis=0, return_index=True, return_inverse=True
+        )
+        keys = [rows[place, training].tobytes() for place in first]
+        new = [place for place, key in zip(first, keys, strict=True) if key not in known]
+        told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in new])
+        known.update(zip((rows[place, training].tobytes() for place in new), told, strict=True))
+        return np.array([known[key] for key in keys])[kind_of.reshape(-1)]
+
+    def _is_feasible(self, trial: FrozenTrial) -> bool:
+        return _holds(trial) and not self._oracle.is_revoked(trial)
+
+    def _best_unknown(self, worth: Worth, seen: Observations) -> TrainingConfig | None:
+        """Return the unknown configuration with the highest acquisition value.
+
+        In a large space, it is sought among random rows and neighbours of the best trials, and
+        uphill from the best of those.
+        """
+        if self._encoding.space.size <= _MOST_ENUMERATED:
+            return self._first(self._encoding.every_row, worth)
+        best = np.argsort(-seen.rates)[:_BEST_FEW]
+        near = [self._encoding.neighbours(row) for row in seen.rows[best]]
+        drawn = self._encoding.some_rows(_SAMPLED, self._random)
+        return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
+
+    def _hardly_tried(self, acquisition: Acquisition, seen: Observations) -> TrainingConfig | None:
+        """Return the best configuration with its least tried value; ties go to the higher bound.
+
+        Rows that are likely infeasible count as tried more often.
+        """
+        best = best_row(seen)
+        if best is None:
+            return None
+
+        def worth(rows: Indices) -> Array:
+            promised = acquisition.upper_bound(rows)
+            tried = (1 + times_tried(rows, best, seen)) / np.maximum(
+                acquisition.feasible(rows), 1e-3
+            )
+            return np.asarray(promised / (1 + promised) - tried)
+
+        return self._first(self._encoding.neighbours(best), worth)
+
+    def _uphill(self, rows: Indices, worth: Worth) -> Indices:
+        """Return the rows, with those passed on the way uphill from the best, knob by knob."""
+        passed, height = [rows], -np.inf
+        while True:
+            promises = worth(passed[-1])
+            best = int(np.argmax(promises))
+            if promises[best] <= height:
+                return np.concatenate(passed)
+            height = promises[best]
+            passed.append(self._encoding.neighbours(passed[-1][best]))
+
+    def _first(self, rows: Indices, worth: Worth) -> TrainingConfig | None:
+        """Return the best row that is unknown and preferred, or else the best unknown one."""
+        second = None
+        for place in best_first(worth(rows)):
+            config = self._encoding.config(rows[place])
+            if self._oracle.is_known(config):
+                continue
+            if self._oracle.is_preferred(config):
+                return config
+            second = second or config
+        return second
+
+
+def _rate(trial: FrozenTrial) -> float:
+    """Return the measured value, feasible or not; 0 if none was measured."""
+    measured = trial.value if _holds(trial) else trial.user_attrs.get("value")
+    return float(measured or 0.0)
+
+
+def _is_judged(trial: FrozenTrial) -> bool:
+    """Return whether the trial's accuracy is known, or that it exceeds the memory."""
+    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
+    return margins.get("memory", 0.0) > 0 or margins.get("accuracy", UNKNOWN) != UNKNOWN
+
+
+def _holds(trial: FrozenTrial) -> bool:
+    return all(margin <= 0 for margin in trial.constraints.values())

@@ -1,1 +1,0 @@
-"""The end of a search: candidates in rounds with the baseline, and what is emitted."""

@@ -1,1 +1,0 @@
-"""Children: starting, watching and ending them; or answering from a recorded table."""

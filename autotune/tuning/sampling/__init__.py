@@ -1,1 +1,0 @@
-"""What to try next: samplers, and when further trials are not worth their time."""

@@ -1,0 +1,75 @@
+"""Errors that a person can act on, each with its exit code.
+
+Every message says where, what (with the value) and what to do. A failed *trial* is no exception
+but a value, see `autotune.values.outcome`.
+
+* AutotuneError                     1  a fault of this tool
+  + UsageError                      2  flags, files or search spaces that cannot be used
+  + WorkloadError                   4  the user's model.py fails with the user's settings
+  + StorageError                    5  the study cannot be read or written
+  + StudyMismatchError              6  the study was made for something else
+  + MismatchError                   6  best.yaml was made for something else
+  + TooManyLostError                7  too many trials in a row failed or were lost
+  + NotSearchedEnoughError          9  the time budget allowed no search, or no result
+"""
+
+from __future__ import annotations
+
+
+class AutotuneError(Exception):
+    """Base of the errors that are shown as a message, never as a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(AutotuneError):
+    """A flag, a file or a search space cannot be used as given."""
+
+    exit_code = 2
+
+
+class WorkloadError(AutotuneError):
+    """The user's model.py cannot run, even with the user's settings."""
+
+    exit_code = 4
+
+
+class StorageError(AutotuneError):
+    """The study's storage cannot be opened, read or written."""
+
+    exit_code = 5
+
+
+class StudyMismatchError(AutotuneError):
+    """The study on disk was made for another model, search space or machine."""
+
+    exit_code = 6
+
+
+class MismatchError(AutotuneError):
+    """A best.yaml was made for another machine, PyTorch or model, which was not allowed."""
+
+    exit_code = 6
+
+
+class MismatchWarning(UserWarning):
+    """A best.yaml was made for another machine, PyTorch or model."""
+
+
+class TooManyLostError(AutotuneError):
+    """Too many trials in a row failed, or were lost to faults of the infrastructure."""
+
+    exit_code = 7
+
+
+class NotSearchedEnoughError(AutotuneError):
+    """The time budget allowed too few trials, or no confirmation, for any claim."""
+
+    exit_code = 9
+
+    def __init__(self, message: str, measured: int = 0, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.measured = measured
+        """Number of configurations measured, without the user's settings."""
+        self.seconds = seconds
+        """Estimated time budget, in seconds, that would be enough; 0 if unknown."""

@@ -1,0 +1,242 @@
+"""Measurement of one training process. Raw numbers are stored, statistics derived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from autotune.values.intervals import Interval, log_median, median_interval
+
+# Share of the usable cores that other programs or the host may take without disturbing a block. A
+# quiet machine stays below a third of it; one busy process on two cores takes half. If more than
+# this share and one core are idle, other programs took nothing that the trial needed.
+DISTURBING = 0.1
+# Flags of a timing that was not completed.
+_CUT_SHORT = frozenset({"raced", "unsteady"})
+# Six undisturbed blocks are enough for an interval. So are three or more that are at least half of
+# all blocks, because slow steps leave no time for more. Otherwise disturbed blocks count as well.
+_ENOUGH_BLOCKS, _FEWEST_BLOCKS = 6, 3
+# Least share that is named as a disturbance.
+_WORTH_NAMING = DISTURBING / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Activity beside the trial during a block; shares are of the usable cores, 0 to 1."""
+
+    foreign: float = 0.0
+    """Share taken by processes that are not the trial's."""
+    stolen: float = 0.0
+    """Share that the hypervisor gave to other machines."""
+    pressure: float = 0.0
+    """Share of the time in which some process, the trial's included, waited for a core."""
+    stopped: int = 0
+    """Number of times that the process was stopped and continued."""
+    gpu: str = ""
+    """Reason for a lowered GPU clock, or the other user of the GPU."""
+    watched: bool = True
+    """False if the shares are unknown, as under a CPU quota."""
+    spare: float = 0.0
+    """Idle share beyond one idle core."""
+
+    @property
+    def taken(self) -> float:
+        """Return `foreign` if it may have slowed the trial down, else 0.
+
+        Other programs slow a trial down only if they leave it fewer cores than it can use. More
+        than one idle core shows that it needed no more. One idle core does not: the trial may wait
+        in between, for data or for its slowest thread.
+        """
+        return self.foreign if self.spare <= DISTURBING else 0.0
+
+    @property
+    def disturbs(self) -> bool:
+        """Return True if a timing under this noise is not to be trusted."""
+        return self.taken + self.stolen > DISTURBING or self.stopped > 0 or bool(self.gpu)
+
+
+QUIET = Noise()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive training steps between two synchronisations of the device."""
+
+    seconds: float
+    """Length of the block, without epoch boundaries."""
+    samples: int
+    wait_seconds: float
+    """Part of `seconds` in which the loop waited for the DataLoader."""
+    stock_samples: int = 0
+    """Part of `samples` that came from prefetched batches and was not loaded meanwhile; below 0 if
+    more was loaded than trained on."""
+    has_boundary: bool = False
+    """True if an epoch ended within the block."""
+    noise: Noise = QUIET
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Return True if something else may have slowed the trial down."""
+        return self.noise.disturbs
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Return the seconds per sample that was both loaded and trained on in the block."""
+        return self.seconds / (self.samples - self.stock_samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A timed training run of one configuration in one process."""
+
+    blocks: tuple[Block, ...]
+    """All blocks, disturbed ones too."""
+    boundary_seconds: tuple[float, ...]
+    """Seconds from the end of each epoch to the first batch of the next."""
+    epoch_samples: int | None
+    """Samples in one epoch; None if no epoch ended and the dataset has no length."""
+    warmup_step_seconds: tuple[float, ...]
+    """Seconds of the untimed first steps, each synchronised; compilation and cuDNN's search happen
+    here."""
+    compile_seconds: float
+    """Part of the warm-up that torch.compile reports as its own."""
+    start_seconds: float
+    """Seconds from process start until torch and the workload were imported."""
+    build_seconds: float
+    """Seconds for building model, dataset, optimizer and loader: the user's code."""
+    peak_memory_bytes: int
+    """Peak reserved by the device allocator; on CPU, peak held by the process and its workers."""
+    allocator_retries: int = 0
+    """Number of times that the device allocator freed its cache to avoid OOM."""
+    steady_step_seconds: float | None = None
+    """Mean seconds of a warm-up step after the last stall; None: use the fastest step."""
+    shared_seconds: float = 0.0
+    """Part of `start_seconds` and `build_seconds` that a warm host paid once for all its forks:
+    importing the workload and building its dataset."""
+    machine_speed: float = 1.0
+    """Speed of the machine relative to the start of the search; see
+    `autotune.searching.trials.drift`."""
+    flags: tuple[str, ...] = ()
+    """Remarks on the timing, sorted.
+
+    * short_warm_up: the time ran out during the warm-up
+    * clock: the clock jumped
+    * recompiled: torch.compile compiled again after the warm-up
+    * unsteady: it did so again and again, or the clock kept jumping
+    * raced: stopped early, because clearly slower than the best trial
+    * no_boundary: epoch boundaries are not counted, because a stream has no epoch length
+    * unwatched: the use of the cores by other programs is unknown
+    """
+
+    def __post_init__(self) -> None:
+        """Add the flags that follow from the other fields: no_boundary and unwatched."""
+        facts = {
+            "no_boundary": bool(self.boundary_seconds) and self.epoch_samples is None,
+            "unwatched": not all(block.noise.watched for block in self.blocks),
+        }
+        found = {flag for flag, holds in facts.items() if holds}
+        object.__setattr__(self, "flags", tuple(sorted(found.union(self.flags))))
+
+    @property
+    def nonsense(self) -> str | None:
+        """Return a description of an impossible number, or None if there is none."""
+        if not self.blocks:
+            return "it has no blocks"
+        if any(b.seconds <= 0 or b.samples - b.stock_samples <= 0 for b in self.blocks):
+            return "a block without time or samples"
+        spans = (*self.boundary_seconds, *self.warmup_step_seconds, self.compile_seconds)
+        if min(*spans, *(block.wait_seconds for block in self.blocks)) < 0:
+            return "a time below 0"
+        if (self.epoch_samples is not None and self.epoch_samples <= 0) or self.machine_speed <= 0:
+            return "an epoch without samples or a machine without speed"
+        return None
+
+    @property
+    def telling_blocks(self) -> tuple[Block, ...]:
+        """Return the undisturbed blocks if there are enough of them, else all."""
+        calm = tuple(block for block in self.blocks if not block.is_disturbed)
+        half = max(_FEWEST_BLOCKS, (len(self.blocks) + 1) // 2)
+        return calm if len(calm) >= min(_ENOUGH_BLOCKS, half) else self.blocks
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Return True if the statistics include disturbed blocks, for lack of others."""
+        return any(block.is_disturbed for block in self.telling_blocks)
+
+    @property
+    def disturbed_blocks(self) -> int | None:
+        """Return the number of disturbed blocks among `telling_blocks`; None if unknown."""
+        if "unwatched" in self.flags:
+            return None
+        return sum(block.is_disturbed for block in self.telling_blocks)
+
+    @property
+    def can_win(self) -> bool:
+        """Return True if the timing was completed, so that it may count in a confirmation."""
+        return not _CUT_SHORT & set(self.flags)
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Return the log-scale median over blocks, plus a sample's share of an epoch boundary."""
+        return log_median(self._per_sample()) + self._boundary_share()
+
+    @property
+    def samples_per_second(self) -> float:
+        """Return the throughput at the median block, which one outlier does not change."""
+        return 1 / self.seconds_per_sample
+
+    @property
+    def block_rates(self) -> tuple[float, ...]:
+        """Return the samples/s of each of `telling_blocks`, epoch boundaries included."""
+        share = self._boundary_share()
+        return tuple(1 / (seconds + share) for seconds in self._per_sample())
+
+    @property
+    def samples_per_second_interval(self) -> Interval:
+        """Return the 95 % interval of `samples_per_second`, see `median_interval`."""
+        return median_interval(self.block_rates)
+
+    @property
+    def wait_share(self) -> float:
+        """Return the share of the timed seconds in which training waited for data, 0 to 1."""
+        return sum(block.wait_seconds for block in self.blocks) / sum(
+            block.seconds for block in self.blocks
+        )
+
+    @property
+    def one_time_seconds(self) -> float:
+        """Return the seconds of the first steps beyond the steady state, such as compilation."""
+        if not self.warmup_step_seconds:
+            return self.compile_seconds
+        steady = self.steady_step_seconds or min(self.warmup_step_seconds)
+        return max(0.0, sum(self.warmup_step_seconds) - steady * len(self.warmup_step_seconds))
+
+    def _per_sample(self) -> list[float]:
+        return [block.seconds_per_sample for block in self.telling_blocks]
+
+    def _boundary_share(self) -> float:
+        if not self.boundary_seconds or not self.epoch_samples:
+            return 0.0
+        return median(self.boundary_seconds) / self.epoch_samples
+
+
+def disturbance_of(runs: Iterable[Measurement]) -> str:
+    """Name the disturbances of the blocks behind these runs; empty without any.
+
+    Only noise decides, never rates.
+    """
+    found = [b.noise for run in runs for b in run.telling_blocks if b.is_disturbed]
+    if not found:
+        return ""
+    stolen = fmean(noise.stolen for noise in found)
+    parts = []
+    if fmean(noise.taken for noise in found) >= _WORTH_NAMING:
+        used = fmean(noise.foreign for noise in found)
+        parts.append(f"other programs used {100 * used:.0f} % of the cores")
+    if stolen >= _WORTH_NAMING:
+        parts.append(f"the host withheld {100 * stolen:.0f} % of the cores")
+    if any(noise.stopped for noise in found):
+        parts.append("the process was stopped and continued")
+    parts += [f"GPU: {reason}" for reason in sorted({noise.gpu for noise in found} - {""})]
+    return ", ".join(parts)

@@ -1,0 +1,306 @@
+"""Outcomes of child processes: a closed sum of types, because failure is a value.
+
+A child writes its outcome as JSON into its folder. If it could not (killed, crashed, silent), the
+runner writes the outcome that it observed. `autotune.configuration.verdict` judges outcomes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, TypeAdapter
+
+from autotune.values.machine import Machine
+from autotune.values.measurement import Measurement
+from autotune.values.strict_json import check, fault_of
+from autotune.values.workload_facts import WorkloadFacts
+
+Memory = Literal["device", "host", "shared", "file descriptors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The configuration trained and was timed."""
+
+    measurement: Measurement
+    kind: Literal["measured"] = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The configuration trained on a fixed number of samples; one quality per seed."""
+
+    qualities: tuple[float, ...]
+    seconds: float
+    kind: Literal["probed"] = "probed"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Facts on the machine and on the workload."""
+
+    machine: Machine
+    workload: WorkloadFacts | None
+    device_uuid: str = ""
+    """Identity of the accelerator, independent of its index; empty if torch gives none."""
+    import_seconds: float = 0.0
+    """Seconds that importing the workload took."""
+    dataset_seconds: float = 0.0
+    """Seconds that building the training set took."""
+    is_shared: bool = False
+    """True if a warm host paid those seconds, once for all processes forked from it."""
+    kind: Literal["inspected"] = "inspected"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLimits:
+    """Samples per second of the loader alone and of the computation alone."""
+
+    loader: float
+    compute: float
+    kind: Literal["speed_limits"] = "speed_limits"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Seconds that loading a batch takes with `num_workers` workers, without training."""
+
+    num_workers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """Seconds per batch that each stage of training takes alone."""
+
+    batch_size: int
+    compute_seconds: float
+    """Seconds of a whole step on a batch that is on the device already."""
+    double_compute_seconds: float | None
+    """Seconds of a step with twice the batch size; None if the dataset has no such batch."""
+    transfer_seconds: float
+    """Seconds of copying a batch to the device; 0 on a CPU."""
+    loading: tuple[Loading, ...]
+    """Loading with each number of workers, 0 first."""
+    optimizer_seconds: float
+    """Part of `compute_seconds` in which the optimizer updates the parameters."""
+    launch_seconds: float | None = None
+    """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
+    bfloat16_compute_seconds: float | None = None
+    """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
+    kind: Literal["diagnosed"] = "diagnosed"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One kind of operator in a training step."""
+
+    name: str
+    calls: int
+    """Number of calls in all profiled steps."""
+    seconds: float
+    """Seconds per step, without the operators that it calls."""
+    share: float
+    """Share of the time of all operators, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """Operators of a training step, the most expensive first."""
+
+    operators: tuple[Operator, ...]
+    kind: Literal["profiled"] = "profiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """Result of a numerics check: relative errors of one batch and of the first steps.
+
+    The standard for loss and gradients is the reference settings in float64, or in float32 if the
+    model does not run in float64.
+    """
+
+    loss_error: float
+    gradient_error: float
+    """L2 norm of the difference of all gradients, relative to the standard's norm."""
+    gradient_cosine: float
+    update_error: float
+    """Relative error of the optimizer's first update from equal gradients, against the reference's
+    optimizer."""
+    trajectory_error: float
+    """Distance of the first steps' losses from the reference's, divided by the change that another
+    seed makes."""
+    path_error: float
+    """Distance of the weights after the first steps from the reference's, divided by the distance
+    that the reference's moved."""
+    reach_error: float
+    """Relative difference in the distance that the weights moved in the first steps."""
+    reference_loss_error: float
+    """The reference's own error, made by rounding alone; 0 if it is the standard."""
+    reference_gradient_error: float
+    reference_path_error: float
+    """Path error of the reference after rounding its initial weights and drawing other random
+    numbers."""
+    seed_spread: float
+    """Relative change of the reference's gradients under another seed; 0 without random numbers."""
+    batch_spread: float
+    """Relative change of the reference's gradients on another batch; 0 if there is none."""
+    in_double: bool
+    """True if the standard is float64, False if float32."""
+    kind: Literal["gated"] = "gated"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Observed training of an unchanged script."""
+
+    device: str
+    loaders: tuple[str, ...]
+    """Sites of its DataLoaders as file:line#index, such as train.py:41#0."""
+    training_loader: str
+    """Site of the DataLoader that feeds the optimizer."""
+    steps_per_second: float
+    samples_per_second: float
+    wait_share: float
+    """Share of the time in which training waited for data, 0 to 1."""
+    fixed: dict[str, str]
+    """Knobs that the script sets itself, each with the reason why it stays."""
+    workload: WorkloadFacts
+    kind: Literal["observed"] = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """Some memory ran out, in this process or in a DataLoader worker."""
+
+    memory: Memory
+    detail: str
+    peak_bytes: int | None = None
+    """Most bytes observed in use; None if unknown."""
+    foreseen: bool = False
+    """True: not run, because the memory prediction exceeds the limit."""
+    during: str = ""
+    """Phase in which memory ran out, if not training; see `autotune.system.trial_folder`."""
+    kind: Literal["out_of_memory"] = "out_of_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The process gave no result within the limit; its group was killed."""
+
+    phase: str
+    limit_seconds: float
+    kind: Literal["timed_out"] = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process died or left without a result: a signal, an abort, an early exit."""
+
+    detail: str
+    kind: Literal["crashed"] = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """The loss became NaN or infinite."""
+
+    detail: str
+    kind: Literal["non_finite"] = "non_finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """PyTorch, the compiler or the dataset cannot do what the configuration asks."""
+
+    detail: str
+    kind: Literal["rejected"] = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplied:
+    """A knob read back another value than was set, so the timing is invalid."""
+
+    knob: str
+    wanted: str
+    got: str
+    kind: Literal["not_applied"] = "not_applied"
+
+
+@dataclass(frozen=True, slots=True)
+class UserError:
+    """The user's code raised; with the baseline this ends the search."""
+
+    detail: str
+    where: str
+    """Innermost frame in the user's file as file:line; empty if there is none."""
+    kind: Literal["user_error"] = "user_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A fault of the infrastructure, which says nothing about the configuration."""
+
+    detail: str
+    kind: Literal["lost"] = "lost"
+
+
+Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
+Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | Observed
+TrialOutcome = Answer | Failure
+
+
+@cache
+def _adapter() -> TypeAdapter[TrialOutcome]:
+    return TypeAdapter(Annotated[TrialOutcome, Discriminator("kind")])
+
+
+def outcome_to_json(outcome: TrialOutcome) -> str:
+    """Return an outcome as indented JSON."""
+    return _adapter().dump_json(outcome, indent=1).decode()
+
+
+def outcome_from_json(text: str | bytes) -> TrialOutcome:
+    """Read an outcome back; invalid text becomes `Lost`, never an exception."""
+    try:
+        check(text)
+        outcome = _adapter().validate_json(text, strict=True)
+    except ValueError as error:
+        return Lost(f"the child's outcome is not readable: {fault_of(error)}")
+    nonsense = nonsense_in(outcome)
+    return Lost(f"the child's outcome makes no sense: {nonsense}") if nonsense else outcome
+
+
+def nonsense_in(outcome: TrialOutcome) -> str | None:
+    """Return a description of an impossible number in an outcome, or None."""
+    return outcome.measurement.nonsense if isinstance(outcome, Measured) else None
+
+
+def as_failure(outcome: TrialOutcome) -> Failure:
+    """Return `outcome` as a failure; an answer of another kind than asked for becomes `Lost`."""
+    if isinstance(outcome, Answer):
+        return Lost(f"the child answered with {outcome.kind!r}, which was not asked")
+    return outcome
+
+
+def describe(failure: Failure) -> str:
+    """Return one line that tells people what failed."""
+    match failure:
+        case OutOfMemory(_, detail, foreseen=True):
+            return detail
+        case OutOfMemory("file descriptors", detail):
+            return f"out of file descriptors: {detail}; `ulimit -n` says how many there are"
+        case OutOfMemory(memory, detail, during=""):
+            return f"out of {memory} memory: {detail}"
+        case OutOfMemory(memory, detail, during=during):
+            return f"out of {memory} memory during {during} (not during training): {detail}"
+        case TimedOut(phase, limit):
+            return f"no result within {limit:g} s (during {phase})"
+        case NotApplied(knob, wanted, got):
+            return f"{knob} did not take effect: wanted {wanted}, read back {got}"
+        case UserError(detail, where):
+            return f"{where}: {detail}" if where else detail
+        case _:
+            return failure.detail

@@ -1,0 +1,63 @@
+"""Format numbers for people, and clean foreign text."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+_MINUTE, _HOUR = 60, 3600
+# Whole control sequences and control strings (such as a window's title); else single characters.
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]P^_X][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+_PASSWORD = re.compile(r"(\w://[^\s/:@]*:)[^\s@]+@|((?:password|passwd|pwd)=)[^\s&;'\"]+", re.I)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes with three digits and a binary unit."""
+    amount, unit = float(count), 0
+    while amount >= _STEP and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    return f"{amount:.3g} {_UNITS[unit]}" if amount < 1000 else f"{amount:.0f} {_UNITS[unit]}"  # noqa: PLR2004
+
+
+def readable(value: float) -> float:
+    """Return the number with six significant digits, more than any timing has."""
+    return float(f"{value:.6g}")
+
+
+def span(seconds: float) -> str:
+    """Return a time span in seconds, minutes or hours."""
+    whole, minutes = round(seconds), round(seconds / _MINUTE)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
+
+
+def about_left(seconds: float | None) -> str:
+    """Return ", about ... left", to follow another text; empty if unknown."""
+    return "" if seconds is None else f", about {span(seconds)} left"
+
+
+def rounds_text(rounds: int, disturbed: int | None) -> str:
+    """Return the number of rounds, with the number of disturbed ones if there are any."""
+    return f"{rounds} rounds" + (f", {disturbed} of them disturbed" if disturbed else "")
+
+
+def disturbed_sentence(rounds: int | None) -> str:
+    """Return a sentence, to follow another, on disturbed rounds that count; empty without any."""
+    return f" {rounds} of the rounds that say so were disturbed." if rounds else ""
+
+
+def clean(text: str) -> str:
+    """Remove control characters, except newlines and tabs, and mask passwords of URLs."""
+    return without_passwords(_CONTROL.sub("", text))
+
+
+def without_passwords(text: str) -> str:
+    """Mask the passwords of URLs with stars."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)

@@ -1,0 +1,25 @@
+"""Facts on a workload that are known without training it; they decide which knobs matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """Facts on the user's model.py, found by a child that built it once."""
+
+    dataset_samples: int | None
+    """Value of len(dataset); None for an iterable dataset without a length."""
+    image_batches: bool
+    """True if batches hold 4-D tensors and the model has 4-D weights, as channels_last needs."""
+    optimizer_options: bool
+    """True if build_optimizer is absent or takes options such as fused=True."""
+    has_evaluate: bool
+    baseline: dict[str, bool | int | str | None]
+    """The workload's BASELINE, with the settings that importing the file makes in the process."""
+    model_parameters: int
+    sample_bytes: int = 0
+    """Bytes of the tensors of one sample, once collated."""
+    local_modules: dict[str, str] = field(default_factory=dict)
+    """Files that model.py imports from its own folder: relative path to SHA-256."""

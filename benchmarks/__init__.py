@@ -1,0 +1,1 @@
+"""Programs that reproduce every number of docs/benchmarks.md."""

@@ -1,0 +1,112 @@
+"""Write docs/benchmarks.md from the files in benchmarks/results.
+
+    python -m benchmarks.page
+
+A file holds one table: title, about, command (text, a list, or null where none is kept), machine,
+load, columns and rows; notes and the day on which it was recorded where they are known. Numbers
+stand on the page as they stand in the file. To add a table, write a file and name it in SECTIONS.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks.md"
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Searches of real workloads": (
+        "example_studies",
+        "digits_cnn_budgets",
+        "budget_real",
+        "dear_data",
+        "reproduction",
+    ),
+    "The search by replay": (
+        "search_summary",
+        "search_tables",
+        "search_samplers",
+        "search_seconds",
+        "search_plateau",
+        "budget_replay",
+        "search_truth",
+        "search_variants",
+    ),
+    "Other tools": ("rivals", "rivals_later", "rivals_four"),
+    "Timing": ("overhead", "hosts", "blocks", "numerics"),
+    "Comparing": (
+        "same_settings",
+        "same_settings_watch",
+        "neighbour",
+        "confirmation_rule",
+        "require_faster",
+    ),
+    "Scripts": ("run_overhead", "run_throughput"),
+    "The tool itself": ("startup", "report", "scaling"),
+    "Notes": ("observations",),
+}
+_INTRODUCTION = """\
+# Benchmarks
+
+`python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table stands beside
+the command that made it. An interval (low, high) is a 95 % interval. An empty cell has no value.
+GPU results: `studies/h200/README.md`.
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(benchmarks_page(), encoding="utf-8")
+
+
+def benchmarks_page() -> str:
+    """Return the text of docs/benchmarks.md."""
+    parts = [_INTRODUCTION]
+    for heading, names in SECTIONS.items():
+        parts += [f"## {heading}\n", *(_table(_read(RESULTS / f"{name}.json")) for name in names)]
+    return "\n".join(parts)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a result, its numbers as text: 1.50 stays 1.50."""
+    text = path.read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text, parse_float=str, parse_int=str)
+    return result
+
+
+def _table(result: Mapping[str, Any]) -> str:
+    lines = [f"### {result['title']}", "", *_wrapped(result["about"]), "", *_command(result), ""]
+    lines += [*_wrapped(_circumstances(result)), ""]
+    lines += [_row(result["columns"]), _row(["---"] * len(result["columns"]))]
+    lines += map(_row, result["rows"])
+    if "notes" in result:
+        lines += ["", *_wrapped(result["notes"])]
+    return "\n".join(lines) + "\n"
+
+
+def _command(result: Mapping[str, Any]) -> Iterator[str]:
+    command = result["command"]
+    if command is None:
+        yield "No command is kept for this table."
+    for line in [command] if isinstance(command, str) else command or ():
+        yield f"    {line}"
+
+
+def _circumstances(result: Mapping[str, Any]) -> str:
+    day = f"Recorded {result['recorded']}. " if "recorded" in result else ""
+    return f"{day}Machine: {result['machine']}. Load: {result['load']}."
+
+
+def _row(cells: Sequence[str | None]) -> str:
+    return f"| {' | '.join(cell or '' for cell in cells)} |"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
+if __name__ == "__main__":
+    main()

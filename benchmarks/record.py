@@ -1,0 +1,89 @@
+"""Measure every configuration of a space into a table that searches can be replayed against.
+
+    python -m benchmarks.record MODEL --out table.jsonl [--space NAME] [--repeats N] [--seed N]
+
+The same command continues a table. Pack it with xz when it is complete.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from autotune.commands import common
+from autotune.console.progress import signs_of_life
+from autotune.context.search_context import SearchOptions
+from autotune.processes.runner import SubprocessRunner
+from autotune.storage.database import storage_errors
+from autotune.values.errors import AutotuneError, UsageError
+from autotune.values.outcome import Measured
+from autotune.values.text import span
+from benchmarks.recording import Recorded, recording
+
+
+@click.command()
+@common.MODEL
+@common.SPACE
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Such as table.jsonl.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes for each configuration.",
+)
+@common.DEVICE
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the order.")
+def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
+    """Measure every configuration of a space into a table for replays; continue one."""
+    if out.suffix != ".jsonl":
+        raise UsageError(f"--out {out} must end in .jsonl; pack it with xz when it is complete.")
+    common.unwind_on_sigterm()
+    show_recording(common.options_of(model, out=out, **flags), repeats)
+
+
+def show_recording(options: SearchOptions, repeats: int) -> None:
+    """Record a table to its end, and write a line for each answer.
+
+    Raises:
+        AutotuneError: see `benchmarks.recording.recording`.
+    """
+    with (
+        storage_errors(None),
+        TemporaryDirectory(prefix="autotune-", ignore_cleanup_errors=True) as name,
+        SubprocessRunner(Path(name) / "inductor") as runner,
+        signs_of_life("a configuration") as write,
+    ):
+        answers = recording(replace(options, folder=Path(name)), runner, repeats)
+        for line in lines_of(answers, time.monotonic()):
+            write(line)
+
+
+def lines_of(answers: Iterable[Recorded], start: float) -> Iterable[str]:
+    """Yield a line for each answer of a table, with the time that the rest will take."""
+    before: int | None = None
+    for recorded in answers:
+        before = recorded.done - 1 if before is None else before
+        each = (time.monotonic() - start) / (recorded.done - before)
+        answer = recorded.answer
+        run = answer.outcome
+        rate = run.measurement.samples_per_second if isinstance(run, Measured) else None
+        found = run.kind if rate is None else f"{rate:.1f}/s"
+        yield (
+            f"{recorded.done:5d} of {recorded.total}  {answer.task.kind:<8} {found:>14}  "
+            f"{answer.seconds:5.1f} s  about {span(each * (recorded.total - recorded.done))} left"
+        )
+
+
+if __name__ == "__main__":
+    try:
+        record()
+    except AutotuneError as error:
+        sys.exit(str(error))

@@ -1,0 +1,235 @@
+"""Measure every configuration of a space into a table that searches can replay.
+
+Answers in the table are not measured again, so that the same command continues. Configurations come
+in random order, so that a drift of the machine affects all alike. The baseline comes in between;
+its runs show how much processes differ.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from autotune.accuracy.numerics_checks import NUMERICS, GateKeeper
+from autotune.accuracy.probes import AccuracyProber, probe_samples, probe_task
+from autotune.accuracy.seeds import MOST_SEEDS
+from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchContext, SearchOptions, sha256_of, survey
+from autotune.processes.runner import Runner
+from autotune.searching.run.diagnosis import time_stages
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
+from autotune.values.outcome import Lost, Measured, Probed, TrialOutcome, as_failure, describe
+from autotune.values.version import __version__
+from benchmarks.table import Header, Row, append_answer, probed, start_table
+
+_FIRST_RUNS = 3
+"""Runs of the baseline at the start; they determine the length of a probe."""
+_BASELINE_EVERY = 20
+_MOST = 20_000
+_MOST_LOST_IN_A_ROW = 5
+_ALL_SEEDS = tuple(range(MOST_SEEDS))
+_TIMING = Measure(MeasurePlan(looks=(6,), precision=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Event: one more answer is in the table."""
+
+    done: int
+    total: int
+    """Answers of the complete table, if none is lost."""
+    answer: Row
+
+
+@dataclass
+class RecordingRunner:
+    """A wrapper of a runner that appends each answer to a table."""
+
+    runner: Runner
+    path: Path
+    answers: list[Row] = field(default_factory=list)
+    lost: int = 0
+    """Lost answers in a row until now."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        """Run the job; append its outcome to the table unless it is lost or has no configuration.
+
+        Raises:
+            TooManyLostError: five outcomes in a row were lost.
+        """
+        start = time.monotonic()
+        outcome = self.runner.run(job, folder)
+        self.lost = self.lost + 1 if isinstance(outcome, Lost) else 0
+        if isinstance(outcome, Lost) and self.lost >= _MOST_LOST_IN_A_ROW:
+            raise TooManyLostError(
+                f"{self.lost} answers in a row were lost. The last one: {outcome.detail}. "
+                "What is in the table stays; the same command continues."
+            )
+        if job.config is not None and not isinstance(outcome, Lost):
+            seconds = round(time.monotonic() - start, 3)
+            self.answers.append(Row(job.task, job.config, outcome, seconds))
+            append_answer(self.path, self.answers[-1])
+        return outcome
+
+
+def recording(options: SearchOptions, runner: Runner, repeats: int = 1) -> Iterator[Recorded]:
+    """Measure the space of `options` into the table `options.out`, `repeats` times each.
+
+    Raises:
+        UsageError: the table belongs to something else, or the space is too large.
+        WorkloadError: the workload fails with the user's own settings.
+        TooManyLostError: five outcomes in a row were lost.
+    """
+    context = survey(options, runner)
+    if context.space.size > _MOST:
+        raise UsageError(
+            f"{context.space.size} configurations are too many to measure all of them; the most is "
+            f"{_MOST}. Leave knobs or values out of the search space."
+        )
+    table = start_table(options.out, header_of(context))
+    recorder = RecordingRunner(runner, options.out, list(table.answers))
+    study = open_study("gates", None, context.space, context.objective)
+    yield from _Recording(context, recorder, study).run(repeats)
+
+
+def header_of(context: SearchContext) -> Header:
+    """Return the header of a table for this search context."""
+    loads = " ".join(f"{load:.2f}" for load in os.getloadavg())
+    return Header(
+        name=context.options.study,
+        machine=context.machine,
+        workload=context.facts,
+        space=context.space.domains,
+        baseline=context.baseline.as_dict(),
+        memory_limit_bytes=context.memory_limit_bytes,
+        model_sha256=sha256_of(context.options.model_path),
+        about=f"autotune {__version__} record; load of the machine before: {loads}",
+    )
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """The recording of one table."""
+
+    context: SearchContext
+    recorder: RecordingRunner
+    study: TuningStudy
+    """A study in memory in which the numerics checks store their results."""
+
+    def run(self, repeats: int) -> Iterator[Recorded]:
+        """Measure everything that the table lacks."""
+        own = [self.context.baseline] * _FIRST_RUNS
+        timings = self._missing_timings(repeats)
+        probes, gates = self._missing_probes(), self._missing_gates()
+        own = own[len(self._timed(self.context.baseline)) :]
+        if not any(isinstance(row.task, Diagnose) for row in self.recorder.answers):
+            time_stages(self.context, self.recorder)
+        missing = len(own) + len(timings) + len(probes) + len(gates)
+        total = len(self.recorder.answers) + missing
+        for config in (*own, *timings):
+            yield from self._asked(_TIMING, config, total)
+            self._check_baseline()
+        keeper = GateKeeper(self.context, self.recorder, self.study)
+        for config in gates:
+            before = len(self.recorder.answers)
+            keeper.gated(config)
+            yield from self._news(before, total)
+        for config, seeds in probes:
+            task = probe_task(self.context, self._probe_samples(), seeds)
+            yield from self._asked(task, config, total)
+
+    def _asked(self, task: Task, config: TrainingConfig, total: int) -> Iterator[Recorded]:
+        before = len(self.recorder.answers)
+        folder = self.context.options.folder / "record" / f"{before:05d}"
+        self.recorder.run(self.context.job(task, config, self._deadline(task)), folder)
+        yield from self._news(before, total)
+
+    def _deadline(self, task: Task) -> float:
+        """Return the deadline in seconds; each seed of a probe has as long as a trial."""
+        seconds = self.context.options.trial_timeout_seconds
+        return seconds * len(task.seeds) if isinstance(task, Probe) else seconds
+
+    def _news(self, before: int, total: int) -> Iterator[Recorded]:
+        for number in range(before, len(self.recorder.answers)):
+            yield Recorded(number + 1, total, self.recorder.answers[number])
+
+    def _timed(self, config: TrainingConfig) -> list[TrialOutcome]:
+        """Return the outcomes of the timings of a configuration."""
+        settings = config.as_dict()
+        answers = self.recorder.answers
+        return [a.outcome for a in answers if a.task.kind == "measure" and a.config == settings]
+
+    def _check_baseline(self) -> None:
+        for outcome in self._timed(self.context.baseline):
+            if not isinstance(outcome, Measured):
+                raise WorkloadError(
+                    f"{self.context.options.model_path} fails with your own settings: "
+                    f"{describe(as_failure(outcome))}"
+                )
+
+    def _missing_timings(self, repeats: int) -> list[TrainingConfig]:
+        """Return the configurations to time, in random order with the baseline in between."""
+        have = Counter(
+            TrainingConfig.of(answer.config)
+            for answer in self.recorder.answers
+            if isinstance(answer.task, Measure)
+        )
+        wanted: list[TrainingConfig] = []
+        for number in range(repeats):
+            configs = [c for c in self.context.space.configurations() if have[c] <= number]
+            Random(self.context.options.seed + number).shuffle(configs)
+            for place, config in enumerate(configs):
+                wanted += [config] if place % _BASELINE_EVERY else [self.context.baseline, config]
+        return wanted
+
+    def _missing_gates(self) -> list[TrainingConfig]:
+        """Return one configuration for each combination of numerics that lacks its check."""
+        kinds = {self._numerics(config): config for config in self.context.space.configurations()}
+        have = {
+            self._numerics(TrainingConfig.of(answer.config))
+            for answer in self.recorder.answers
+            if isinstance(answer.task, Gate)
+        }
+        have.add(self._numerics(self.context.baseline))
+        return [config for numerics, config in kinds.items() if numerics not in have]
+
+    def _numerics(self, config: TrainingConfig) -> tuple[object, ...]:
+        return tuple(config[name] for name in NUMERICS)
+
+    def _missing_probes(self) -> list[tuple[TrainingConfig, tuple[int, ...]]]:
+        """Return a configuration for each training equivalence, with the seeds that it lacks.
+
+        All seeds are recorded. A search may ask for any of them, and replayed values of missing
+        seeds would decide which configurations are accurate enough.
+        """
+        prober = AccuracyProber(self.context, self.recorder, self.study, 0)
+        trained = map(prober.training_equivalent, self.context.space.configurations())
+        kinds = {config.quality_key(): config for config in trained}
+        have = {
+            key: row.task.seeds if isinstance(row.outcome, Probed) else _ALL_SEEDS
+            for key, row in probed(self.recorder.answers).items()
+            if isinstance(row.task, Probe)
+        }
+        missing = [
+            (config, tuple(seed for seed in _ALL_SEEDS if seed not in have.get(key, ())))
+            for key, config in kinds.items()
+        ]
+        return [(config, seeds) for config, seeds in missing if seeds]
+
+    def _probe_samples(self) -> int:
+        """Return the samples of a probe: as in the table's first probe, else as in a search."""
+        for answer in self.recorder.answers:
+            if isinstance(answer.task, Probe):
+                return answer.task.samples
+        runs = self._timed(self.context.baseline)
+        rates = [run.measurement.samples_per_second for run in runs if isinstance(run, Measured)]
+        return self.context.options.accuracy_samples or probe_samples(self.context, median(rates))

@@ -1,0 +1,25 @@
+"""Importing a part loads no library that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("statement", "unloaded"),
+    [
+        ("import autotune", "torch optuna pydantic yaml numpy"),
+        ("import autotune.cli", "torch optuna pydantic"),
+        ("import autotune.searching.search", "torch"),
+        ("import autotune.child.worker, autotune.training.tasks", "optuna sqlalchemy"),
+    ],
+)
+def test_importing_loads_nothing_that_it_does_not_need(statement: str, unloaded: str) -> None:
+    program = f"{statement}\nimport sys\nassert not set({unloaded.split()}) & set(sys.modules)"
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], timeout=120, check=True
+    )

@@ -1,0 +1,90 @@
+"""The private names of torch are there, and do what `autotune.knobs.torch_private` says."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from autotune.knobs import torch_private
+
+BATCH = torch.ones(2, 4)
+
+
+def test_calls_run_what_was_set_and_eager_code_otherwise() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    assert torch_private.compiled_call(model) is None
+    torch_private.set_compiled_call(model, lambda batch: batch + 1)
+    assert torch.equal(model(BATCH), BATCH + 1)
+    assert not torch.equal(torch_private.eager_call(model)(BATCH), BATCH + 1)
+    assert torch_private.compiled_call(copy.deepcopy(model)) is None
+    torch_private.set_compiled_call(model, None)
+    assert not torch.equal(model(BATCH), BATCH + 1)
+
+
+def test_an_eager_call_runs_hooks() -> None:
+    model, seen = nn.Linear(4, 4), []
+    model.register_forward_pre_hook(lambda *_: seen.append(1))
+    torch_private.eager_call(model)(BATCH)
+    assert seen == [1]
+
+
+@pytest.mark.slow
+def test_a_compilation_is_seen_and_its_wrapper_known() -> None:
+    told: list[str] = []
+    torch_private.on_compilation(lambda: told.append("start"), lambda: told.append("end"))
+    torch_private.draw_as_eager_does()
+    before = torch_private.compiled_graphs()
+    model = torch.compile(nn.Linear(4, 4), backend="eager")
+    model(BATCH)
+    assert torch_private.is_compiled_wrapper(model)
+    assert not torch_private.is_compiled_wrapper(nn.Linear(4, 4))
+    assert torch_private.compiled_graphs() == before + 1
+    assert told[0] == "start"
+    assert told[-1] == "end"
+
+
+def test_modes_are_those_of_the_documentation() -> None:
+    assert {"default", "reduce-overhead", "max-autotune"} <= set(torch_private.compile_modes())
+
+
+def test_an_error_of_the_compiler_is_told_from_others() -> None:
+    assert issubclass(torch_private.compile_error(), Exception)
+    assert not issubclass(ValueError, torch_private.compile_error())
+    assert torch_private.compile_error().__module__.startswith(torch_private.COMPILER)
+
+
+def test_triton_is_there_or_not() -> None:
+    assert isinstance(torch_private.has_triton_package(), bool)
+    assert torch_private.has_triton_package() or not torch_private.has_triton()
+
+
+def test_leaves_dropout_and_changes_are_found() -> None:
+    assert torch_private.map_leaves(lambda leaf: leaf + 1, {"a": [1, (2,)]}) == {"a": [2, (3,)]}
+    assert torch_private.is_dropout(nn.Dropout2d())
+    assert not torch_private.is_dropout(nn.Linear(1, 1))
+    tensor = torch.zeros(2)
+    before = torch_private.changes_in_place(tensor)
+    tensor.add_(1)
+    assert torch_private.changes_in_place(tensor) > before
+
+
+@pytest.mark.slow
+def test_the_stock_and_the_workers_of_a_loader_are_reached() -> None:
+    data = TensorDataset(torch.arange(64.0))
+    loader = DataLoader(data, batch_size=1, num_workers=1, persistent_workers=True)
+    iterator = iter(loader)
+    assert isinstance(iterator, torch_private.loader_iterators())
+    next(iterator)
+    assert torch_private.has_iterator(loader)
+    ready = torch_private.ready_batches(iterator, workers=1)
+    assert ready is not None
+    assert 0 <= ready <= 3
+    assert torch_private.ready_batches(iter([]), workers=1) is None
+    torch_private.drop_iterator(loader)
+    assert not torch_private.has_iterator(loader)
+    torch_private.stop_workers(iterator)
+    torch_private.stop_workers(iter([]))

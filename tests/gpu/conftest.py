@@ -1,0 +1,52 @@
+"""What the tests of devices share: `pytest -m gpu tests/gpu` runs those that need a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.job import Job
+from autotune.processes.runner import SubprocessRunner
+from autotune.training.inspection import describe_machine
+from autotune.values.machine import Machine
+from autotune.values.outcome import TrialOutcome
+from gpus import CUDA, on_cuda
+from restored import process_state
+
+Ask = Callable[[Job], TrialOutcome]
+
+
+@pytest.fixture(params=["cpu", on_cuda(CUDA)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device on which a test runs."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def machine_of() -> Callable[[str], Machine]:
+    """The machine with one of its devices, looked at once."""
+    return cache(describe_machine)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SubprocessRunner]:
+    """Forks each job from one host, and compiles into the cache of all tests: both are dear."""
+    with SubprocessRunner(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])) as runner:
+        yield runner
+
+
+@pytest.fixture
+def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+    """What becomes of a job in a process of its own, in which warnings are no errors."""
+    return lambda job: runner.run(job, tmp_path / "trial")
+
+
+@pytest.fixture(autouse=True)
+def _process_state() -> Iterator[None]:
+    with process_state():
+        yield

@@ -1,0 +1,43 @@
+"""Diagnosis and profile on each device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.job import Diagnose, Job, Profile
+from autotune.values.outcome import Diagnosed, Profiled, TrialOutcome
+from gpus import QUICK, job_on
+
+Ask = Callable[[Job], TrialOutcome]
+
+pytestmark = pytest.mark.slow
+
+
+def test_each_stage_of_training_is_timed(device: str, ask: Ask) -> None:
+    found = ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True)))
+    assert isinstance(found, Diagnosed), found
+    assert 0 < found.optimizer_seconds < found.compute_seconds
+    assert [one.num_workers for one in found.loading] == [0, 1]
+    assert all(one.seconds > 0 for one in found.loading)
+    assert found.double_compute_seconds is not None
+    assert found.bfloat16_compute_seconds is not None
+    on_cpu = device == "cpu"
+    assert (found.transfer_seconds == 0) is on_cpu, "nothing is copied on a CPU"
+    assert (found.launch_seconds is None) is on_cpu, "nor launched"
+
+
+def test_a_profile_names_what_runs_on_the_device(device: str, ask: Ask, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    found = ask(job_on(device, Profile(warmup_steps=3, trace_path=str(trace))))
+    assert isinstance(found, Profiled), found
+    seconds = [one.seconds for one in found.operators]
+    assert seconds
+    assert seconds == sorted(seconds, reverse=True)
+    assert 0.5 < sum(one.share for one in found.operators) < 1 + 1e-9
+    launchers = [one.name for one in found.operators if one.name.startswith("aten::")]
+    assert bool(launchers) is (device == "cpu"), "on a GPU kernels count, not what launched them"
+    assert json.loads(trace.read_text())["traceEvents"]

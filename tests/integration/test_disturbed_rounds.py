@@ -1,0 +1,237 @@
+"""A timing that other programs disturbed is no evidence while it can be repeated."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import result
+from autotune.console.progress import PlainProgress
+from autotune.report.data import read_report
+from autotune.report.explain import headline
+from autotune.report.source import find_source
+from autotune.searching.run.events import Answered, CandidateRefused, Event, RoundVoid, StepStarted
+from autotune.study.archive import read_archive
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Measured, TrialOutcome
+from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+
+TWO = "batch_size: [8, 16]\n"
+NEIGHBOUR = Noise(foreign=0.49)
+
+
+def beside(noise: Noise, samples_per_second: float) -> Measured:
+    """Measured at this rate, with the same noise in each block."""
+    run = at(samples_per_second).measurement
+    return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
+
+
+@dataclass
+class Neighbour:
+    """Batches of 16 are 1.6 times as fast; some timings of theirs in a phase are disturbed."""
+
+    disturbed: Callable[[int], bool]
+    """By how often the phase timed the settings of that size before."""
+    shows: float = 18.0
+    noise: Noise = NEIGHBOUR
+    phase: Phase = "confirmation"
+    size: int = 16
+    timed: int = 0
+
+    def __call__(self, config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        if phase == self.phase and batch_of(config) == self.size:
+            self.timed += 1
+            if self.disturbed(self.timed - 1):
+                return beside(self.noise, self.shows)
+        return at(160.0 if batch_of(config) == 16 else 100.0)
+
+
+def searched(folder: Path, neighbour: Neighbour) -> tuple[ScriptedRunner, list[Event]]:
+    runner = ScriptedRunner(neighbour)
+    return runner, events_of(options_in(folder, TWO), runner)
+
+
+def answer_in(events: list[Event]) -> BestConfig:
+    assert isinstance(events[-1], Answered)
+    return events[-1].best
+
+
+def lines_of(events: list[Event]) -> list[str]:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append)
+    for event in events:
+        progress.show(event)
+    return lines
+
+
+def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    runner, events = searched(tmp_path, Neighbour(lambda number: number in (1, 2)))
+    speedup = answer_in(events).evidence.speedup
+    assert answer_in(events).config["batch_size"] == 16
+    assert (speedup.ratio, speedup.rounds) == (1.6, 6)
+    assert (speedup.disturbed_rounds, speedup.repeated_rounds) == (0, 2)
+    folders = [asked.folder for asked in runner.asked if asked.phase == "confirmation"]
+    assert len(set(folders)) == 2 * (6 + 2), "those that were void stay on the disk"
+    lines = lines_of(events)
+    assert lines.count("  round 2 void: other programs used 49 % of the cores; repeated") == 2
+    assert any("(1.60 to 1.60, 6 rounds)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        (Noise(stolen=0.2), "the host withheld 20 % of the cores"),
+        (Noise(stopped=1), "the process was stopped and continued"),
+        (Noise(gpu="thermal"), "GPU: thermal"),
+        (Noise(stopped=1, watched=False), "the process was stopped and continued"),
+    ],
+)
+def test_whatever_disturbs_makes_a_round_void(noise: Noise, words: str, tmp_path: Path) -> None:
+    _, events = searched(tmp_path, Neighbour(lambda number: number == 0, noise=noise))
+    voids = [event for event in events if isinstance(event, RoundVoid)]
+    assert [event.disturbance for event in voids] == [words]
+    assert answer_in(events).evidence.speedup.rounds == 6
+
+
+def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path: Path) -> None:
+    _, lucky = searched(tmp_path, Neighbour(lambda number: number == 0, shows=900.0))
+    assert answer_in(lucky).evidence.speedup.ci95 == (1.6, 1.6), "a good round is void as well"
+    (tmp_path / "calm").mkdir()
+    slow = Neighbour(lambda number: number in (1, 2), noise=Noise(foreign=0.05))
+    _, events = searched(tmp_path / "calm", slow)
+    assert not [event for event in events if isinstance(event, RoundVoid)]
+    assert answer_in(events).keeps_baseline, "what nothing disturbed counts"
+
+
+def test_where_nobody_can_tell_nothing_is_void(tmp_path: Path) -> None:
+    neighbour = Neighbour(lambda _: True, shows=160.0, noise=Noise(watched=False))
+    runner, events = searched(tmp_path, neighbour)
+    assert len(runner.batches("confirmation")) == 2 * 6
+    assert answer_in(events).evidence.speedup.disturbed_rounds is None
+
+
+def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
+    tmp_path: Path,
+) -> None:
+    runner, events = searched(tmp_path, Neighbour(lambda _: True, shows=160.0))
+    assert len(runner.batches("confirmation")) == 2 * (12 + 1), "twelve rounds were planned at most"
+    assert isinstance(events[-1], Answered)
+    written = yaml.safe_load(events[-1].path.read_text(encoding="utf-8"))["evidence"]["speedup"]
+    assert (written["rounds"], written["disturbed_rounds"]) == (13, 13)
+    assert written["repeated_rounds"] == 12
+    assert read_best(events[-1].path) == events[-1].best
+    assert json.loads(result(events[-1]))["best"]["evidence"]["speedup"] == written
+    said = "(1.60 to 1.60, 13 rounds, 13 of them disturbed)"
+    assert any(said in line for line in lines_of(events))
+    assert said in headline(read_report(find_source(f"sqlite:///{tmp_path / 'study.db'}")))
+
+
+def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: Path) -> None:
+    _, events = searched(tmp_path, Neighbour(lambda _: True))
+    best = answer_in(events)
+    assert best.keeps_baseline
+    assert best.evidence.speedup.disturbed_rounds == 13
+    (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
+    assert refused.reason.endswith("times the baseline (13 rounds, 13 of them disturbed)")
+    said = "beyond the noise. 13 of the rounds that say so were disturbed."
+    assert any(line.endswith(said) for line in lines_of(events))
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    assert headline(read_report(find_source(url))).endswith(said)
+    confirmation = read_archive(url).notes.confirmation
+    assert confirmation is not None
+    (log,) = confirmation.candidates.values()
+    assert log.disturbed == 13
+
+
+@dataclass
+class Clock:
+    """Seconds that go by only where a test says so."""
+
+    now: float = field(default_factory=time.monotonic)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the time budget."""
+    clock = Clock()
+    monkeypatch.setattr("autotune.context.time_budget.time", clock)
+    return clock
+
+
+def test_no_repeat_begins_once_the_time_is_up(tmp_path: Path, clock: Clock) -> None:
+    neighbour = Neighbour(lambda number: number in (1, 6), shows=150.0)
+
+    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        outcome = neighbour(config, phase)
+        clock.now += 1000.0 if neighbour.timed == 7 else 0.0
+        return outcome
+
+    runner = ScriptedRunner(measure)
+    events = events_of(options_in(tmp_path, TWO, time_budget_seconds=900.0), runner)
+    speedup = answer_in(events).evidence.speedup
+    assert len(runner.batches("confirmation")) == 2 * (6 + 1)
+    assert (speedup.rounds, speedup.repeated_rounds, speedup.disturbed_rounds) == (7, 1, 2)
+
+
+def test_a_disturbed_process_of_the_baseline_is_repeated(tmp_path: Path) -> None:
+    first = Neighbour(lambda number: number == 1, phase="baseline", size=8)
+    runner, events = searched(tmp_path, first)
+    folders = [asked.folder.name for asked in runner.asked if asked.phase == "baseline"]
+    assert folders == ["0", "1", "2", "3"]
+    assert {run["disturbed"] for run in baseline_runs(tmp_path)} == {False}
+    details = [event.detail for event in events if isinstance(event, StepStarted)]
+    again = "process 2 of 3, repeated: other programs used 49 % of the cores"
+    assert details[:4] == ["process 1 of 3", "process 2 of 3", again, "process 3 of 3"]
+
+
+def test_beside_a_program_that_stays_the_baseline_is_measured_all_the_same(tmp_path: Path) -> None:
+    always = Neighbour(lambda _: True, shows=100.0, phase="baseline", size=8)
+    runner, events = searched(tmp_path, always)
+    assert len(runner.batches("baseline")) == 3 + 1
+    assert [run["disturbed"] for run in baseline_runs(tmp_path)] == [True] * 4
+    assert answer_in(events).config["batch_size"] == 16
+
+
+def baseline_runs(folder: Path) -> list[dict[str, bool]]:
+    """Which of the processes that are kept were disturbed."""
+    runs = read_archive(f"sqlite:///{folder / 'study.db'}").notes.baseline_runs
+    return [{"disturbed": any(b.noise.foreign for b in run.blocks)} for run in runs or ()]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_disturbed_further_timing_is_repeated_once(stays: bool, tmp_path: Path) -> None:
+    random = Random(0)
+
+    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        rate = (100 + 20 * float(config["num_workers"] or 0)) * random.lognormvariate(0.0, 0.1)
+        if phase not in ("again", "anchor"):
+            return at(rate)
+        repeated = runner.asked[-1].folder.name.endswith("-repeated")
+        return at(rate) if repeated and not stays else beside(NEIGHBOUR, 0.18 * rate)
+
+    runner = ScriptedRunner(measure)
+    space = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
+    events_of(options_in(tmp_path, space, trials=13), runner)
+    for phase in ("again", "anchor"):
+        names = [asked.folder.name for asked in runner.asked if asked.phase == phase]
+        assert names[1::2] == [f"{name}-repeated" for name in names[::2]] != []
+    notes = read_archive(f"sqlite:///{tmp_path / 'study.db'}").notes
+    rates = [rate for some in notes.re_timings.values() for rate in some]
+    assert len(rates) == len(runner.batches("again")) // (1 if stays else 2)
+    if not stays:
+        assert min(rates) > 60
+        assert min(check.samples_per_second for check in notes.drift_checks("")) > 60

@@ -1,0 +1,91 @@
+"""What the commands, searches and studies do is what it was when the goldens were written.
+
+`tests/goldens/README.md` says what they hold, and what to do where one differs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from goldens.renamed import renamed
+from goldens.write import PARTS, golden
+
+WRITER = Path(__file__).parents[1] / "goldens" / "write.py"
+STUDIES = WRITER.parent / "studies"
+# `make test-long` replays all five.
+SEEDS = range(int(os.environ.get("AUTOTUNE_GOLDEN_SEEDS", "1")))
+_MOST_LINES = 40
+_FLOAT = re.compile(r"-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)")
+_TOLERANCE = 2e-6
+"""Two units of a golden's last digit."""
+
+
+def written(folder: Path, *arguments: str) -> dict[str, str]:
+    """Return what the writer writes today, name to text. Its clock is of a process of its own."""
+    command = [sys.executable, str(WRITER), "--into", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
+
+
+def differences(name: str, before: str, now: str) -> list[str]:
+    """Return the first lines of a golden that are others now, old words replaced by new ones."""
+    old, new = renamed(before).splitlines(), now.splitlines()
+    if len(old) == len(new):
+        old = [there if alike(line, there) else line for line, there in zip(old, new, strict=True)]
+    found = difflib.unified_diff(old, new, f"{name}, golden", f"{name}, now", lineterm="", n=0)
+    return list(itertools.islice(found, _MOST_LINES))
+
+
+def alike(line: str, other: str) -> bool:
+    """Return whether two lines are the same but for the rounding of floats."""
+    if line == other or _FLOAT.split(line) != _FLOAT.split(other):
+        return line == other
+    pairs = zip(_FLOAT.findall(line), _FLOAT.findall(other), strict=True)
+    return all(math.isclose(float(a), float(b), rel_tol=_TOLERANCE, abs_tol=1e-8) for a, b in pairs)
+
+
+def of_seed(trace: str, seed: int) -> str:
+    """Return the part of a trace that is of one seed."""
+    (found,) = re.findall(rf"^=== seed {seed} .*?(?=^=== |\Z)", trace, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "traces"])
+def test_it_is_what_it_was(part: str, tmp_path: Path) -> None:
+    texts = written(tmp_path, part)
+    assert texts
+    found = [line for name, now in texts.items() for line in differences(name, golden(name), now)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_searches_go_as_they_went(seed: int, tmp_path: Path) -> None:
+    texts = written(tmp_path, "traces", "--seeds", str(seed))
+    assert texts
+    found = [
+        line
+        for name, now in texts.items()
+        for line in differences(name, of_seed(golden(name), seed), now)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_kept_studies_name_no_machine() -> None:
+    files = [path for path in STUDIES.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        found = re.search(
+            rb"(?<![\w/.])/(home|root|tmp|work|usr|proc)\b[^\"'\s]*", path.read_bytes()
+        )
+        assert found is None or found[0].startswith(b"/usr/bin/g++"), f"{path.name}: {found}"

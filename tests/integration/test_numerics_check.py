@@ -1,0 +1,207 @@
+"""The numeric gate, run by real children, and learning rates that reach them."""
+
+import tempfile
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+
+from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, gate_fault
+from autotune.configuration.job import Gate, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.numerics import trajectory
+from autotune.numerics.disk_store import DiskStore
+from autotune.processes.runner import SubprocessRunner
+from autotune.training.apply import apply, build_dataset
+from autotune.training.workload import load_workload
+from autotune.values.outcome import Gated, NonFinite, Probed
+from children import SETTINGS, WORKLOADS, job_for
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def outcome_of(runner, tmp_path):
+    """What the gate finds under these settings, held against default numerics."""
+
+    def run(workload, in_double=True, **settings):
+        numerics = {name: value for name, value in settings.items() if name in NUMERICS}
+        reference = {**SETTINGS, **settings} | {name: KNOBS[name].default for name in numerics}
+        task = Gate(TrainingConfig.of(reference).as_dict(), in_double)
+        job = job_for(WORKLOADS / f"{workload}.py", settings, task=task)
+        return runner.run(job, tmp_path / "trial")
+
+    return run
+
+
+def fault_of(gated, settings):
+    assert isinstance(gated, Gated)
+    return gate_fault(gated, shorter_numbers=any(name in settings for name in PRECISION))
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings"),
+    [
+        ("plain", {}),
+        ("plain", {"fused_optimizer": True}),
+        ("plain", {"amp_dtype": "bfloat16"}),
+        ("plain", {"amp_dtype": "float16"}),
+        ("nested_batches", {"amp_dtype": "bfloat16"}),
+        ("stream", {"fused_optimizer": True}),
+        ("tiny_conv", {"channels_last": True}),
+        ("draws", {"amp_dtype": "bfloat16"}),
+        # One batch is an epoch: another seed changes nothing but the order in it.
+        ("plain", {"amp_dtype": "bfloat16", "batch_size": 256}),
+    ],
+    ids=str,
+)
+def test_what_only_rounds_passes(workload, settings, outcome_of):
+    found = outcome_of(workload, **settings)
+    assert fault_of(found, settings) is None
+    assert found.in_double
+    assert found.gradient_error < 0.01
+    assert found.trajectory_error < 0.5
+    if not any(name in settings for name in PRECISION):
+        assert found.path_error < 0.01
+        assert found.reach_error < 0.01
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "what"),
+    [
+        ("cancels", {"amp_dtype": "bfloat16"}, "gradients differ from float64 by"),
+        ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
+        ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
+        ("wrong_later_when_fused", {"fused_optimizer": True}, "losses of the first steps differ"),
+        ("forgets_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
+        ("slows_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
+    ],
+)
+def test_what_computes_something_else_is_refused_with_the_reason(
+    workload, settings, what, outcome_of
+):
+    fault = fault_of(outcome_of(workload, **settings), settings)
+    assert what in fault.reason
+    assert fault.margin > 0
+
+
+def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_of):
+    found = outcome_of("draws", channels_last=False)
+    assert found.seed_spread > 0.1, "the function's dropout is still there"
+    assert found.gradient_error < 1e-5
+
+
+def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(outcome_of):
+    found = outcome_of("wrong_later_when_fused", fused_optimizer=True)
+    assert found.trajectory_error > 1
+    assert found.path_error > 1
+    steps = {"trajectory_error": 0.0, "path_error": 0.0, "reach_error": 0.0}
+    assert fault_of(replace(found, **steps), {}) is None
+
+
+@pytest.mark.parametrize("workload", ["forgets_when_fused", "slows_when_fused"])
+def test_lost_momentum_and_half_a_rate_show_in_the_weights_and_not_in_the_losses(
+    workload, outcome_of
+):
+    found = outcome_of(workload, fused_optimizer=True)
+    assert found.trajectory_error < 0.5
+    assert found.path_error > 0.3
+    assert found.reach_error > 0.3
+    assert fault_of(replace(found, path_error=0.0), {}) is not None
+    assert fault_of(replace(found, path_error=0.0, reach_error=0.0), {}) is None
+
+
+def test_a_model_that_draws_numbers_may_go_another_way(outcome_of):
+    assert outcome_of("draws", fused_optimizer=True).reference_path_error > 0.05
+    assert outcome_of("plain", fused_optimizer=True).reference_path_error < 1e-3
+
+
+def test_no_batch_is_kept_in_memory(tmp_path):
+    workload = load_workload(WORKLOADS / "plain.py")
+    dataset = build_dataset(workload)
+    config = TrainingConfig.of(SETTINGS)
+    alive, at_most = [], []
+
+    def batches():
+        for batch in apply(config, workload, "cpu", 0, dataset).loader:
+            alive.append(weakref.ref(batch[0]))
+            at_most.append(sum(one() is not None for one in alive))
+            yield batch
+
+    def build():
+        return apply(config, workload, "cpu", 0, dataset)
+
+    with tempfile.TemporaryFile(dir=tmp_path) as file:
+        store = DiskStore(file)
+        start = trajectory.parameters(build(), store)
+        way = trajectory.find_way(build, start, batches(), 0, store)
+    assert len(alive) == 2 * len(way.losses) == 2 * len(way.batches)
+    assert max(at_most) <= 1, "the one in use"
+
+
+def test_a_step_that_the_scaler_skips_is_taken_again():
+    workload = load_workload(WORKLOADS / "plain.py")
+    settings = TrainingConfig.of({**SETTINGS, "amp_dtype": "float16"})
+
+    def losses(first_scale):
+        setup = apply(settings, workload, "cpu", 0, build_dataset(workload))
+        scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
+        found = trajectory.train(replace(setup, scaler=scaler), setup.loader, 0)
+        return found, scaler.get_scale() < first_scale
+
+    settled, skipped = losses(64.0)
+    assert not skipped
+    found, skipped = losses(2.0**20)
+    assert skipped
+    assert found == pytest.approx(settled, rel=1e-2, abs=1e-3)
+
+
+def test_slow_steps_are_few():
+    workload = load_workload(WORKLOADS / "plain.py")
+    setup = apply(TrainingConfig.of(SETTINGS), workload, "cpu", 0, build_dataset(workload))
+    assert len(trajectory.train(setup, setup.loader, 0, seconds=0.0)) == 3
+    assert len(trajectory.train(setup, setup.loader, 0)) == 10
+
+
+@pytest.mark.slow
+def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
+    found = outcome_of("draws", compile_mode="default")
+    assert found.seed_spread > 0.1
+    assert found.gradient_error < 1e-5
+    assert found.trajectory_error < 1e-3
+    assert found.path_error < 0.01
+
+
+def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):
+    found = outcome_of("single_only", fused_optimizer=True)
+    assert not found.in_double
+    assert found.reference_gradient_error == 0
+    assert fault_of(found, {}) is None
+
+
+def test_float64_is_left_out_where_it_is_not_asked_for(outcome_of):
+    assert not outcome_of("plain", in_double=False).in_double
+
+
+def test_another_batch_tells_how_much_gradients_vary(outcome_of):
+    assert outcome_of("plain").batch_spread > 0.01
+
+
+def test_a_loss_that_is_not_finite_is_told_as_such(outcome_of):
+    outcome = outcome_of("nan_loss", fused_optimizer=True)
+    assert isinstance(outcome, NonFinite)
+    assert "the loss of one batch" in outcome.detail
+
+
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_the_learning_rate_factor_of_a_job_reaches_the_optimizer(factor, runner, tmp_path):
+    job = job_for(WORKLOADS / "two_rates.py", task=Probe(samples=64, seeds=(0,)))
+    outcome = runner.run(replace(job, lr_factor=factor), tmp_path / "trial")
+    assert isinstance(outcome, Probed)
+    assert outcome.qualities == (0.375 * factor,)

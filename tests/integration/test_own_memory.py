@@ -1,0 +1,173 @@
+"""What autotune adds to training needs no more memory than training, and says so where it does."""
+
+import pytest
+
+from autotune.configuration.job import Gate, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import NothingFeasible
+from autotune.system.trial_folder import EVALUATION, NUMERICS_CHECK
+from autotune.values.outcome import Gated, OutOfMemory, Probed, describe
+from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
+from factories import written
+from scripted_runner import ScriptedRunner, at, events_of, options_in
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def gate(runner, tmp_path):
+    def run(workload, limit_mib, in_double=True):
+        task = Gate(TrainingConfig.of(SETTINGS).as_dict(), in_double)
+        settings = {"fused_optimizer": True}
+        path = WORKLOADS / f"{workload}.py"
+        job = job_for(path, settings, task, memory_limit_bytes=limit_mib * MIB)
+        return runner.run(job, tmp_path / "trial")
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_answer(tmp_path):
+    space = written(tmp_path, "num_workers: [0, 1]\n", "space.yaml")
+    limits = ("--trials", "2", "--memory-limit", "900MiB", "--progress", "plain")
+    model = WORKLOADS / "large_samples.py"
+    process = start_hurried(tmp_path, "search", model, "--space", space, *limits)
+    code = process.wait(timeout=200)
+    told = (tmp_path / "stderr.txt").read_text()
+    assert code == 0, told
+    assert "Nothing feasible" not in told
+    assert list(tmp_path.glob("studies/*/best.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("workload", "limit_mib"), [("large_samples", 700), ("many_parameters", 900)]
+)
+def test_numerics_are_compared_in_the_memory_that_training_takes(workload, limit_mib, gate):
+    found = gate(workload, limit_mib)
+    assert isinstance(found, Gated), describe(found)
+    assert found.in_double
+
+
+def test_where_float64_passes_the_limit_the_comparison_without_it_does_not(gate):
+    found = gate("large_in_double", 800)
+    assert isinstance(found, OutOfMemory), found
+    assert found.during == NUMERICS_CHECK
+    assert "during numerics check (not during training)" in describe(found)
+    assert isinstance(gate("large_in_double", 800, in_double=False), Gated)
+
+
+def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path):
+    source = (
+        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
+        "from large_samples import *\n"
+        "from torch.utils.data import IterableDataset\n"
+        "class Stream(IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        planes = Planes()\n"
+        "        return (planes[place] for place in range(400))\n"
+        "def build_dataset():\n"
+        "    return Stream()\n"
+    )
+    model = written(tmp_path, source, "model.py")
+    job = job_for(model, task=Probe(64, (0,), 8), memory_limit_bytes=700 * MIB)
+    assert isinstance(runner.run(job, tmp_path / "trial"), Probed)
+
+
+GUESSES = """
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+def build_model():
+    return nn.Linear(8, 2)
+
+def build_dataset():
+    torch.manual_seed(0)
+    return TensorDataset(torch.randn(555, 8), torch.randint(2, (555,)))
+
+def compute_loss(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+STREAM = """
+class Stream(IterableDataset):
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __iter__(self):
+        return iter([self.dataset[place] for place in range(555)])
+
+def build_dataset(build_map_style=build_dataset):
+    return Stream(build_map_style())
+"""
+
+
+@pytest.mark.parametrize("source", [GUESSES, GUESSES + STREAM], ids=["map-style", "stream"])
+def test_a_smaller_last_batch_counts_by_its_samples(source, runner, tmp_path):
+    model = written(tmp_path, source, "model.py")
+    qualities = []
+    for evaluation_batch in (54, 300):
+        job = job_for(model, task=Probe(64, (0, 1), evaluation_batch))
+        outcome = runner.run(job, tmp_path / "trial")
+        assert isinstance(outcome, Probed), outcome
+        qualities.append(outcome.qualities)
+    assert qualities[0] == pytest.approx(qualities[1], rel=1e-5)
+    assert qualities[0][0] != qualities[0][1]
+
+
+@pytest.mark.parametrize("threads", [1, 2], ids=["passes the limit", "raises"])
+def test_memory_that_runs_out_in_evaluate_is_told_as_such(threads, runner, tmp_path):
+    job = job_for(
+        WORKLOADS / "evaluates_large.py",
+        {"num_threads": threads},
+        Probe(64, (0,)),
+        memory_limit_bytes=700 * MIB,
+    )
+    outcome = runner.run(job, tmp_path / "trial")
+    assert isinstance(outcome, OutOfMemory), outcome
+    assert "during evaluation (not during training)" in describe(outcome)
+
+
+def test_memory_that_runs_out_in_training_is_not_told_as_evaluation(tmp_path):
+    job = job_for(
+        WORKLOADS / "host_hog.py",
+        {"batch_size": 64},
+        Probe(256, (0,)),
+        memory_limit_bytes=900 * MIB,
+    )
+    outcome = run_child(tmp_path, job)
+    assert isinstance(outcome, OutOfMemory), outcome
+    assert outcome.during == ""
+
+
+def test_a_baseline_that_cannot_be_evaluated_is_told_what_to_do(tmp_path):
+    class OutOfMemoryProbes(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            full = OutOfMemory("host", "full", during=EVALUATION)
+            return full if outcome.kind == "probed" else outcome
+
+    events = events_of(options_in(tmp_path), OutOfMemoryProbes(lambda config, phase: at(100)))
+    assert isinstance(events[-1], NothingFeasible)
+    (reason,) = events[-1].reasons
+    assert "during evaluation (not during training)" in reason
+    assert "fewer samples at a time in evaluate(model, device)" in reason
+
+
+def test_every_probe_evaluates_in_the_baselines_batches(tmp_path):
+    class Watching(ScriptedRunner):
+        def run(self, job, folder):
+            if isinstance(job.task, Probe):
+                sizes.add((job.config["batch_size"], job.task.evaluation_batch))
+            return super().run(job, folder)
+
+    sizes = set()
+    events_of(options_in(tmp_path), Watching(lambda config, phase: at(config["batch_size"])))
+    assert len(sizes) > 1
+    assert {evaluation for _, evaluation in sizes} == {8}

@@ -1,0 +1,390 @@
+"""A dataset is built once, in the host that trials are forked from, where forks can use it."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from autotune.configuration.job import Diagnose, FindLimits, Gate, Inspect, Job, Probe, Profile
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.search_run import process_seconds
+from autotune.values.outcome import (
+    Crashed,
+    Diagnosed,
+    Gated,
+    Inspected,
+    Lost,
+    Measured,
+    NotApplied,
+    OutOfMemory,
+    Probed,
+    Profiled,
+    SpeedLimits,
+    TimedOut,
+    UserError,
+)
+from children import QUICK, WORKLOADS, job_for, nobody_is_left
+from factories import written
+
+MIB = 1 << 20
+PLAIN = """
+import os, pathlib
+from plain import *
+import plain
+def build_dataset():
+    note("builds", os.getpid())
+    return plain.build_dataset()
+"""
+NOTE = """
+import pathlib
+def note(name, value):
+    with pathlib.Path({folder!r}, name).open("a") as file:
+        file.write(f"{{value}}\\n")
+"""
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """A runner whose host has built nothing yet."""
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        yield runner
+
+
+def workload(folder, body="", base=PLAIN):
+    """A model.py that borrows from plain.py, notes each build, and then is changed by `body`."""
+    shutil.copy(WORKLOADS / "plain.py", folder)
+    return written(folder, NOTE.format(folder=str(folder)) + base + body, "model.py")
+
+
+def noted(folder, name="builds"):
+    """What the workload noted so far, a line each."""
+    path = folder / name
+    return path.read_text().split() if path.exists() else []
+
+
+def launch_of(folder):
+    return (folder / "launch").read_text()
+
+
+def inspection(model):
+    return Job(Inspect(), "cpu", str(model))
+
+
+def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
+    model = workload(tmp_path)
+    jobs = [
+        (inspection(model), Inspected),
+        (job_for(model), Measured),
+        (job_for(model, {"num_workers": 2}), Measured),
+        (job_for(model, task=Probe(64, (0, 1))), Probed),
+        (job_for(model, task=FindLimits(QUICK)), SpeedLimits),
+        (job_for(model, task=Diagnose(QUICK, (0,))), Diagnosed),
+        (job_for(model, task=Profile(1)), Profiled),
+        (job_for(model, {"fused_optimizer": True}, Gate(job_for(model).config)), Gated),
+    ]
+    for number, (job, kind) in enumerate(jobs):
+        assert isinstance(runner.run(job, tmp_path / str(number)), kind)
+        assert launch_of(tmp_path / str(number)) == "forked\n"
+    assert len(noted(tmp_path)) == 1
+    runner.run(job_for(model, host="round 1"), tmp_path / "round")
+    assert len(noted(tmp_path)) == 2, "another host builds its own"
+    runner.close()
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_trial_says_what_it_shares_and_what_production_pays(runner, tmp_path):
+    model = workload(tmp_path, SLOW)
+    for name in ("first", "second"):
+        run = runner.run(job_for(model), tmp_path / name).measurement
+        assert run.shared_seconds >= 0.7
+        assert run.build_seconds >= 0.7
+        assert process_seconds(run) == pytest.approx(
+            run.start_seconds
+            + run.build_seconds
+            - run.shared_seconds
+            + sum(run.warmup_step_seconds)
+            + sum(block.seconds for block in run.blocks)
+            + sum(run.boundary_seconds)
+        )
+    own = runner.run(replace(job_for(model), fresh_data=True), tmp_path / "own").measurement
+    assert own.shared_seconds == 0
+    assert own.build_seconds >= 0.7
+
+
+SLOW = """
+import time
+def build_dataset():
+    time.sleep(0.7)
+    return plain.build_dataset()
+"""
+
+
+def test_an_inspection_tells_the_same_of_a_workload_that_its_host_built(runner, tmp_path):
+    own_settings = "torch.set_num_threads(1)\ntorch.set_default_dtype(torch.float64)\n"
+    model = workload(tmp_path, f"import torch\n{own_settings}{SLOW}")
+    shared = runner.run(inspection(model), tmp_path / "shared")
+    own = runner.run(replace(inspection(model), fresh_data=True), tmp_path / "own")
+    assert (shared.is_shared, own.is_shared) == (True, False)
+    assert min(shared.dataset_seconds, own.dataset_seconds) >= 0.7
+    assert own.workload.baseline["num_threads"] == 1
+    assert shared.workload == own.workload
+    assert shared.machine == own.machine
+
+
+def test_each_process_builds_its_own_dataset_where_that_is_asked_for(runner, tmp_path):
+    model = workload(tmp_path)
+    for name in ("first", "second"):
+        job = replace(job_for(model), fresh_data=True)
+        assert isinstance(runner.run(job, tmp_path / name), Measured)
+        assert launch_of(tmp_path / name) == "forked; dataset built anew: asked for\n"
+    assert len(noted(tmp_path)) == 2
+
+
+def test_a_trial_that_damages_its_dataset_does_not_change_the_next_ones(runner, tmp_path):
+    model = workload(tmp_path, DAMAGED)
+    for name in ("first", "second", "third"):
+        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
+    assert len(noted(tmp_path)) == 1
+    assert len(set(noted(tmp_path, "sums"))) == 1
+
+
+DAMAGED = """
+POINTS = []
+def build_dataset():
+    note("builds", os.getpid())
+    POINTS.append(plain.build_dataset())
+    return POINTS[0]
+def build_model():
+    note("sums", float(POINTS[0].tensors[0].sum()))
+    POINTS[0].tensors[0].zero_()
+    return plain.build_model()
+"""
+
+
+def test_a_stream_that_reads_on_from_an_open_file_begins_anew_in_each_trial(runner, tmp_path):
+    written(tmp_path, "".join(f"{number}\n" for number in range(4096)), "lines.txt")
+    model = workload(tmp_path, STREAM)
+    for name in ("first", "second"):
+        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
+    assert noted(tmp_path, "starts")[-2:] == ["0", "0"]
+    reason = "building the dataset left a file open, whose position forks would share: "
+    assert launch_of(tmp_path / "second").startswith(f"forked; dataset built anew: {reason}")
+    assert len(noted(tmp_path)) == 3, "the host's, in vain, and each trial's own"
+
+
+STREAM = """
+import torch
+from torch.utils.data import IterableDataset
+class Lines(IterableDataset):
+    def __init__(self, path):
+        self.file = open(path)
+    def __iter__(self):
+        note("starts", int(self.file.readline()))
+        while True:
+            for line in self.file:
+                yield torch.full((8,), float(line) / 4096), int(line) % 2
+            self.file.seek(0)
+def build_dataset():
+    note("builds", os.getpid())
+    return Lines(pathlib.Path(__file__).parent / "lines.txt")
+"""
+
+
+def test_a_thread_left_by_the_import_is_told_before_anything_is_built(runner, tmp_path):
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+    model = workload(tmp_path, thread)
+    assert isinstance(runner.run(job_for(model), tmp_path / "first"), Measured)
+    reason = "importing model.py left a thread running: "
+    assert launch_of(tmp_path / "first").startswith(f"forked; dataset built anew: {reason}")
+    assert len(noted(tmp_path)) == 1
+
+
+def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(runner, tmp_path):
+    change = (
+        "def build_dataset():\n    torch.set_num_threads(2)\n    return plain.build_dataset()\n"
+    )
+    model = workload(tmp_path, "import torch\n" + change)
+    outcome = runner.run(job_for(model, {"num_threads": 1}), tmp_path / "trial")
+    assert isinstance(outcome, NotApplied), outcome
+    reason = "building the dataset sets num_threads of the process"
+    assert launch_of(tmp_path / "trial") == f"forked; dataset built anew: {reason}\n"
+
+
+def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(runner, tmp_path):
+    model = workload(tmp_path, PARALLEL)
+    outcome = runner.run(inspection(model), tmp_path / "inspection")
+    own = runner.run(replace(inspection(model), fresh_data=True), tmp_path / "own")
+    assert outcome.machine.default_num_threads == own.machine.default_num_threads
+    for threads in (1, 2):
+        job = job_for(model, {"num_threads": threads}, deadline_seconds=60)
+        outcome = runner.run(job, tmp_path / str(threads))
+        assert isinstance(outcome, Measured), outcome
+        assert launch_of(tmp_path / str(threads)) == "forked\n"
+    assert noted(tmp_path, "told") == [str(own.machine.default_num_threads), "3"] * 3
+    assert noted(tmp_path, "threads") == ["3", "3", "1", "2"]
+
+
+PARALLEL = """
+import torch
+from torch import get_num_threads, set_num_threads
+note("told", get_num_threads())
+set_num_threads(3)
+def build_dataset():
+    note("told", torch.get_num_threads())
+    (torch.randn(2000, 2000).exp() @ torch.randn(2000, 2000)).sum()
+    return plain.build_dataset()
+def build_model():
+    note("threads", get_num_threads())
+    (torch.randn(1000, 1000).exp() @ torch.randn(1000, 1000)).sum()
+    return plain.build_model()
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("raise ValueError('no such corpus')", UserError),
+        ("raise SystemExit(3)", UserError),
+        ("import os\n    os._exit(3)", Crashed),
+        ("import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)", Crashed),
+        ("import os\n    os.closerange(3, 256)\n    raise ValueError('closed')", UserError),
+        ("return 7", UserError),
+    ],
+)
+def test_a_dataset_that_cannot_be_built_has_the_same_outcome(runner, tmp_path, action, expected):
+    model = workload(tmp_path, f"def build_dataset():\n    print('so far')\n    {action}\n")
+    first = runner.run(job_for(model), tmp_path / "first")
+    assert isinstance(first, expected)
+    assert (tmp_path / "first" / "stdout.log").read_text() == "so far\n" or expected is Crashed
+    assert runner.run(job_for(model), tmp_path / "second") == first
+    own = replace(job_for(model), fresh_data=True)
+    assert runner.run(own, tmp_path / "own") == first
+    runner.close()
+    assert nobody_is_left(tmp_path)
+
+
+HANGING = (
+    "import time\ndef build_dataset():\n    print('so far', flush=True)\n    time.sleep(600)\n"
+)
+
+
+def test_a_dataset_that_hangs_is_ended_at_the_jobs_deadline(runner, tmp_path):
+    runner.run(Job(Inspect(), "cpu"), tmp_path / "warms_the_host")
+    model = workload(tmp_path, HANGING)
+    outcome = runner.run(job_for(model, deadline_seconds=4), tmp_path / "trial")
+    assert outcome == TimedOut("build", 4)
+    assert (tmp_path / "trial" / "stdout.log").read_text() == "so far\n"
+    assert "in build_dataset" in (tmp_path / "trial" / "stderr.log").read_text()
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_dataset_that_passes_the_memory_limit_is_ended(runner, tmp_path):
+    large = (
+        "import torch\ndef build_dataset():\n    kept = torch.ones(1 << 29)\n    time.sleep(600)\n"
+    )
+    model = workload(tmp_path, "import time\n" + large)
+    job = job_for(model, memory_limit_bytes=1200 * MIB)
+    outcome = runner.run(job, tmp_path / "trial")
+    assert isinstance(outcome, OutOfMemory)
+    assert outcome.memory == "host"
+
+
+def test_a_person_need_not_wait_for_a_dataset(tmp_path):
+    model = workload(tmp_path, HANGING)
+    log = tmp_path / "trial" / "stdout.log"
+
+    def has_begun():
+        return log.exists() and "so far" in log.read_text()
+
+    with (
+        SubprocessRunner(tmp_path / "inductor", is_cancelled=has_begun) as runner,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        runner.run(job_for(model), tmp_path / "trial")
+    assert nobody_is_left(tmp_path)
+
+
+def test_a_host_that_a_trial_kills_is_replaced_and_builds_again(runner, tmp_path):
+    model = workload(tmp_path, KILLING)
+    assert isinstance(runner.run(job_for(model), tmp_path / "first"), Lost)
+    for name in ("second", "third"):
+        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
+        assert launch_of(tmp_path / name) == "forked\n"
+    assert len(noted(tmp_path)) == 2
+
+
+KILLING = """
+import signal, time
+def build_model():
+    if not pathlib.Path(__file__).with_name("killed").exists():
+        note("killed", os.getppid())
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return plain.build_model()
+"""
+
+
+def test_what_building_prints_stands_in_the_first_trials_logs_alone(runner, tmp_path):
+    talking = (
+        "import sys\nprint('importing')\n"
+        "def build_dataset():\n"
+        "    print('building')\n    print('careful', file=sys.stderr)\n"
+        "    return plain.build_dataset()\n"
+        "def build_model():\n    print('training')\n    return plain.build_model()\n"
+    )
+    model = workload(tmp_path, talking)
+    for name in ("first", "second"):
+        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
+    logs = [(tmp_path / name / "stdout.log").read_text() for name in ("first", "second")]
+    assert logs == ["importing\nbuilding\ntraining\n", "training\n"]
+    assert "careful" in (tmp_path / "first" / "stderr.log").read_text()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_memory_of_a_trial_counts_the_dataset_once(runner, tmp_path, workers):
+    large = (
+        "import torch\n"
+        "def build_dataset():\n"
+        "    points = plain.build_dataset()\n"
+        "    points.large = torch.ones(50 * 2**20)\n"
+        "    return points\n"
+    )
+    model = workload(tmp_path, large)
+    job = job_for(model, {"num_workers": workers})
+    shared, own = (
+        runner.run(replace(job, fresh_data=fresh), tmp_path / str(fresh)) for fresh in (False, True)
+    )
+    peaks = [outcome.measurement.peak_memory_bytes for outcome in (shared, own)]
+    assert launch_of(tmp_path / "False") == "forked\n"
+    assert min(peaks) > 200 * MIB
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.1)
+
+
+def test_random_numbers_go_on_where_the_workload_left_them(runner, tmp_path):
+    model = workload(tmp_path, SEEDED)
+    jobs = [replace(job_for(model, task=Probe(64, (0,))), fresh_data=f) for f in (False, True)]
+    for number, job in enumerate(jobs):
+        assert isinstance(runner.run(job, tmp_path / str(number)), Probed)
+    shared, own = noted(tmp_path, "drawn")
+    assert shared == own
+
+
+SEEDED = """
+import random
+import numpy
+from torch.utils.data import IterableDataset
+random.seed(3)
+numpy.random.seed(3)
+DRAWN = []
+class Stream(IterableDataset):
+    def __iter__(self):
+        if not DRAWN:
+            DRAWN.append(f"{random.random()},{numpy.random.rand()}")
+            note("drawn", DRAWN[0])
+        points = plain.build_dataset()
+        return (points[number % 256] for number in range(1024))
+def build_dataset():
+    random.random(), numpy.random.rand()
+    return Stream()
+del evaluate
+"""

@@ -1,0 +1,98 @@
+"""Nobody waits in silence: commands other than a search say that they still work."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from autotune.commands import drive
+from autotune.console.waiting import Waiting
+from autotune.context.search_context import SearchOptions
+from autotune.processes.devices import Device
+from autotune.searching.run.events import Event, PhaseStarted
+from autotune.searching.trials.workers import WorkerOptions
+from autotune.values.errors import NotSearchedEnoughError
+from benchmarks import record
+from children import WORKLOADS
+
+PLAIN = WORKLOADS / "plain.py"
+SLOW_IMPORT = "import time\ntime.sleep(600)\n"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A fifth of a second is long, and what stays on the disk stays in the test's folder."""
+    for place in ("autotune.console.progress.Waiting", "autotune.console.live.Waiting"):
+        monkeypatch.setattr(place, partial(Waiting, every=0.2))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOptions:
+    kept = {"study": "a", "storage": None, "folder": folder, "out": folder / "table.jsonl"}
+    return SearchOptions(model_path=model, device="cpu", **{**kept, **changes})  # type: ignore[arg-type]
+
+
+def profile(folder: Path) -> None:
+    drive.drive_profile(options_of(folder), None)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (lambda _: drive.inspect_once("cpu", None), "a look at the machine"),
+        (lambda _: drive.inspect_once("cpu", PLAIN), "a first look at the file"),
+        (lambda folder: drive.show_plan(options_of(folder)), "a first look at the file"),
+        pytest.param(profile, "the profile", marks=pytest.mark.slow),
+    ],
+    ids=["machine", "file", "plan", "profile"],
+)
+def test_a_command_that_takes_long_says_so(
+    command: Callable[[Path], object],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command(tmp_path)
+    assert f"  ... {words}, " in capsys.readouterr().err
+
+
+def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def join(*_: object) -> Iterator[Event]:
+        time.sleep(0.5)
+        yield PhaseStarted("search", "16 trials", None)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(drive, "join", join)
+    options = WorkerOptions("a", "postgresql://db/all", PLAIN, tmp_path, Device("cpu"))
+    drive.drive_worker(options, "auto")
+    said = capsys.readouterr().err
+    assert said.index("... a first look at the file") < said.index("16 trials")
+    assert said.index("16 trials") < said.index("... search, ")
+    drive.drive_worker(options, "none")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_recording_says_that_a_configuration_takes_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recording(*_: object) -> Iterator[None]:
+        time.sleep(0.5)
+        yield from ()
+
+    monkeypatch.setattr(record, "recording", recording)
+    record.show_recording(options_of(tmp_path), 1)
+    assert "... a configuration, " in capsys.readouterr().err
+
+
+def test_a_dry_run_keeps_to_the_time_budget(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(SLOW_IMPORT)
+    with pytest.raises(NotSearchedEnoughError, match="took the time budget"):
+        drive.show_plan(options_of(tmp_path, model, time_budget_seconds=2.0))

@@ -1,0 +1,379 @@
+"""A search keeps to its time, uses all of it, and says nothing that it had no time to measure."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from autotune.configuration.job import Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context import search_context, time_budget
+from autotune.context.search_context import SearchOptions
+from autotune.report.data import read_report
+from autotune.report.explain import explanation
+from autotune.report.source import find_source
+from autotune.report.summary import summary
+from autotune.report.terminal import before_table
+from autotune.searching.run import search_run
+from autotune.searching.run.events import CostsMeasured, TrialEnded
+from autotune.searching.search import search
+from autotune.searching.trials import baseline
+from autotune.searching.trials import trials as trials_module
+from autotune.values.errors import NotSearchedEnoughError
+from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
+from factories import measurement, written
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
+REPOSITORY = Path(__file__).parent.parent.parent
+NEVER_STEPS = """\
+import time
+import torch
+print("waiting", flush=True)
+time.sleep(600)
+"""
+
+
+@dataclass
+class TimedRunner(ScriptedRunner):
+    """Every job takes its seconds of a clock; one that hangs takes as long as it may."""
+
+    seconds: Callable[[TrainingConfig | None, str], float] = lambda config, phase: 5.0
+    hangs: Callable[[TrainingConfig], bool] = lambda config: False
+    now: float = field(default_factory=time.monotonic)
+    begun: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = self.now
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        outcome = super().run(job, folder)
+        config = None if job.config is None else TrainingConfig.of(job.config)
+        if config is not None and self.hangs(config):
+            self.now += job.deadline_seconds
+            return TimedOut("measure", job.deadline_seconds)
+        self.now += self.seconds(config, self.asked[-1].phase)
+        return outcome
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the clock so far."""
+        return self.now - self.begun
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
+    """A runner whose clock is that of the search."""
+
+    def made(**changes: object) -> TimedRunner:
+        runner = TimedRunner(**changes)  # type: ignore[arg-type]
+        clock = SimpleNamespace(monotonic=lambda: runner.now, sleep=lambda seconds: None)
+        for module in (time_budget, search_context, search_run, baseline, trials_module):
+            monkeypatch.setattr(module, "time", clock)
+        return runner
+
+    return made
+
+
+def options_with(folder: Path, seconds: float, space: str = SPACE, **changes) -> SearchOptions:
+    return options_in(folder, space, **{"trials": 50, "time_budget_seconds": seconds, **changes})
+
+
+def all_alike(config: TrainingConfig, phase: str) -> TrialOutcome:
+    return at(100)
+
+
+def larger_is_faster(config: TrainingConfig, phase: str) -> TrialOutcome:
+    return at(100 + batch_of(config))
+
+
+@pytest.mark.parametrize("budget", [240.0, 300.0, 600.0])
+def test_as_long_as_there_is_no_candidate_all_the_time_is_for_trials(budget, timed, tmp_path):
+    runner = timed(measure=all_alike, seconds=lambda config, phase: 10.0)
+    trials, last, events = -1, 0.0, []
+    for event in search(options_with(tmp_path, budget), runner):
+        events.append(event)
+        if isinstance(event, TrialEnded):
+            trials, last = trials + 1, runner.elapsed
+    assert events[-1].best.keeps_baseline
+    assert trials == 15 or budget - 20 < last <= budget, "all, or all the time"
+    searched = events[-1].best.evidence.searched
+    assert searched.measured == trials
+
+
+def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
+    answers = []
+    for budget in range(130, 300, 7):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        runner = timed(measure=larger_is_faster, seconds=lambda config, phase: 5.0)
+        options = options_with(folder, float(budget), "batch_size: [8, 16, 32, 64, 96, 128]\n")
+        with suppress(NotSearchedEnoughError):
+            events = events_of(options, runner)
+            assert not events[-1].best.keeps_baseline, budget
+            answers.append(budget)
+        assert runner.elapsed <= budget + 2 * 5.0, budget
+    assert len(answers) > 15, answers
+
+
+@pytest.mark.parametrize("hanging", ["num_workers", "batch_size", "everything but the baseline"])
+def test_what_hangs_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
+    def hangs(config: TrainingConfig) -> bool:
+        by_workers, by_batch = bool(config["num_workers"]), batch_of(config) > 32
+        found = {"num_workers": by_workers, "batch_size": by_batch}
+        return found.get(hanging, by_workers or batch_of(config) > 8)
+
+    runner = timed(measure=larger_is_faster, hangs=hangs)
+    options = options_with(tmp_path, 300.0, max_failures=50)
+    with suppress(NotSearchedEnoughError):
+        events_of(options, runner)
+    assert runner.elapsed <= 300.0 + 2 * 5.0 + 30.0
+    longest = max(job.deadline_seconds for job in runner.jobs)
+    assert longest <= 300.0 / 4, "of one process"
+
+
+def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
+    seen: dict[str, float] = {}
+    runner = timed(measure=larger_is_faster)
+    plain = ScriptedRunner.run
+
+    def run(self: ScriptedRunner, job: Job, folder: Path) -> TrialOutcome:
+        outcome = plain(self, job, folder)
+        left = 200.0 - (runner.now - runner.begun)
+        phase = self.asked[-1].phase
+        over = job.deadline_seconds - max(left, 20.0 if job.task.kind == "measure" else 0.0)
+        seen[phase] = max(over, seen.get(phase, over))
+        return outcome
+
+    ScriptedRunner.run, restore = run, plain  # type: ignore[method-assign]
+    try:
+        events_of(options_with(tmp_path, 200.0, SPACE + "fused_optimizer: [false, true]\n"), runner)
+    finally:
+        ScriptedRunner.run = restore  # type: ignore[method-assign]
+    assert {"inspection", "baseline", "diagnosis", "trial", "accuracy", "confirmation"} <= set(seen)
+    assert {phase for phase, over in seen.items() if over > 1e-6} == set(), seen
+
+
+def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 60.0 if phase == "trial" else 4.0
+
+    runner = timed(measure=all_alike, seconds=seconds)
+    options = options_with(tmp_path, 200.0)
+    with pytest.raises(NotSearchedEnoughError, match=r"[23] of 16 configurations were") as raised:
+        events_of(options, runner)
+    assert raised.value.exit_code == 9
+    assert not options.out.exists()
+    longer = replace(options, time_budget_seconds=raised.value.seconds)
+    events = events_of(longer, timed(measure=all_alike, seconds=seconds))
+    assert events[-1].best.keeps_baseline, "the same search goes on, with the time that was named"
+    assert events[-1].best.evidence.searched.measured >= 4
+
+
+def test_fewer_are_enough_where_fewer_were_asked_for_or_there_are_no_more(tmp_path):
+    for space, trials in ((SPACE, 3), ("batch_size: [8, 16]\n", 50), ("batch_size: [8]\n", 50)):
+        folder = tmp_path / str(trials) / str(len(space))
+        folder.mkdir(parents=True)
+        events = events_of(options_in(folder, space, trials=trials), ScriptedRunner(all_alike))
+        assert events[-1].best.keeps_baseline
+
+
+def test_the_answer_says_which_part_of_the_space_it_rests_on(tmp_path):
+    options = options_in(tmp_path, SPACE + "persistent_workers: [false, true]\n", trials=6)
+    events = events_of(options, ScriptedRunner(larger_is_faster))
+    searched = events[-1].best.evidence.searched
+    trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    assert (searched.configurations, searched.measured) == (8 * 3, 5)
+    assert set(searched.tried["batch_size"]) == {batch_of(config) for config in trials}
+    told = yaml.safe_load(options.out.read_text())["evidence"]["searched"]
+    assert told["tried"]["batch_size"] == sorted(told["tried"]["batch_size"])
+    for name in ("num_workers", "persistent_workers"):
+        values = {
+            config[name] for config in trials if name == "num_workers" or config["num_workers"]
+        }
+        assert (name in told["never_varied"]) == (len(values) < 2)
+
+
+def test_the_report_says_so_too_also_before_there_is_an_answer(tmp_path):
+    options = options_in(tmp_path, SPACE, trials=6)
+    for ended in search(options, ScriptedRunner(larger_is_faster)):
+        if isinstance(ended, TrialEnded) and ended.trial.number == 3:
+            break
+    source = find_source(str(tmp_path / "study.db"))
+    for measured in (3, 5):
+        data = read_report(source)
+        assert json.loads(summary(data))["searched"]["measured"] == measured
+        lines = " ".join([*before_table(data), *explanation(data)])
+        assert f"{measured} of 16 configurations" in lines
+        assert f"Of 16 configurations {measured} were measured." in lines
+        events_of(options, ScriptedRunner(larger_is_faster))
+
+
+COMPILING = (
+    "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default, max-autotune-no-cudagraphs]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("budget", "modes"),
+    [(110.0, {None}), (400.0, {None, "default"}), (4000.0, {None, "default", "max-autotune"})],
+)
+def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed, tmp_path):
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        mode = config["compile_mode"]
+        run = measurement(400.0 if mode else 100.0 + batch_of(config))
+        return Measured(replace(run, compile_seconds=20.0 if mode else 0.0))
+
+    runner = timed(measure=measure, seconds=lambda config, phase: 2.0)
+    options = options_with(tmp_path, budget, COMPILING)
+    trials = [e.trial for e in search(options, runner) if isinstance(e, TrialEnded)]
+    tried = {str(trial.config["compile_mode"])[:12] for trial in trials}
+    assert tried == {str(mode)[:12] for mode in modes}
+
+
+def test_what_a_trial_a_round_and_a_seed_take_is_told(timed, tmp_path):
+    runner = timed(seconds=lambda config, phase: 9.0, seed_seconds=7.0)
+    events = events_of(options_in(tmp_path), runner)
+    (costs,) = [event for event in events if isinstance(event, CostsMeasured)]
+    assert costs.timing_seconds == pytest.approx(0.7 + 6 * 0.32), "steps of the warm-up and blocks"
+    assert costs.start_seconds == pytest.approx(9.0 - costs.timing_seconds)
+    assert costs.seed_seconds == 7.0
+    a_timing = 9.0 - 6 * 0.32 + 1.5
+    assert costs.round_seconds == pytest.approx(2 * a_timing), "a new interpreter would take 9 s"
+
+
+def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 14.0 if config is not None and batch_of(config) > 8 else 3.0
+
+    answers = set()
+    for budget in range(110, 150, 5):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        (folder / "best.yaml").write_text("of an earlier search")
+        runner = timed(measure=larger_is_faster, seconds=seconds)
+        options = options_with(folder, float(budget), "batch_size: [8, 128]\n")
+        try:
+            answers.add(events_of(options, runner)[-1].best.keeps_baseline)
+        except NotSearchedEnoughError:
+            assert (folder / "best.yaml").read_text() == "of an earlier search"
+    assert True not in answers
+
+
+@pytest.mark.parametrize("trials", [1, 50])
+def test_where_the_space_ends_the_search_and_not_the_time_few_trials_are_enough(trials, tmp_path):
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        return at(100) if batch_of(config) < 32 else OutOfMemory("host", "too large", 2 << 30)
+
+    options = options_in(tmp_path, trials=trials)
+    best = events_of(options, ScriptedRunner(measure))[-1].best
+    assert best.keeps_baseline
+    searched = best.evidence.searched
+    assert (searched.measured, searched.failed) == ((0, 0) if trials == 1 else (1, 1))
+
+
+def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 50.0 * len(runner.asked[-1].seeds) if phase == "accuracy" else 5.0
+
+    def quality(config: TrainingConfig, seed: int) -> float:
+        return 0.9 - (0.02 if batch_of(config) > 8 and seed == 0 else 0.0)
+
+    runner = timed(measure=larger_is_faster, seconds=seconds, quality=quality, seed_seconds=50.0)
+    with suppress(NotSearchedEnoughError):
+        events_of(options_with(tmp_path, 360.0), runner)
+    assert runner.batches("trial")
+
+
+def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tmp_path):
+    space = "batch_size: [8]\nfused_optimizer: [false, true]\nnum_workers: [0, 1, 2]\n"
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        return at(200.0 if config["fused_optimizer"] else 100.0)
+
+    class Slow(TimedRunner):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            if job.task.kind == "gate" and job.deadline_seconds < 40.0:
+                self.now += job.deadline_seconds
+                return TimedOut("gate", job.deadline_seconds)
+            return super().run(job, folder)
+
+    def runner() -> Slow:
+        made = timed(measure=measure)
+        made.__class__ = Slow
+        return made
+
+    options = options_with(tmp_path, 150.0, space)
+    with suppress(NotSearchedEnoughError):
+        assert not events_of(options, runner())[-1].best.keeps_baseline
+    again = events_of(replace(options, time_budget_seconds=1000.0), runner())
+    assert again[-1].best.config["fused_optimizer"]
+
+
+def autotune(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "autotune", *words]
+    return subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_path):
+    written(tmp_path, NEVER_STEPS, "train.py")
+    start = time.monotonic()
+    done = autotune(
+        "search", "train.py", "--time-budget", "40s", "--progress", "plain", cwd=tmp_path
+    )
+    assert done.returncode == 4, done.stderr
+    assert time.monotonic() - start < 40
+    assert "... a first look at the file, 10 s so far" in done.stderr
+    assert "within 15 s; a longer --time-budget" in done.stderr
+
+
+def test_a_budget_below_what_any_search_takes_is_refused_at_once(tmp_path, tiny_conv_path):
+    done = autotune("search", str(tiny_conv_path), "--time-budget", "5s", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--time-budget 5s" in done.stderr
+
+
+SLOW = """\
+import time
+from torch import nn, randn
+from torch.utils.data import TensorDataset
+
+BASELINE = {"batch_size": 4}
+
+
+def build_model():
+    return nn.Linear(4, 1)
+
+
+def build_dataset():
+    return TensorDataset(randn(64, 4))
+
+
+def compute_loss(model, batch):
+    time.sleep(0.5)
+    return model(batch[0]).mean()
+"""
+
+
+def test_a_search_that_would_try_nothing_says_so_with_an_exit_code_of_its_own(tmp_path):
+    model = written(tmp_path, SLOW, "slow.py")
+    words = ("search", str(model), "--time-budget", "25s", "--json", "--progress", "plain")
+    done = autotune(*words, cwd=tmp_path)
+    assert done.returncode == 9, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["answer"], told["measured"]) == ("not searched enough", 0)
+    assert told["time_budget"] > 25
+    assert "not searched enough: a process of your settings takes" in done.stderr
+    assert not (tmp_path / "studies" / "slow" / "best.yaml").exists()

@@ -1,0 +1,38 @@
+"""A search that would spend its time on accuracy tries first what needs none."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import TrialEnded
+from autotune.values.outcome import TrialOutcome
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
+HALF = "amp_dtype: [null, bfloat16]\nnum_threads: [2, 1]\n"
+
+
+def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Larger batches, workers and bfloat16 pay."""
+    half = 100.0 if config["amp_dtype"] else 0.0
+    return at(100 + batch_of(config) + 10 * float(config["num_workers"] or 0) + half)
+
+
+@pytest.mark.parametrize(("seed_seconds", "needs_a_seed"), [(0.0, True), (10_000.0, False)])
+def test_where_a_seed_is_dear_the_first_trial_needs_none(
+    seed_seconds: float, needs_a_seed: bool, tmp_path: Path
+) -> None:
+    runner = ScriptedRunner(speed, seed_seconds=seed_seconds)
+    events = events_of(options_in(tmp_path, HALF, trials=2), runner)
+    _, trial = [event.trial for event in events if isinstance(event, TrialEnded)]
+    assert (trial.config["amp_dtype"] is not None) == needs_a_seed
+
+
+def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path: Path) -> None:
+    runner = ScriptedRunner(speed, seed_seconds=10_000.0)
+    events_of(options_in(tmp_path, SPACE, trials=6), runner)
+    batches = runner.batches("trial")
+    dear = [batch for at_, batch in enumerate(batches) if batch not in {8, *batches[:at_]}]
+    assert len(dear) <= 3, "every other proposal at most, of five"
+    assert len(set(batches) - {8}) < len([batch for batch in batches if batch != 8])

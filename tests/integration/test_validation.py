@@ -1,0 +1,283 @@
+"""What leads a search is proven to be accurate the longer the search relies on it."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import optuna
+import pytest
+
+from autotune.configuration.job import Job, Measure, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchOptions
+from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialEnded, TrialStarted
+from autotune.searching.search import search
+from autotune.study.archive import read_archive
+from autotune.study.repair import repair
+from autotune.study.warm_start import seeds_from
+from autotune.values.outcome import Measured, NonFinite, TrialOutcome
+from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
+
+SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
+SCATTERED = (0.0, 0.017) * 3
+"""Losses of quality by seed that six seeds do not decide, so that it is held back."""
+FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
+"""Seconds that a seed takes."""
+
+
+def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Larger batches are faster, a worker helps a little."""
+    return at(10 * batch_of(config) + float(config["num_workers"] or 0))
+
+
+def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) -> ScriptedRunner:
+    """Batches of 64 lose so much of the quality, seed by seed."""
+
+    def quality(config, seed):
+        return 0.9 - (losses[seed] if batch_of(config) == 64 else 0.0)
+
+    return ScriptedRunner(speed, quality, seed_seconds=seed_seconds)
+
+
+def options_for(folder: Path, **changes) -> SearchOptions:
+    """All six configurations."""
+    return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
+
+
+def seeds_by_phase(options: SearchOptions, runner: ScriptedRunner) -> dict[str, list[int]]:
+    """Seeds with which batches of 64 were probed, by the phase in which that was."""
+    seeds: dict[str, list[int]] = {}
+    phase, done = "", 0
+    for event in search(options, runner):
+        found = [s for batch, some in runner.probes()[done:] if batch == 64 for s in some]
+        seeds.setdefault(phase, []).extend(found)
+        done = len(runner.probes())
+        if isinstance(event, PhaseStarted):
+            phase = event.phase
+    seeds.setdefault(phase, []).extend(
+        s for batch, some in runner.probes()[done:] if batch == 64 for s in some
+    )
+    return seeds
+
+
+def seeds_before(number: int, options: SearchOptions, runner: ScriptedRunner) -> list[int]:
+    """Seeds with which batches of 64 were probed before the trial of that number began."""
+    running = search(options, runner)
+    for event in running:
+        if isinstance(event, TrialStarted) and event.number == number:
+            break
+    running.close()
+    return [seed for batch, some in runner.probes() if batch == 64 for seed in some]
+
+
+def test_a_lead_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
+    options = options_for(tmp_path, warm_start=in_order(64))
+    assert seeds_before(2, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0]
+
+
+def test_in_the_second_half_of_a_search_a_lead_is_proven_at_once(tmp_path):
+    options = options_for(tmp_path, warm_start=in_order(64))
+    assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("budget", "trial_seconds", "seeds"),
+    [
+        (4000.0, 2500.0, [0, 1]),
+        (4000.0, 0.0, [0]),
+        # A seed takes more than a thirtieth of the time: none until it is paid for, or half is up.
+        (2000.0, 0.0, []),
+        (2000.0, 1200.0, [0]),
+    ],
+)
+def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.context.time_budget.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+
+    def quality(config, seed):
+        clock.now += 100.0
+        return 0.9
+
+    def measure(config, phase):
+        clock.now += trial_seconds if phase == "trial" else 0.0
+        return speed(config, phase)
+
+    runner = ScriptedRunner(measure, quality, seed_seconds=100.0)
+    options = options_for(tmp_path, time_budget_seconds=budget, warm_start=in_order(64))
+    assert seeds_before(2, options, runner) == seeds
+
+
+@pytest.mark.parametrize(("loss", "seeds"), [(0.03, 1), (0.012, 2)])
+def test_where_seeds_are_dear_one_that_is_far_off_is_enough(loss, seeds, tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.context.time_budget.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+
+    def quality(config, seed):
+        clock.now += 100.0
+        return 0.9 - (loss if batch_of(config) == 64 else 0.0)
+
+    def measure(config, phase):
+        clock.now += 300.0 if phase == "trial" else 0.0
+        return speed(config, phase)
+
+    runner = ScriptedRunner(measure, quality, seed_seconds=100.0)
+    options = options_for(tmp_path, time_budget_seconds=2900.0, warm_start=in_order(64))
+    events = events_of(options, runner)
+    assert any(isinstance(event, IncumbentRevoked) for event in events)
+    assert sum(len(some) for batch, some in runner.probes() if batch == 64) == seeds
+    assert batch_of(TrainingConfig.of(events[-1].best.config)) == 32
+
+
+def test_a_lead_that_lasts_is_proven_in_the_search(tmp_path):
+    losses = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
+    seeds = seeds_by_phase(options_for(tmp_path), runner_with(losses))
+    assert seeds["search"] == [0, 1, 2, 3], "until they decide"
+    assert seeds["confirmation"] == []
+
+
+def test_what_is_not_proven_leads_no_longer_nor_does_what_was_trained_alike(tmp_path):
+    runner = runner_with(SCATTERED)
+    options = options_for(tmp_path)
+    events = events_of(options, runner)
+    (lost,) = [event for event in events if isinstance(event, IncumbentRevoked)]
+    assert batch_of(lost.trial.config) == 64
+    assert "not proven" in lost.reason
+    assert batch_of(lost.best.config) != 64
+    later = [e for e in events[events.index(lost) :] if isinstance(e, TrialEnded)]
+    assert all(batch_of(e.best.config) != 64 for e in later)
+    archive = read_archive(options.storage)
+    feasible = {batch_of(t.config) for t in archive.finished if t.verdict.feasible}
+    assert feasible == {8, 32}
+    reasons = {t.verdict.reason for t in archive.finished if batch_of(t.config) == 64}
+    assert all("not proven" in reason for reason in reasons)
+    assert events[-1].best.config["batch_size"] == 32
+
+
+def test_two_seeds_that_speak_against_it_are_not_enough(tmp_path):
+    losses = (0.006, 0.0125, *4 * (0.004,))  # two are beyond what is allowed on average
+    events = events_of(options_for(tmp_path), runner_with(losses))
+    assert not any(isinstance(event, IncumbentRevoked) for event in events)
+    assert events[-1].best.config["batch_size"] == 64
+
+
+def test_the_file_of_the_best_so_far_follows(tmp_path):
+    options = options_for(tmp_path)
+    so_far = tmp_path / "best-so-far.yaml"
+    for event in search(options, runner_with(SCATTERED)):
+        if isinstance(event, IncumbentRevoked):
+            written = so_far.read_text() if so_far.exists() else "trial: 0\n"
+            assert f"trial: {event.best.number}\n" in written
+            return
+    pytest.fail("nobody lost the lead")
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_other_samplers_are_told_what_is_proven(sampler, tmp_path):
+    options = options_for(tmp_path, sampler=sampler)
+    events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
+    assert not any(isinstance(event, IncumbentRevoked) for event in events)
+    ended = [event for event in events if isinstance(event, TrialEnded)]
+    refused = [e.trial for e in ended if batch_of(e.trial.config) == 64]
+    assert all(0 < trial.verdict.margins["accuracy"] < 0.02 for trial in refused)
+    assert all(batch_of(event.best.config) != 64 for event in ended)
+
+
+def test_who_continues_a_search_knows_what_leads_no_longer(tmp_path):
+    options = options_for(tmp_path)
+    for event in search(options, runner_with(SCATTERED)):
+        if isinstance(event, IncumbentRevoked):
+            break
+    again = events_of(options, runner_with(SCATTERED))
+    ended = [event for event in again if isinstance(event, TrialEnded)]
+    assert all(batch_of(event.best.config) != 64 for event in ended)
+    assert again[-1].best.config["batch_size"] == 32
+
+
+class RacingRunner(ScriptedRunner):
+    """Gives up what is slower than the best so far, as trials do."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        outcome = super().run(job, folder)
+        if not isinstance(job.task, Measure) or not isinstance(outcome, Measured):
+            return outcome
+        run, best = outcome.measurement, job.task.plan.incumbent_seconds_per_sample
+        slower = best is not None and run.samples_per_second < 0.9 / best
+        return Measured(replace(run, flags=(*run.flags, "raced"))) if slower else outcome
+
+
+def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
+    return tuple(TrainingConfig.of({"batch_size": size}) for size in batch_sizes)
+
+
+@pytest.mark.parametrize("seed_seconds", [FOR_NOTHING, 2.0, FOR_HOURS])
+def test_what_was_given_up_beside_a_lead_that_falls_may_be_the_answer(seed_seconds, tmp_path):
+    plain = runner_with(SCATTERED, seed_seconds)
+    runner = RacingRunner(plain.measure, plain.quality, seed_seconds=seed_seconds)
+    options = options_for(tmp_path, warm_start=in_order(64, 32))
+    assert events_of(options, runner)[-1].best.config["batch_size"] == 32
+
+
+def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
+    def measure(config, phase):
+        fused = 100 if config["fused_optimizer"] and batch_of(config) == 8 else 0
+        rate = 640 if batch_of(config) == 64 else 100 + 50 * float(config["num_workers"] or 0)
+        return at(rate + fused)
+
+    def gate(config):
+        return agreeing(update_error=1.0) if config["fused_optimizer"] else agreeing()
+
+    space = "batch_size: [8, 64]\nnum_workers: [0, 1]\nfused_optimizer: [false, true]\n"
+    wanted = ({"batch_size": 64}, {"batch_size": 8, "fused_optimizer": True}, {"num_workers": 1})
+    options = options_for(
+        tmp_path,
+        space=space,
+        trials=8,
+        warm_start=tuple(TrainingConfig.of({"batch_size": 8, **one}) for one in wanted),
+    )
+    runner = runner_with(SCATTERED, seed_seconds=0.7)
+    runner.measure, runner.gate = measure, gate
+    events = events_of(options, runner)
+    answer = events[-1].best.config
+    assert (answer["batch_size"], answer["num_workers"]) == (8, 1)
+    assert not answer["fused_optimizer"]
+
+
+def test_a_lead_whose_further_seed_fails_leads_no_longer(tmp_path):
+    class Failing(ScriptedRunner):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            outcome = super().run(job, folder)
+            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
+            large = later and TrainingConfig.of(job.config or {})["batch_size"] == 64
+            return NonFinite("the loss is nan") if large else outcome
+
+    plain = runner_with((0.006,) * 6)
+    runner = Failing(plain.measure, plain.quality, seed_seconds=FOR_NOTHING)
+    events = events_of(options_for(tmp_path), runner)
+    lost = [event for event in events if isinstance(event, IncumbentRevoked)]
+    assert {batch_of(event.trial.config) for event in lost} == {64}
+    assert all("the loss is nan" in event.reason for event in lost)
+    assert events[-1].best.config["batch_size"] == 32
+    assert len([s for batch, s in runner.probes() if batch == 64]) <= 1 + 2, "once for each trial"
+
+
+def test_a_lead_pays_for_its_seeds_with_later_trials(tmp_path):
+    options = options_for(tmp_path, warm_start=in_order(64))
+    seeds = seeds_before(2, options, runner_with((0.001,) * 6, seed_seconds=0.1))
+    assert seeds == [0], "it led no trial but itself"
+
+
+def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
+    options = options_for(tmp_path)
+    events_of(options, runner_with(SCATTERED))
+    database = tmp_path / "study.db"
+    before = seeds_from(options.storage)
+    assert 64 not in map(batch_of, before)
+    repair(tmp_path, database)
+    assert seeds_from(options.storage) == before
+    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    assert study.best_trial.params["batch_size"] == 32

@@ -1,0 +1,48 @@
+"""Libraries and programs that some tests need and not every machine has.
+
+Without them such a test is skipped, with a line that says how to get them. With
+AUTOTUNE_ALL_TESTS=required, which .ci/run sets, it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+EXTRAS = {
+    "PIL": "examples",
+    "sklearn": "examples",
+    "torchvision": "examples",
+    "transformers": "hf",
+    "accelerate": "hf",
+    "lightning": "lightning",
+    "timm": "timm",
+    "playwright": "browser",
+    "psycopg": "postgres",
+}
+"""The extra of pyproject.toml that installs a library."""
+
+
+def library(name: str) -> ModuleType:
+    """Import a library, or end the test that needs it."""
+    installed(name)
+    module: ModuleType = pytest.importorskip(name)
+    return module
+
+
+def installed(name: str) -> None:
+    """End the test that needs a library where it is not installed."""
+    if find_spec(name) is None:
+        missing(name, f"`make check` or pip install -e '.[{EXTRAS[name]}]'")
+
+
+def missing(what: str, how: str) -> NoReturn:
+    """End the running test, which needs `what`, and say how to get it."""
+    reason = f"{what} is not installed: {how}"
+    if os.environ.get("AUTOTUNE_ALL_TESTS") == "required":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,24 @@
+"""The state of the test's own process, put back after settings were applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._dynamo.utils import counters
+
+
+@contextmanager
+def process_state() -> Iterator[None]:
+    """Restore threads, precision and cuDNN's benchmark, and forget what was compiled."""
+    threads = torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    benchmark = torch.backends.cudnn.benchmark
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.benchmark = benchmark
+    # What one test compiled must not count as compiled for the next.
+    torch._dynamo.reset()
+    counters.clear()

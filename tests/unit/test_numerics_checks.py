@@ -1,0 +1,195 @@
+"""What a gate's numbers are worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune.accuracy.numerics_checks import GateKeeper, gate_fault
+from autotune.context.search_context import survey
+from autotune.numerics.trajectory import apart, deviation
+from autotune.study.study import TuningStudy
+from autotune.values.outcome import Gated, Lost, OutOfMemory, TrialOutcome
+from scripted_runner import ScriptedRunner, agreeing, options_in
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        agreeing(),
+        agreeing(gradient_error=9e-5),
+        # Three times the rounding of eager code, as for compiled code in PyTorch's own tests.
+        agreeing(gradient_error=0.03, reference_gradient_error=0.01),
+        agreeing(loss_error=0.03, reference_loss_error=0.01),
+        agreeing(gradient_error=9e-4, in_double=False),
+        agreeing(gradient_error=0.9, loss_error=0.5, seed_spread=0.95),
+        agreeing(update_error=9e-4),
+        agreeing(trajectory_error=1.0),
+        # Other numbers drawn: another seed's way.
+        agreeing(trajectory_error=2.5, seed_spread=0.5),
+        agreeing(path_error=0.14, reach_error=0.05),
+        # A model that amplifies rounding says so itself.
+        agreeing(path_error=0.6, reference_path_error=0.5),
+        agreeing(reach_error=0.09, reference_path_error=0.5),
+        # Another algorithm for a convolution: far less than what another batch changes.
+        agreeing(gradient_error=0.033, reference_gradient_error=0.008, batch_spread=1.4),
+    ],
+    ids=str,
+)
+def test_rounding_passes(found: Gated) -> None:
+    assert gate_fault(found, shorter_numbers=False) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (agreeing(gradient_error=0.31), "accuracy: gradients differ from float64 by 31 %"),
+        (
+            agreeing(gradient_error=0.002, batch_spread=0.03, in_double=False),
+            "accuracy: gradients differ from float32 by 0.2 %",
+        ),
+        (
+            agreeing(gradient_error=0.04, reference_gradient_error=0.01),
+            "accuracy: gradients differ from float64 by 4 %",
+        ),
+        (agreeing(loss_error=0.05), "accuracy: the loss differs from float64 by 5 %"),
+        (
+            agreeing(update_error=0.5),
+            "accuracy: the optimizer's update differs from the unfused one by 50 %",
+        ),
+        (
+            agreeing(trajectory_error=1.25),
+            "accuracy: losses of the first steps differ by 1.25 times what another seed changes",
+        ),
+        (
+            agreeing(trajectory_error=3.5, seed_spread=0.5),
+            "accuracy: losses of the first steps differ by 3.5 times what another seed changes",
+        ),
+        (
+            agreeing(path_error=0.4),
+            "accuracy: the weights after the first steps differ by 40 %",
+        ),
+        (
+            agreeing(path_error=0.4, reference_path_error=0.13),
+            "accuracy: the weights after the first steps differ by 40 %",
+        ),
+        # Rounding may lead anywhere, but not less far.
+        (
+            agreeing(path_error=0.6, reach_error=0.38, reference_path_error=0.5),
+            "accuracy: how far the first steps move the weights differs by 38 %",
+        ),
+    ],
+    ids=str,
+)
+def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
+    fault = gate_fault(found, shorter_numbers=False)
+    assert fault is not None
+    assert fault.reason == reason
+    assert 0 < fault.margin <= 1
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"),
+    [
+        (agreeing(gradient_error=0.1, gradient_cosine=0.995), True),
+        (agreeing(gradient_error=0.4, gradient_cosine=0.95), False),
+        # Off by less than three quarters of what the next batch would change: the probe decides.
+        (agreeing(gradient_error=0.3, gradient_cosine=0.95, batch_spread=1.2), True),
+        (agreeing(gradient_error=1.0, gradient_cosine=0.46, batch_spread=1.44), True),
+        (agreeing(gradient_error=1.4, gradient_cosine=0.0, batch_spread=1.41), False),
+        (agreeing(gradient_error=0.9, gradient_cosine=0.55, seed_spread=1.0), True),
+        (agreeing(loss_error=0.05, gradient_cosine=0.999), True),
+        (agreeing(update_error=0.5), False),
+        (agreeing(trajectory_error=0.9), True),
+        (agreeing(trajectory_error=1.1), False),
+        (agreeing(trajectory_error=1.1, seed_spread=1.0), True),
+        (agreeing(path_error=0.9, reach_error=0.5), True),
+    ],
+    ids=str,
+)
+def test_shorter_numbers_are_judged_by_where_the_gradients_point(
+    found: Gated, passes: bool
+) -> None:
+    assert (gate_fault(found, shorter_numbers=True) is None) == passes
+
+
+def test_the_margin_is_graded_and_bounded() -> None:
+    margins = []
+    for error in (0.001, 0.2, 7.0):
+        fault = gate_fault(agreeing(gradient_error=error, batch_spread=0.01), shorter_numbers=False)
+        assert fault is not None
+        margins.append(fault.margin)
+    assert margins == [0.01, 0.2, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("losses", "other_seed", "expected"),
+    [
+        ((4.0, 2.0, 1.0), (5.0, 1.0, 2.0), 0.0),
+        # Off by 0.5, 0 and 1, where another seed is off by 1 each time.
+        ((4.5, 2.0, 2.0), (5.0, 1.0, 2.0), 0.5),
+        # Differences of either sign add up; they do not cancel.
+        ((6.0, 0.0, 3.0), (5.0, 1.0, 0.0), 2.0),
+        # Another seed changes nothing: a tenth of the mean loss, 7 / 3, is left for rounding.
+        ((4.7, 2.0, 1.0), (4.0, 2.0, 1.0), 1.0),
+    ],
+)
+def test_losses_are_held_against_what_another_seed_changes(
+    losses: tuple[float, ...], other_seed: tuple[float, ...], expected: float
+) -> None:
+    assert deviation(losses, (4.0, 2.0, 1.0), other_seed, rounding=0.1) == pytest.approx(expected)
+
+
+def test_losses_of_nothing_at_all_agree() -> None:
+    nothing = (0.0, 0.0, 0.0)
+    assert deviation(nothing, nothing, nothing, rounding=0.1) == 0
+    assert deviation((0.0, 0.0, 1.0), nothing, nothing, rounding=0.1) == 1
+
+
+def test_ways_are_compared_by_their_ends_and_by_their_lengths() -> None:
+    def weights(x: float, y: float) -> dict[str, torch.Tensor]:
+        return {"x": torch.tensor([x]), "y": torch.tensor([[y]])}
+
+    start, end = weights(1.0, 1.0), weights(1.0, 3.0)
+    same, half, aside, nowhere = (
+        apart(start, end, other) for other in (end, weights(1, 2), weights(3, 1), start)
+    )
+    assert (same.path, same.reach) == (0, 0)
+    assert (half.path, half.reach) == (0.5, 0.5)
+    assert (aside.path, aside.reach) == (pytest.approx(2**0.5), 0)
+    assert (nowhere.path, nowhere.reach) == (1, 1)
+    assert apart(start, start, start).path == 0
+
+
+@pytest.mark.parametrize("passing", [OutOfMemory("device", "full"), Lost("disk full")])
+def test_what_may_go_better_the_next_time_is_tried_again(
+    passing: TrialOutcome, study: TuningStudy, tmp_path: Path
+) -> None:
+    outcomes = [passing, passing, agreeing()]
+    # Out of memory, a gate is tried without float64 at once.
+    first = 2 if isinstance(passing, OutOfMemory) else 1
+    script = iter(outcomes[2 - first :])
+    runner = ScriptedRunner(gate=lambda config: next(script))
+    context = survey(options_in(tmp_path), runner)
+    keeper = GateKeeper(context, runner, study)
+    fused = context.baseline.replace(fused_optimizer=True)
+    assert keeper.gated(fused) == passing
+    assert study.notes.numerics_checks == {}
+    assert keeper.gated(fused) == keeper.gated(fused) == agreeing()
+    assert len(runner.batches("gate")) == first + 1
+
+
+def test_a_note_that_lacks_a_number_is_measured_anew(study: TuningStudy, tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    context = survey(options_in(tmp_path), runner)
+    keeper = GateKeeper(context, runner, study)
+    fused = context.baseline.replace(fused_optimizer=True)
+    found = keeper.gated(fused)
+    notes = {key: json.loads(note) for key, note in study.notes.numerics_checks.items()}
+    older = [{n: v for n, v in note.items() if n != "trajectory_error"} for note in notes.values()]
+    study.notes.numerics_checks = dict(zip(notes, map(json.dumps, older), strict=True))
+    assert keeper.gated(fused) == keeper.gated(fused) == found
+    assert len(runner.batches("gate")) == 2

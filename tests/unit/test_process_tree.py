@@ -1,0 +1,232 @@
+"""Who belongs to a process, and what they hold together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.system import process_tree
+from autotune.system.process_tree import MemoryPeak, ProcessTree, resident_bytes, tree_bytes
+
+MIB, GIB = 1 << 20, 1 << 30
+# Starts a child of its own for each line that it is told, and ends one for an empty line.
+PARENT = """
+import subprocess, sys, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+children = []
+for line in sys.stdin:
+    if line.strip():
+        children.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+    else:
+        children.pop().communicate(b"now\\n")
+    print(*(child.pid for child in children), flush=True)
+"""
+HOLDER = "held = b'x' * (int(input()) << 20); print(len(held), flush=True); input()"
+
+
+class Family:
+    """A process that starts and ends children when it is told to."""
+
+    def __init__(self) -> None:
+        self.process = _start(PARENT)
+
+    def change(self, line: str) -> set[int]:
+        """The numbers of its children afterwards."""
+        return set(map(int, _tell(self.process, line).split()))
+
+
+def _start(program: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    found = Family()
+    yield found
+    for process in psutil.Process(found.process.pid).children(recursive=True):
+        process.kill()
+    found.process.kill()
+    found.process.communicate()
+
+
+@pytest.fixture(params=["numbers", "psutil"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How processes are found where the kernel has no lists of children."""
+    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
+    if request.param == "psutil":
+        monkeypatch.setattr(process_tree, "_newest_number", lambda: None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
+def test_children_are_found_however_late_they_come_and_threads_are_none(family: Family) -> None:
+    tree = ProcessTree(family.process.pid)
+    assert tree.descendants() == ()
+    first = family.change("more")
+    assert set(tree.descendants()) == first
+    both = family.change("more")
+    assert set(tree.descendants()) == both > first
+    assert set(tree.descendants()) == both
+    assert family.change("") == first
+    assert set(tree.descendants()) == first
+
+
+def test_by_the_numbers_no_process_is_walked_once_the_first_are_known(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
+    tree = ProcessTree(family.process.pid)
+    tree.descendants()
+    monkeypatch.setattr(process_tree, "_scan", lambda _: pytest.fail("walked all processes"))
+    assert set(tree.descendants()) == set()
+    children = family.change("more")
+    assert set(tree.descendants()) == children
+
+
+def test_below_a_child_its_own_children_are_found(family: Family) -> None:
+    process = psutil.Process()
+    tree = ProcessTree(process.pid)
+    children = family.change("more")
+    assert {family.process.pid, *children} <= set(tree.descendants())
+
+
+def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = {
+        "7/task/7": "8 ",
+        "7/task/70": "9 ",
+        "8/task/8": "",
+        "9/task/9": "10 ",
+        "10/task/10": "",
+    }
+    for place, children in lists.items():
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "children").write_text(children)
+    monkeypatch.setattr(process_tree, "_PROC", tmp_path)
+    monkeypatch.setattr(process_tree, "_lists_children", lambda: True)
+    assert ProcessTree(7).descendants() == (8, 9, 10)
+
+
+def test_memory_is_that_of_all_and_read_only_where_it_is_worth_it() -> None:
+    with _start(HOLDER) as holder:
+        peak = MemoryPeak(ProcessTree(holder.pid), None)
+        peak.look()
+        before = peak.bytes
+        assert 0 < before < 64 * MIB
+        _tell(holder, "200")
+        peak.look(worth_bytes=1 << 40)
+        assert peak.bytes == before, "not worth it"
+        peak.look()
+        assert 200 * MIB <= peak.bytes - before < 210 * MIB
+        assert resident_bytes(holder.pid) >= peak.bytes
+        holder.kill()
+    peak.look()
+    assert peak.bytes > 200 * MIB
+    assert resident_bytes(holder.pid) == 0
+
+
+@dataclass
+class Sizes:
+    """What the kernel tells of processes, written down by a test, in GiB."""
+
+    resident: dict[int, float]
+    held: float
+    """By all together, pages that they share counted once."""
+    reads: int = 0
+    """Times that the shared pages were read."""
+
+    def read(self, *_: object) -> int:
+        self.reads += 1
+        return int(self.held * GIB)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> Sizes:
+    """Those of five processes that share 2.2 GiB, of which each has a little of its own."""
+    sizes = Sizes(dict.fromkeys(range(1, 6), 2.0), 2.2)
+    resident = sizes.resident
+    monkeypatch.setattr(process_tree, "resident_bytes", lambda pid: int(resident[pid] * GIB))
+    monkeypatch.setattr(process_tree, "tree_bytes", sizes.read)
+    monkeypatch.setattr(ProcessTree, "descendants", lambda tree: tuple(sorted(set(resident) - {1})))
+    return sizes
+
+
+@pytest.mark.parametrize(
+    "after",
+    [{1: 9.0}, {1: 9.0, 2: 0.1}, {1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1, 5: 8.6}, {2: 0.5, 1: 9.5}],
+    ids=["alone", "beside another", "beside all", "as much in sum"],
+)
+def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(
+    after: dict[int, float], sizes: Sizes
+) -> None:
+    peak = MemoryPeak(ProcessTree(1), None)
+    peak.look()
+    assert peak.bytes == int(2.2 * GIB)
+    sizes.resident.clear()
+    sizes.resident.update(after)
+    sizes.held = sum(after.values())
+    peak.look(worth_bytes=8 * GIB)
+    assert peak.bytes == int(sizes.held * GIB)
+
+
+def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes: Sizes) -> None:
+    peak = MemoryPeak(ProcessTree(1), None)
+    for resident in (2.0, 2.01, 1.99, 2.0):
+        sizes.resident[1] = resident
+        peak.look()
+    assert sizes.reads == 1, "nothing changed that is worth it"
+    sizes.resident.update({1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1, 5: 1.7})
+    peak.look()
+    assert sizes.reads == 1, "all of it is less than the peak"
+    del sizes.resident[5]
+    peak.look(worth_bytes=8 * GIB)
+    assert sizes.reads == 1
+
+
+def test_what_a_host_wrote_and_holds_alone_is_not_its_childs() -> None:
+    with _start(HOLDER) as host, _start(HOLDER) as child:
+        _tell(host, "200")
+        _tell(child, "1")
+        alone = tree_bytes([child.pid], None)
+        assert alone < tree_bytes([child.pid], host.pid) < alone + 64 * MIB
+        host.kill()
+        child.kill()
+
+
+def test_cpu_time_of_all_below_is_counted() -> None:
+    spin = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()\n"
+    tree = ProcessTree(psutil.Process().pid)
+    before = tree.cpu_seconds()
+    with _start(spin) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert tree.cpu_seconds() - before >= 0.4
+        child.kill()
+
+
+def test_threads_of_this_process_are_no_processes() -> None:
+    tree = ProcessTree(psutil.Process().pid)
+    tree.descendants()
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    assert thread.native_id not in tree.descendants()
+    stop.set()
+    thread.join()

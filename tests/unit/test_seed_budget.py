@@ -1,0 +1,30 @@
+"""When a further seed of what leads is worth its time."""
+
+from autotune.accuracy.seed_budget import SeedBudget
+
+
+def test_a_seed_is_paid_by_as_many_seconds_of_reliance():
+    seed_budget = SeedBudget()
+    assert not seed_budget.pays("large", 6.0)
+    seed_budget.follow("large", 4.0)
+    assert not seed_budget.pays("large", 6.0)
+    seed_budget.follow("large", 4.0)
+    assert seed_budget.pays("large", 6.0)
+    assert not seed_budget.pays("large", 6.0), "what paid for a seed pays for no other"
+    seed_budget.follow("large", 4.0)
+    assert seed_budget.pays("large", 6.0), "what was left over counts"
+
+
+def test_each_kind_of_training_pays_for_itself():
+    seed_budget = SeedBudget()
+    seed_budget.follow("large", 10.0)
+    assert not seed_budget.pays("small", 1.0)
+
+
+def test_no_more_is_spent_on_seeds_than_on_what_relied_on_them():
+    seed_budget, spent = SeedBudget(), 0.0
+    for _ in range(100):
+        seed_budget.follow("large", 2.0)
+        while seed_budget.pays("large", 6.0):
+            spent += 6.0
+    assert 200.0 - 6.0 <= spent <= 200.0

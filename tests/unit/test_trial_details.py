@@ -1,0 +1,97 @@
+"""A trial's details are typed in memory, and on disk what they have always been."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.searching.run.search_run import details_of
+from autotune.storage.trial_details import TrialDetails
+from autotune.values.outcome import Crashed, Measured, OutOfMemory
+from factories import measurement
+
+TIMED = [
+    "outcome",
+    "seconds",
+    "samples_per_second",
+    "samples_per_second_ci95",
+    "peak_memory_bytes",
+    "compile_seconds",
+    "one_time_seconds",
+    "fixed_seconds",
+    "process_seconds",
+    "wait_share",
+    "machine_speed",
+    "disturbed_blocks",
+    "flags",
+    "measurement",
+]
+
+
+def told(details: TrialDetails, **known: Any) -> TrialDetails:
+    """As the study loop completes them."""
+    return replace(details, timing_seconds=2.0, training_equivalent="own", **known)
+
+
+def stored(details: TrialDetails, of_baseline: bool = False) -> dict[str, Any]:
+    attributes: dict[str, Any] = json.loads(json.dumps(details.as_attributes(of_baseline)))
+    return attributes
+
+
+def test_a_trial_is_stored_under_the_keys_of_all_studies_in_their_order() -> None:
+    timed = told(details_of(Measured(measurement()), 3.0), quality=0.9)
+    assert list(stored(timed)) == [*TIMED, "timing_seconds", "quality", "trained_as"]
+    assert list(stored(timed, of_baseline=True)) == [
+        *TIMED,
+        "trained_as",
+        "timing_seconds",
+        "quality",
+    ]
+
+
+def test_what_was_not_measured_of_a_trial_is_null_only_where_it_always_was() -> None:
+    unwatched = replace(
+        told(details_of(Measured(measurement()), 3.0)), disturbed_blocks=None, flags=()
+    )
+    nulls = {name for name, value in stored(unwatched).items() if value is None}
+    assert nulls == {"disturbed_blocks", "quality"}
+    assert "quality" not in stored(unwatched, of_baseline=True)
+    failed = ["outcome", "seconds", "timing_seconds", "quality", "trained_as"]
+    assert list(stored(told(details_of(Crashed("why"), 3.0)))) == failed
+    foreseen = details_of(OutOfMemory("host", "why", foreseen=True), 0.0)
+    assert list(stored(told(foreseen))) == [*failed[:2], "foreseen", *failed[2:]]
+
+
+@pytest.mark.parametrize("outcome", [Measured(measurement()), Crashed("why")])
+def test_a_trial_is_read_back_as_it_was_told(outcome: Measured | Crashed) -> None:
+    details = told(details_of(outcome, 3.0), quality=0.9)
+    read = TrialDetails.of({**stored(details), "config": {}, "of another program": [1]})
+    assert stored(read) == stored(details)
+    assert read.flags == details.flags
+    assert read.measurement == (outcome.measurement if isinstance(outcome, Measured) else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seconds", "1.5"),
+        ("foreseen", 1),
+        ("peak_memory_bytes", 1.5),
+        ("samples_per_second_ci95", [1.0]),
+        ("flags", "raced"),
+        ("flags", [1]),
+        ("measurement", [1]),
+        ("trained_as", 7),
+    ],
+)
+def test_another_type_is_refused_by_name(name: str, value: object) -> None:
+    field = {"trained_as": "training_equivalent", "measurement": "stored_measurement"}.get(name)
+    with pytest.raises(ValueError, match=f" at {field or name}"):
+        TrialDetails.of({name: value})
+
+
+def test_a_measurement_that_is_none_is_left_out() -> None:
+    assert TrialDetails.of({"measurement": {"blocks": "many"}}).measurement is None

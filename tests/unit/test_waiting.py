@@ -1,0 +1,104 @@
+"""Signs of life while nothing else is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from autotune.console.waiting import Waiting
+
+EVERY = 0.0625
+"""Exact in binary, so that whole multiples of it are."""
+
+
+class Clock:
+    """Seconds that go by only where a test says so."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("autotune.console.waiting.time", clock)
+    return clock
+
+
+def happens(condition: Callable[[], bool]) -> bool:
+    """Wait for a condition, for half a minute at most."""
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(EVERY / 8)
+    return condition()
+
+
+def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock: Clock) -> None:
+    said: list[float] = []
+    with Waiting(said.append, EVERY).running():
+        for periods in (1, 2, 7):
+            clock.now = periods * EVERY
+            assert happens(lambda: clock.now in said)
+    assert sorted(set(said)) == [EVERY, 2 * EVERY, 7 * EVERY]
+
+
+def test_nothing_is_told_where_something_was_said_lately(clock: Clock) -> None:
+    said: list[float] = []
+    waiting = Waiting(said.append, EVERY)
+    with waiting.running():
+        clock.now = 9 * EVERY
+        with waiting.saying():
+            del said[:]
+        clock.now += EVERY / 2
+        time.sleep(4 * EVERY)
+        assert said == []
+        clock.now += EVERY / 2
+        assert happens(lambda: said != [])
+    assert set(said) == {EVERY}, "counted from what was said last"
+
+
+def test_a_sign_waits_until_what_is_being_said_is_complete(clock: Clock) -> None:
+    said: list[float] = []
+    waiting = Waiting(said.append, EVERY)
+    with waiting.running(), waiting.saying():
+        del said[:]
+        clock.now = 5 * EVERY
+        time.sleep(4 * EVERY)
+        assert said == []
+
+
+def test_what_fails_while_it_is_said_is_something_said_as_well(clock: Clock) -> None:
+    said: list[float] = []
+    waiting = Waiting(said.append, EVERY)
+    with waiting.running():
+        with suppress(ValueError), waiting.saying():
+            clock.now = 3 * EVERY
+            raise ValueError("no such line")
+        time.sleep(4 * EVERY)
+        assert said == []
+
+
+def test_it_ends_with_the_block_however_that_ends(clock: Clock) -> None:
+    said: list[float] = []
+    with pytest.raises(KeyboardInterrupt), Waiting(said.append, EVERY).running():
+        raise KeyboardInterrupt
+    clock.now = 5 * EVERY
+    time.sleep(4 * EVERY)
+    assert said == []
+
+
+def test_a_terminal_that_is_gone_ends_nothing(clock: Clock) -> None:
+    tried: list[float] = []
+
+    def say(seconds: float) -> None:
+        tried.append(seconds)
+        raise OSError(5, "Input/output error")
+
+    with Waiting(say, EVERY).running():
+        clock.now = EVERY
+        assert happens(lambda: len(tried) >= 2)
