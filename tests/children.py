@@ -19,6 +19,8 @@ from autotune.values.outcome import TrialOutcome
 
 WORKLOADS = Path(__file__).parent / "workloads"
 HURRIED = Path(__file__).parent / "hurried_command.py"
+# Above what a search without `--time-budget` may take where other programs disturb it: six minutes and a round.
+DEADLINE = 600
 QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
 SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
 
@@ -52,7 +54,12 @@ def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
 def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A finished `autotune` command that was given in `folder`."""
     return subprocess.run(
-        _command(arguments), cwd=folder, capture_output=True, text=True, timeout=280, check=False
+        _command(arguments),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
     )
 
 

@@ -68,7 +68,6 @@ def test_it_is_what_it_was(part: str, tmp_path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_searches_go_as_they_went(seed: int, tmp_path: Path) -> None:
     texts = written(tmp_path, "traces", "--seeds", str(seed))

@@ -77,7 +77,6 @@ def python(name: str, code: str, seconds: float = 60, **more: Any) -> dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("part", "expected"),
     [

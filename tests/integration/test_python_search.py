@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from children import WORKLOADS, nobody_is_left
+from children import DEADLINE, WORKLOADS, nobody_is_left
 from factories import written
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 # Everything at the top level: whoever is started must not run it again.
 SCRIPT = """\
@@ -57,7 +57,7 @@ def searched(tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

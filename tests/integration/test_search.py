@@ -22,7 +22,7 @@ from covering import covers
 from factories import written
 from hurried_runner import HurriedRunner
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 SPACE = "batch_size: [8, 64]\nnum_workers: [0, 1]\npersistent_workers: [true]\n"
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"

@@ -13,7 +13,6 @@ from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("devices_to_itself"),
     pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
 ]
