@@ -17,7 +17,7 @@ from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
-from autotune.searching.confirmation.confirm import conclude, emit, known_answer
+from autotune.searching.confirmation.conclusion import conclude, emit, known_answer
 from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
 from autotune.searching.run.estimates import (
     RUNS,

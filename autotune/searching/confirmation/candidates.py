@@ -1,26 +1,115 @@
-"""Candidates: the trials to confirm at the end of a search, and which of them together."""
+"""Candidates: trials that may become the result, each with its state from trial to result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
+from autotune.comparison.rounds import PairedComparison, Participant
+from autotune.context.time_budget import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.result import Confirmed, confirmed_by
+from autotune.searching.run.events import CandidateRefused, CandidateSetAside, RoundEnded
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.storage.facts import CandidateLog
 from autotune.study.study import FinishedTrial
 
+TOO_LATE = "the time is up before it is confirmed"
+"""Reason for a candidate that there was no time to test."""
 
-@dataclass(frozen=True)
+
+class State(Enum):
+    """State of a candidate. Only `WAITING` and `IN_TEST` have a next one."""
+
+    WAITING = "waiting"
+    """It may be tested, for the first time or after it was set aside."""
+    IN_TEST = "in test"
+    """It is accurate enough, and timed against the baseline."""
+    REFUSED = "refused"
+    """It cannot be the result."""
+    UNDECIDED = "undecided"
+    """The time was up before it was confirmed."""
+    DROPPED = "dropped"
+    """It is not tested: known seeds show it to be less accurate, or too many were tested."""
+    CONFIRMED = "confirmed"
+    """It is the result."""
+
+
+@dataclass(eq=False)
 class Candidate:
     """A trial with the posterior of its worth by the objective, from all trials."""
 
     trial: FinishedTrial
     posterior: Posterior
+    state: State = State.WAITING
+    was_tested: bool = False
+    qualities: tuple[float, ...] = ()
+    """Quality per accuracy seed; empty until it is known to be accurate enough."""
+    comparison: PairedComparison | None = None
+    """Its rounds in the last test; None without any."""
+    set_aside_for: int | None = None
+    """Number of the trial for which the last test set it aside."""
+    reason: str = ""
+    """Reason why it was refused or is undecided."""
+
+    @property
+    def participant(self) -> Participant:
+        """The candidate in rounds."""
+        return Participant(f"trial{self.trial.number:04d}", self.trial.config)
+
+    def enter_test(self) -> None:
+        """Begin to be timed against the baseline."""
+        self.state, self.was_tested = State.IN_TEST, True
+
+    def add_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
+        """Note the rounds of this test so far; `seconds_left` is the estimate until best.yaml."""
+        self.comparison, self.set_aside_for = comparison, None
+        ratios, interval = comparison.ratios, comparison.interval
+        return RoundEnded(self.trial.config, ratios, interval, seconds_left, comparison.disturbed)
+
+    def set_aside(self, other: Candidate) -> CandidateSetAside:
+        """Leave the test to another candidate, and wait."""
+        self.state, self.set_aside_for = State.WAITING, other.trial.number
+        return CandidateSetAside(self.trial, other.trial)
+
+    def refuse(self, reason: str) -> CandidateRefused:
+        """End as refused, or as undecided if the lack of time is the reason."""
+        late = reason == TOO_LATE or OUT_OF_TIME in reason
+        self.state, self.reason = State.UNDECIDED if late else State.REFUSED, reason
+        return CandidateRefused(self.trial, reason)
+
+    def drop(self) -> None:
+        """End without a test."""
+        self.state = State.DROPPED
+
+    def confirm(self) -> Confirmed:
+        """End as the result, with the evidence of its rounds and seeds."""
+        assert self.comparison is not None, "it won a round"
+        self.state = State.CONFIRMED
+        return confirmed_by(self.comparison, self.trial, self.qualities)
+
+    def log(self) -> CandidateLog | None:
+        """Return what became of it, for later readers; None if it was neither tested nor refused.
+
+        A void round leaves no ratio.
+        """
+        log = CandidateLog(set_aside_for=self.set_aside_for, refused=self.reason or None)
+        if self.comparison is not None:
+            low, high = self.comparison.interval
+            log = CandidateLog(
+                ratios=tuple(round(ratio, 4) for ratio in self.comparison.ratios),
+                ci95=(round(low, 4), round(high, 4)),
+                disturbed=self.comparison.disturbed or None,
+                set_aside_for=log.set_aside_for,
+                refused=log.refused,
+            )
+        return None if log == CandidateLog() else log
 
 
 def candidates(search: SearchRun, accuracy: Accuracy, costs: ColdCosts) -> list[Candidate]:
@@ -55,9 +144,9 @@ def candidates(search: SearchRun, accuracy: Accuracy, costs: ColdCosts) -> list[
     return sorted(found, key=lambda one: -one.posterior.mean)
 
 
-def contenders(pool: Sequence[Candidate]) -> list[Candidate]:
+def contenders(waiting: Sequence[Candidate]) -> list[Candidate]:
     """Return the first candidate, and those that are not clearly slower."""
-    return [one for one in pool if not one.posterior.is_clearly_below(pool[0].posterior)]
+    return [one for one in waiting if not one.posterior.is_clearly_below(waiting[0].posterior)]
 
 
 def worth(search: SearchRun, costs: ColdCosts, trial: FinishedTrial, rate: float) -> float:

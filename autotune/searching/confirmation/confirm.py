@@ -1,284 +1,207 @@
-"""The end of a search: confirm the fastest candidates, and write best.yaml."""
+"""The confirmation: the fastest candidates are timed against the baseline until one has won."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 from autotune.accuracy.probes import AccuracyVerdict
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
-from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.time_budget import OUT_OF_TIME
-from autotune.searching.confirmation.best_so_far import forget_so_far
-from autotune.searching.confirmation.candidates import Candidate, candidates, contenders
+from autotune.searching.confirmation.candidates import (
+    TOO_LATE,
+    Candidate,
+    State,
+    candidates,
+    contenders,
+)
 from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.searching.confirmation.confirmation_log import kept
 from autotune.searching.confirmation.re_timing import ReTiming
-from autotune.searching.confirmation.result import (
-    Confirmed,
-    build_answer,
-    confirmed_by,
-    keep_baseline,
-)
+from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run.confirmation_time import LIMITS_SECONDS
-from autotune.searching.run.enough_trials import check_enough
-from autotune.searching.run.events import (
-    Answered,
-    CandidateRefused,
-    CandidateSetAside,
-    Event,
-    RoundEnded,
-    RoundVoid,
-)
+from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.storage.facts import Answer
-from autotune.study.study import FinishedTrial
-from autotune.values.errors import StorageError
+from autotune.storage.facts import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
 
-T = TypeVar("T")
 # Processes that each further candidate adds to a sequential test.
 _PROCESSES_MORE = 5
 _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
-_TOO_LATE = "the time is up before it is confirmed"
 _NOT_DECIDED = "the time is up, and the rounds so far do not decide"
-
-Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
-"""Trials that are accurate enough, by number: the trial and its qualities, one per seed."""
 
 
 @dataclass
-class _Disturbed:
-    """Numbers of disturbed rounds in all tests so far."""
+class ConfirmationRun:
+    """One confirmation: its candidates, and the tests that they go through."""
 
-    counted: int | None = None
+    search: SearchRun
+    accuracy: Accuracy
+    costs: ColdCosts
+    candidates: list[Candidate] = field(default_factory=list)
+    """All candidates; those that wait are in the order in which to test them."""
+    disturbed_rounds: int | None = None
     """Disturbed rounds that count all the same; None without rounds, or if not known."""
-    repeated: int = 0
+    repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
 
+    def run(self) -> Generator[Event, None, Confirmed | None]:
+        """Test group after group of candidates; return the first winner, or None without one.
 
-def conclude(
-    search: SearchRun, runs: tuple[Measurement, ...], accuracy: Accuracy, *, cut_short: bool
-) -> Iterator[Event]:
-    """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
+        What became of each candidate is noted in the study at the end.
+        """
+        start = time.monotonic()
+        self.candidates = candidates(self.search, self.accuracy, self.costs)
+        won = yield from self._until_won()
+        log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
+        seconds = round(time.monotonic() - start, 1)
+        self.search.study.notes.confirmation = Confirmation(seconds, log)
+        return won
 
-    Args:
-        search: the search, with its trials done.
-        runs: the baseline's processes.
-        accuracy: the accuracy judgement.
-        cut_short: whether the trials ended for lack of time.
+    @property
+    def undecided(self) -> list[Candidate]:
+        """The candidates for which there was not enough time."""
+        return [one for one in self.candidates if one.state is State.UNDECIDED]
 
-    Raises:
-        NotSearchedEnoughError: too little was measured to say that nothing is faster.
-    """
-    costs = ColdCosts(search.study.finished(), runs)
-    undecided: list[FinishedTrial] = []
-    disturbed = _Disturbed()
-    found = kept(search.study, _find(search, accuracy, costs, disturbed))
-    won = yield from _noting_undecided(found, undecided)
-    if won is None:
-        check_enough(search, undecided, cut_short=cut_short)
-        won = keep_baseline(search.baseline, runs, accuracy.rule.baseline)
-        rounds = {"disturbed_rounds": disturbed.counted, "repeated_rounds": disturbed.repeated}
-        won = replace(won, speedup=won.speedup.model_copy(update=rounds))
-    best = build_answer(accuracy.prober, costs, won)
-    search.study.notes.answer = Answer(len(search.study.finished()), best)
-    yield emit(search, best)
+    @property
+    def _waiting(self) -> list[Candidate]:
+        return [one for one in self.candidates if one.state is State.WAITING]
 
-
-def known_answer(search: SearchRun) -> BestConfig | None:
-    """Return the result of an earlier run; None if trials came after it or are still to come."""
-    answer = search.study.notes.answer
-    if answer is None or answer.trials != len(search.study.finished()):
-        return None
-    return None if search.end_reason() is None else answer.best
-
-
-def emit(search: SearchRun, best: BestConfig) -> Answered:
-    """Write best.yaml and remove best-so-far.yaml.
-
-    Raises:
-        StorageError: the file cannot be written; the study keeps the result.
-    """
-    out = search.context.options.out
-    try:
-        write_best(best, out)
-    except OSError as error:
-        raise StorageError(
-            f"{out} cannot be written: {error.strerror}. The study keeps the answer: free some "
-            "space or choose another --out, and run the same command again."
-        ) from error
-    forget_so_far(search.context.options)
-    return Answered(best, out)
-
-
-def _noting_undecided(
-    found: Generator[Event, None, T], undecided: list[FinishedTrial]
-) -> Generator[Event, None, T]:
-    """Pass on events and result; add trials that were not confirmed in time to `undecided`."""
-    while True:
-        try:
-            event = next(found)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        if isinstance(event, CandidateRefused) and (
-            event.reason == _TOO_LATE or OUT_OF_TIME in event.reason
-        ):
-            undecided.append(event.trial)
-        yield event
-
-
-def _find(
-    search: SearchRun, accuracy: Accuracy, costs: ColdCosts, disturbed: _Disturbed
-) -> Generator[Event, None, Confirmed | None]:
-    """Confirm group after group of candidates; return the first winner, or None without one."""
-    pool = candidates(search, accuracy, costs)
-    tested: set[int] = set()
-    re_timing = ReTiming(search, costs)
-    while pool:
-        if search.over_budget():
-            yield CandidateRefused(pool[0].trial, _TOO_LATE)
-            break
-        pool = yield from _led_by_accurate(search, accuracy, pool)
-        pool, later = _in_time(search, accuracy, pool)
-        pool = yield from re_timing.play(pool)
-        group = contenders(pool)[: _affordable(search)]
-        held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
-        tested |= held.keys()
-        aside: Container[int] = ()
-        if held:
-            posteriors = {
-                _participant(c.trial): c.posterior for c in group if c.trial.number in held
-            }
-            those = [_participant(trial) for trial, _ in held.values()]
-            standings = sequential_test(
-                _course(search, costs, list(held)), those, len(tested), posteriors
-            )
-            noted = _counting(standings, disturbed)
-            won, aside = yield from _test(search, held, noted, len(tested))
+    def _until_won(self) -> Generator[Event, None, Confirmed | None]:
+        re_timing = ReTiming(self.search, self.costs)
+        while self._waiting:
+            if self.search.over_budget():
+                yield self._waiting[0].refuse(TOO_LATE)
+                return None
+            yield from self._refuse_inaccurate()
+            now, later = self._in_time()
+            now = yield from re_timing.play(now)
+            self._reorder([*now, *later])
+            group = self._group(now)
+            accurate = yield from self._validated(group)
+            won = (yield from self._test(accurate)) if accurate else None
             if won is not None:
                 return won
-        left = [one for one in group if one.trial.number in aside]
-        if len(tested) < _MOST_TESTED:
-            left = [one for one in pool if one in left or one not in group] + later
-        pool = _hopeful(left, accuracy)
-    return None
+            self._drop_after(group)
+        return None
 
+    def _refuse_inaccurate(self) -> Iterator[Event]:
+        """Refuse candidates until those that would be tested next are accurate enough.
 
-def _led_by_accurate(
-    search: SearchRun, accuracy: Accuracy, pool: list[Candidate]
-) -> Generator[Event, None, list[Candidate]]:
-    """Refuse candidates at the head of the pool that are not accurate enough; return the others.
+        Re-timing inaccurate candidates would take its seconds from the others.
+        """
+        while True:
+            group = self._group(self._waiting)
+            accurate = yield from self._validated(group)
+            self._drop_less_accurate()
+            if len(accurate) == len(group) or self.search.over_budget():
+                return
 
-    Re-timing inaccurate candidates would take its seconds from the others.
-    """
-    while True:
-        group = contenders(pool)[: _affordable(search)]
-        held = yield from _hold_accuracy(accuracy, [one.trial for one in group])
-        refused = [one for one in group if one.trial.number not in held]
-        pool = _hopeful([one for one in pool if one not in refused], accuracy)
-        if not refused or search.over_budget():
-            return pool
+    def _in_time(self) -> tuple[list[Candidate], list[Candidate]]:
+        """Split the waiting candidates into those to confirm in the remaining time and fallbacks.
 
+        When little time is left, the first candidate and those that need no further seeds are to be
+        confirmed. Once the budget is spent, only the latter are, if there are any.
+        """
+        waiting = self._waiting
+        if self.search.seconds_left() > 0:
+            return waiting, []
+        prober = self.accuracy.prober
+        validated = [one for one in waiting if prober.is_validated(one.trial.config)]
+        first = [] if validated and self.search.over_budget() else waiting[:1]
+        now = [one for one in waiting if one in (*first, *validated)]
+        return now, [one for one in waiting if one not in now]
 
-def _in_time(
-    search: SearchRun, accuracy: Accuracy, pool: list[Candidate]
-) -> tuple[list[Candidate], list[Candidate]]:
-    """Split candidates into those to confirm within the remaining budget and fallbacks.
+    def _reorder(self, waiting: Sequence[Candidate]) -> None:
+        self.candidates = [*waiting, *(one for one in self.candidates if one not in waiting)]
 
-    When little time is left, the first candidate and those that need no further seeds are to be
-    confirmed. Once the budget is spent, only the latter are, if there are any.
-    """
-    if search.seconds_left() > 0:
-        return pool, []
-    validated = [one for one in pool if accuracy.prober.is_validated(one.trial.config)]
-    first = [] if validated and search.over_budget() else pool[:1]
-    now = [one for one in pool if one in (*first, *validated)]
-    return now, [one for one in pool if one not in now]
+    def _drop_after(self, group: Sequence[Candidate]) -> None:
+        """Drop the others if enough were tested with this group, and those known to be worse."""
+        if sum(one.was_tested for one in self.candidates) >= _MOST_TESTED:
+            for one in self._waiting:
+                if one not in group:
+                    one.drop()
+        self._drop_less_accurate()
 
+    def _drop_less_accurate(self) -> None:
+        for one in self._waiting:
+            if self.accuracy.prober.speaks_against(one.trial.config):
+                one.drop()
 
-def _hopeful(pool: Sequence[Candidate], accuracy: Accuracy) -> list[Candidate]:
-    """Return the pool without candidates that known seeds show to be less accurate."""
-    return [one for one in pool if not accuracy.prober.speaks_against(one.trial.config)]
+    def _group(self, waiting: Sequence[Candidate]) -> list[Candidate]:
+        """Return the first of the candidates that there is time to test together, 1 to 3."""
+        a_process = max(self.search.confirmation_time.run_seconds(), 0.1)
+        spare = self.search.seconds_left() / (_PROCESSES_MORE * a_process)
+        return contenders(waiting)[: 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))]
 
+    def _validated(self, group: Sequence[Candidate]) -> Generator[Event, None, list[Candidate]]:
+        """Validate the accuracy of candidates; refuse some, and return the others."""
+        for one in group:
+            found = self.accuracy.prober.proof(one.trial.config)
+            if found == Lost(OUT_OF_TIME):
+                yield one.refuse(TOO_LATE)
+            elif not isinstance(found, AccuracyVerdict):
+                yield one.refuse(f"accuracy probe: {describe(found)}")
+            elif found.decision != "accept":
+                yield one.refuse(found.reason)
+            else:
+                one.qualities = found.qualities
+        return [one for one in group if one.state is State.WAITING]
 
-def _affordable(search: SearchRun) -> int:
-    """Return the number of candidates, 1 to 3, that there is time to test together."""
-    spare = search.seconds_left() / (
-        _PROCESSES_MORE * max(search.confirmation_time.run_seconds(), 0.1)
-    )
-    return 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))
-
-
-def _hold_accuracy(
-    accuracy: Accuracy, trials: Sequence[FinishedTrial]
-) -> Generator[Event, None, Held]:
-    """Validate the accuracy of the trials; return those that are accurate enough."""
-    held: Held = {}
-    for trial in trials:
-        found = accuracy.prober.proof(trial.config)
-        if found == Lost(OUT_OF_TIME):
-            yield CandidateRefused(trial, _TOO_LATE)
-        elif not isinstance(found, AccuracyVerdict):
-            yield CandidateRefused(trial, f"accuracy probe: {describe(found)}")
-        elif found.decision != "accept":
-            yield CandidateRefused(trial, found.reason)
-        else:
-            held[trial.number] = (trial, found.qualities)
-    return held
-
-
-def _test(
-    search: SearchRun, held: Held, standings: Iterator[Standing], family: int
-) -> Generator[Event, None, tuple[Confirmed | None, set[int]]]:
-    """Follow the sequential test of these candidates.
-
-    Returns:
-        The winner, or None; and the numbers of the trials that were set aside and may be tested
-        again.
-    """
-    numbers = {_participant(trial): number for number, (trial, _) in held.items()}
-    trials = {participant: held[number][0] for participant, number in numbers.items()}
-    aside: set[int] = set()
-    taken: list[float] = []
-    since = time.monotonic()
-    for standing in standings:
-        taken.append(time.monotonic() - since)
-        yield from _told(standing, trials, _seconds_left(standing, taken, family))
-        aside |= {numbers[one] for one in standing.set_aside}
-        if standing.winner is not None:
-            trial, qualities = held[numbers[standing.winner]]
-            return confirmed_by(standing.comparisons[standing.winner], trial, qualities), set()
-        if search.over_budget():
-            decided = standing.rounds >= looks(family)[0]
-            left = standing.comparisons.keys() - standing.refused.keys() - standing.set_aside.keys()
-            for one in left:
-                yield CandidateRefused(trials[one], _NOT_DECIDED if decided else _TOO_LATE)
-            break
+    def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
+        """Test candidates together until one has won, none is left or the time is up."""
+        for one in group:
+            one.enter_test()
+        members = {one.participant: one for one in group}
+        family = sum(one.was_tested for one in self.candidates)
+        posteriors = {participant: one.posterior for participant, one in members.items()}
+        course = _course(self.search, self.costs, group)
+        taken: list[float] = []
         since = time.monotonic()
-    return None, aside
+        for standing in self._watched(sequential_test(course, list(members), family, posteriors)):
+            taken.append(time.monotonic() - since)
+            yield from _told(standing, members, _seconds_left(standing, taken, family))
+            if standing.winner is not None:
+                return members[standing.winner].confirm()
+            if self.search.over_budget():
+                reason = _NOT_DECIDED if standing.rounds >= looks(family)[0] else TOO_LATE
+                yield from (one.refuse(reason) for one in group if one.state is State.IN_TEST)
+                return None
+            since = time.monotonic()
+        return None
+
+    def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
+        """Pass on the states of a test, and count its disturbed rounds."""
+        before = self.disturbed_rounds or 0
+        for standing in standings:
+            self.repeated_rounds += bool(standing.void)
+            known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
+            if known:
+                self.disturbed_rounds = max(self.disturbed_rounds or 0, before + max(known))
+            yield standing
 
 
-def _counting(standings: Iterator[Standing], found: _Disturbed) -> Iterator[Standing]:
-    """Pass on the states of a test, and add its disturbed rounds to `found`."""
-    before = found.counted or 0
-    for standing in standings:
-        found.repeated += bool(standing.void)
-        known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
-        if known:
-            found.counted = max(found.counted or 0, before + max(known))
-        yield standing
+def _told(
+    standing: Standing, members: Mapping[Participant, Candidate], seconds_left: float
+) -> Iterator[Event]:
+    """Note the state of a test in its candidates, and yield the events of the round."""
+    if standing.void:
+        yield RoundVoid(standing.rounds + 1, standing.void, seconds_left)
+    else:
+        for participant, comparison in standing.comparisons.items():
+            yield members[participant].add_round(comparison, seconds_left)
+    for participant, reason in standing.refused.items():
+        yield members[participant].refuse(reason)
+    for participant, other in standing.set_aside.items():
+        yield members[participant].set_aside(members[other])
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> float:
@@ -288,28 +211,7 @@ def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> fl
     return rounds * median(taken) + LIMITS_SECONDS
 
 
-def _told(
-    standing: Standing, trials: Mapping[Participant, FinishedTrial], seconds_left: float
-) -> Iterator[Event]:
-    """Yield the events of a round."""
-    if standing.void:
-        yield RoundVoid(standing.rounds + 1, standing.void, seconds_left)
-    else:
-        for one, comparison in standing.comparisons.items():
-            yield RoundEnded(
-                one.config,
-                comparison.ratios,
-                comparison.interval,
-                seconds_left,
-                comparison.disturbed,
-            )
-    for one, reason in standing.refused.items():
-        yield CandidateRefused(trials[one], reason)
-    for one, other in standing.set_aside.items():
-        yield CandidateSetAside(trials[one], trials[other])
-
-
-def _course(search: SearchRun, costs: ColdCosts, numbers: Sequence[int]) -> Course:
+def _course(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -> Course:
     """Return the setup of rounds, with the objective and the limits of the search."""
     context = search.context
 
@@ -326,13 +228,9 @@ def _course(search: SearchRun, costs: ColdCosts, numbers: Sequence[int]) -> Cour
         time=time,
         worth=worth,
         baseline=Participant("baseline", context.baseline),
-        folder=search.folder("confirm", "-".join(f"{number:04d}" for number in numbers)),
+        folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in group)),
         seed=context.options.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
         may_repeat=lambda: not search.over_budget(),
     )
-
-
-def _participant(trial: FinishedTrial) -> Participant:
-    return Participant(f"trial{trial.number:04d}", trial.config)

@@ -48,7 +48,7 @@ class ReTiming:
         self._failed: set[int] = set()
 
     def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:
-        """Time close candidates again; return all candidates updated, the fastest first."""
+        """Time close candidates again; update and return all of them, the fastest first."""
         found = sorted(map(self._informed, pool), key=lambda one: -one.posterior.mean)
         while rivals := self._affordable(self._rivals(found)):
             if self._search.over_budget():
@@ -59,9 +59,10 @@ class ReTiming:
             spent = self._search.confirmation_time.re_timing_seconds() - self._seconds_left
             yield StepStarted(detail, self._search.conclusion_seconds() - spent)
             speed = drift_now(self._search)
-            again = [self._timed_again(one, speed) for one in rivals]
+            for one in rivals:
+                self._time_again(one, speed)
             others = [one for one in found if one not in rivals]
-            found = sorted((*again, *others), key=lambda one: -one.posterior.mean)
+            found = sorted((*rivals, *others), key=lambda one: -one.posterior.mean)
             self._seconds_left -= max(seconds, time.monotonic() - start)
         return found
 
@@ -71,11 +72,14 @@ class ReTiming:
         return sum(len(self._told.get(t.number, ())) * seconds_again(t) for t in finished)
 
     def _informed(self, one: Candidate) -> Candidate:
-        """Return a candidate updated by an earlier run's re-timings, with the noise of one."""
-        posterior = replace(one.posterior, noise=min(one.posterior.noise, self._noise))
+        """Update a candidate by an earlier run's re-timings, with the noise of one; return it."""
+        one.posterior = replace(one.posterior, noise=min(one.posterior.noise, self._noise))
         for rate in self._told.pop(one.trial.number, ()):
-            posterior = posterior.after(self._shown(one, rate), 1)
-        return replace(one, posterior=posterior)
+            self._update(one, rate)
+        return one
+
+    def _update(self, one: Candidate, rate: float) -> None:
+        one.posterior = one.posterior.after(self._shown(one, rate), 1)
 
     def _shown(self, one: Candidate, rate: float) -> float:
         """Return the logarithm of a candidate's worth at `rate` samples per second."""
@@ -102,8 +106,8 @@ class ReTiming:
         count = int((taken <= self._seconds_left).sum())
         return list(rivals[:count]) if count > 1 else []
 
-    def _timed_again(self, one: Candidate, speed: float) -> Candidate:
-        """Return a candidate updated by one more timing.
+    def _time_again(self, one: Candidate, speed: float) -> None:
+        """Time a candidate once more, and update it.
 
         One that fails stays as it is, for the confirmation to refuse.
         """
@@ -119,9 +123,8 @@ class ReTiming:
         )
         if not runs:
             self._failed.add(number)
-            return one
-        posterior, rates = one.posterior, [run.samples_per_second / speed for run in runs]
+            return
+        rates = [run.samples_per_second / speed for run in runs]
         search.study.notes.add_re_timings(number, map(readable, rates))
         for rate in rates:
-            posterior = posterior.after(self._shown(one, rate), 1)
-        return replace(one, posterior=posterior)
+            self._update(one, rate)

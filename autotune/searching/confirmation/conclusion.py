@@ -1,0 +1,74 @@
+"""The end of a search: its confirmation, and best.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotune.configuration.best_config import BestConfig, write_best
+from autotune.searching.confirmation.best_so_far import forget_so_far
+from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.confirm import ConfirmationRun
+from autotune.searching.confirmation.result import build_answer, keep_baseline
+from autotune.searching.run.enough_trials import check_enough
+from autotune.searching.run.events import Answered, Event
+from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.storage.facts import Answer
+from autotune.values.errors import StorageError
+from autotune.values.measurement import Measurement
+
+
+def conclude(
+    search: SearchRun, runs: tuple[Measurement, ...], accuracy: Accuracy, *, cut_short: bool
+) -> Iterator[Event]:
+    """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
+
+    Args:
+        search: the search, with its trials done.
+        runs: the baseline's processes.
+        accuracy: the accuracy judgement.
+        cut_short: whether the trials ended for lack of time.
+
+    Raises:
+        NotSearchedEnoughError: too little was measured to say that nothing is faster.
+    """
+    costs = ColdCosts(search.study.finished(), runs)
+    confirmation = ConfirmationRun(search, accuracy, costs)
+    won = yield from confirmation.run()
+    if won is None:
+        check_enough(search, [one.trial for one in confirmation.undecided], cut_short=cut_short)
+        won = keep_baseline(search.baseline, runs, accuracy.rule.baseline)
+        rounds = {
+            "disturbed_rounds": confirmation.disturbed_rounds,
+            "repeated_rounds": confirmation.repeated_rounds,
+        }
+        won = replace(won, speedup=won.speedup.model_copy(update=rounds))
+    best = build_answer(accuracy.prober, costs, won)
+    search.study.notes.answer = Answer(len(search.study.finished()), best)
+    yield emit(search, best)
+
+
+def known_answer(search: SearchRun) -> BestConfig | None:
+    """Return the result of an earlier run; None if trials came after it or are still to come."""
+    answer = search.study.notes.answer
+    if answer is None or answer.trials != len(search.study.finished()):
+        return None
+    return None if search.end_reason() is None else answer.best
+
+
+def emit(search: SearchRun, best: BestConfig) -> Answered:
+    """Write best.yaml and remove best-so-far.yaml.
+
+    Raises:
+        StorageError: the file cannot be written; the study keeps the result.
+    """
+    out = search.context.options.out
+    try:
+        write_best(best, out)
+    except OSError as error:
+        raise StorageError(
+            f"{out} cannot be written: {error.strerror}. The study keeps the answer: free some "
+            "space or choose another --out, and run the same command again."
+        ) from error
+    forget_so_far(search.context.options)
+    return Answered(best, out)
