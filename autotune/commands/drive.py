@@ -26,6 +26,7 @@ from autotune.console.progress import (
     to_stderr,
 )
 from autotune.console.tables import show_profile
+from autotune.context.deadlines import BudgetedRunner, Clock
 from autotune.context.search_context import (
     SearchOptions,
     inspect,
@@ -33,14 +34,13 @@ from autotune.context.search_context import (
     survey,
     time_budget_of,
 )
-from autotune.context.time_budget import BudgetedRunner, TimeBudget
 from autotune.processes.devices import Device, DeviceRunner
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
 from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
-from autotune.searching.run.estimates import RUNS
 from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.storage.database import (
@@ -182,9 +182,9 @@ def show_plan(options: SearchOptions) -> None:
         AutotuneError: see `autotune.context.search_context.survey`, or inspecting the workload took
             longer than the time budget.
     """
-    budget = TimeBudget(time_budget_of(options))
+    clock = Clock(time_budget_of(options))
     with _scratch_folder() as folder, signs_of_life(""):
-        context = survey(options, BudgetedRunner(_one_run(folder), budget), folder)
+        context = survey(options, BudgetedRunner(_one_run(folder), clock), folder)
     trials = min(context.trials, context.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()

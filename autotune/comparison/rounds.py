@@ -15,7 +15,7 @@ from random import Random
 
 from autotune.configuration.job import SEARCH_HOST, Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.context.time_budget import OUT_OF_TIME
+from autotune.context.deadlines import OUT_OF_TIME
 from autotune.processes.runner import Runner
 from autotune.values.intervals import CONFIDENCE, Interval, log_median, median_interval
 from autotune.values.measurement import Measurement, disturbance_of

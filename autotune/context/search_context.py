@@ -17,8 +17,8 @@ from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.configuration.verdict import Tolerance
+from autotune.context.deadlines import OUT_OF_TIME
 from autotune.context.script_facts import asked, observe, reachable
-from autotune.context.time_budget import OUT_OF_TIME
 from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private

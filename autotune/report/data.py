@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.source import Source
-from autotune.searching.run.searched_share import searched_part
+from autotune.searching.run.searched import searched_part
 from autotune.storage.facts import CandidateLog, Confirmation, Identity
 from autotune.study.archive import Archive, read_archive
 from autotune.study.study import FinishedTrial, best_feasible

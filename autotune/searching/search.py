@@ -11,21 +11,14 @@ from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.verdict import AccuracyRule
+from autotune.context.deadlines import BudgetedRunner, Clock
 from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
-from autotune.context.time_budget import BudgetedRunner, TimeBudget
 from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer
 from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
-from autotune.searching.run.estimates import (
-    RUNS,
-    before_diagnosis,
-    before_probes,
-    costs_of,
-    run_seconds,
-)
 from autotune.searching.run.events import (
     Event,
     IncumbentRevoked,
@@ -39,7 +32,9 @@ from autotune.searching.run.events import (
     TrialsEnded,
     Warned,
 )
-from autotune.searching.run.search_run import FOR_LACK_OF_TIME, Accuracy, SearchRun
+from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.stopping import FOR_LACK_OF_TIME, end_reason
+from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (
     baseline_prober,
     first_rule,
@@ -85,10 +80,10 @@ def search(
     """
     check_storage(options.storage)
     stop = stop or Stop()
-    budget = TimeBudget(time_budget_of(options))
-    runner = StoppableRunner(BudgetedRunner(runner, budget), stop)
+    clock = Clock(time_budget_of(options))
+    runner = StoppableRunner(BudgetedRunner(runner, clock), stop)
     with storage_errors(options.storage):
-        search = _opened(survey(options, runner), runner, stop, budget)
+        search = _opened(survey(options, runner), runner, stop, clock)
         try:
             for event in _search(search, extra_devices or {}):
                 if isinstance(event, IncumbentRevoked) or (
@@ -100,7 +95,7 @@ def search(
             search.study.disconnect()
 
 
-def _opened(context: SearchContext, runner: Runner, stop: Stop, budget: TimeBudget) -> SearchRun:
+def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) -> SearchRun:
     """Open or create the study, and return this search run."""
     options = context.options
     journal = None if options.storage is None else Journal(options.folder)
@@ -127,7 +122,7 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, budget: TimeBudg
         study.disconnect()
         raise
     context = replace(context, start_seconds=start_seconds)
-    return SearchRun(context, runner, study, started=budget.started, stop=stop)
+    return SearchRun(context, runner, study, started=clock.started, stop=stop)
 
 
 def _search(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Event]:
@@ -148,43 +143,54 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Event]:
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})
         return
-    accuracy, taken = Accuracy(baseline_prober(search, runs)), [run_seconds(search, runs)]
+    accuracy, taken = (
+        Accuracy(baseline_prober(search, runs)),
+        [search.first_estimates.run_seconds(runs)],
+    )
     rule = yield from _told_first_rule(search, accuracy, taken)
     if isinstance(rule, str):
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
-    yield costs_of(search, runs)
+    yield search.first_estimates.costs(runs)
     if noted is None and not study.finished():
-        eta = before_diagnosis(search, taken)
-        yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
-        with search.noting_seconds("diagnosis"):
-            found = diagnose(search.context, search.runner, study)
-        if isinstance(found, str):
-            yield StagesUnknown(found)
-        else:
-            search = search.narrowed_by(found)
-            yield StagesTimed(found, search.context.space)
+        search = yield from _diagnosed(search, taken)
     baseline = tell_baseline(search, runs, rule)
     yield search.trial_ended(baseline)
     if not baseline.verdict.feasible:
         yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
         return
-    eta = search.eta_seconds()
+    eta = search.time_budget.eta_seconds()
     yield PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     admit(search)
     yield from run_together(search, accuracy, extra_devices)
-    reason = search.end_reason() or ""
+    reason = end_reason(search) or ""
     yield TrialsEnded(reason)
-    eta = search.conclusion_seconds()
+    eta = search.time_budget.conclusion_seconds()
     yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
     yield from conclude(search, runs, accuracy, cut_short=reason in FOR_LACK_OF_TIME)
+
+
+def _diagnosed(
+    search: SearchRun, taken: Sequence[float]
+) -> Generator[PhaseStarted | StagesTimed | StagesUnknown, None, SearchRun]:
+    """Time each stage of training, and return the search without values that cannot matter."""
+    eta = search.first_estimates.before_diagnosis(taken)
+    yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
+    with search.noting_seconds("diagnosis"):
+        found = diagnose(search.context, search.runner, search.study)
+    if isinstance(found, str):
+        yield StagesUnknown(found)
+        return search
+    search = search.narrowed_by(found)
+    yield StagesTimed(found, search.context.space)
+    return search
 
 
 def _told_first_rule(
     search: SearchRun, accuracy: Accuracy, taken: Sequence[float]
 ) -> Generator[StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
-        yield StepStarted("accuracy", before_probes(search, taken))
+        yield StepStarted("accuracy", search.first_estimates.before_probes(taken))
     with search.noting_seconds("accuracy"):
         return first_rule(search, accuracy.prober)
 

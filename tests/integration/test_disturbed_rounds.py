@@ -168,7 +168,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of the time budget."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.time_budget.time", clock)
+    monkeypatch.setattr("autotune.context.deadlines.time", clock)
     return clock
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from autotune.searching.run.confirmation_time import trial_seconds
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.confirmation_time import trial_seconds
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
 from autotune.searching.search import search
 from autotune.study.archive import read_archive
@@ -159,7 +159,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of the time budget; leads are not proven while trials run, so that the end has to."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.time_budget.time", clock)
+    monkeypatch.setattr("autotune.context.deadlines.time", clock)
     monkeypatch.setattr("autotune.searching.trials.trials.validate_incumbent", lambda *_: iter(()))
     return clock
 

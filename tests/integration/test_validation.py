@@ -94,7 +94,7 @@ def test_in_the_second_half_of_a_search_a_lead_is_proven_at_once(tmp_path):
 def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(
-        "autotune.context.time_budget.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "autotune.context.deadlines.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
 
     def quality(config, seed):
@@ -114,7 +114,7 @@ def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_pa
 def test_where_seeds_are_dear_one_that_is_far_off_is_enough(loss, seeds, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(
-        "autotune.context.time_budget.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "autotune.context.deadlines.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
 
     def quality(config, seed):

@@ -15,7 +15,6 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.verdict import Verdict
 from autotune.context.search_context import SearchContext, SearchOptions
-from autotune.searching.run.confirmation_time import LIMITS_SECONDS
 from autotune.searching.run.events import (
     Event,
     PhaseStarted,
@@ -25,6 +24,7 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.search import search
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import TuningStudy
@@ -82,9 +82,9 @@ def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> S
 def test_one_slow_trial_does_not_make_all_that_come_look_slow(
     nine: SearchSpace, tmp_path: Path
 ) -> None:
-    usual = session_with(nine, tmp_path, [2.0, 2.0, 2.0]).eta_seconds()
-    assert session_with(nine, tmp_path, [2.0, 2.0, 300.0]).eta_seconds() == usual
-    slower = session_with(nine, tmp_path, [3.0, 3.0, 3.0]).eta_seconds()
+    usual = session_with(nine, tmp_path, [2.0, 2.0, 2.0]).time_budget.eta_seconds()
+    assert session_with(nine, tmp_path, [2.0, 2.0, 300.0]).time_budget.eta_seconds() == usual
+    slower = session_with(nine, tmp_path, [3.0, 3.0, 3.0]).time_budget.eta_seconds()
     assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
 
 
@@ -95,7 +95,7 @@ def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> 
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
     details = TrialDetails(seconds=seconds, process_seconds=seconds, stored_measurement=asdict(run))
     study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), details)
-    return replace(session_with(nine, folder, []), study=study).conclusion_seconds()
+    return replace(session_with(nine, folder, []), study=study).time_budget.conclusion_seconds()
 
 
 def test_a_round_is_expected_to_time_as_long_as_rounds_do(
@@ -118,7 +118,7 @@ def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Pat
     one = session_with(nine, tmp_path, [2.0])
     options = replace(one.context.options, at_once=2)
     two = replace(one, context=replace(one.context, options=options))
-    assert one.eta_seconds() - two.eta_seconds() == pytest.approx(7 * 2.0 / 2)
+    assert one.time_budget.eta_seconds() - two.time_budget.eta_seconds() == pytest.approx(7 * 2.0 / 2)
 
 
 def with_a_best(
@@ -146,8 +146,8 @@ def with_a_best(
 def test_what_was_compiled_is_not_compiled_again_in_every_round(
     nine: SearchSpace, tmp_path: Path
 ) -> None:
-    eager = with_a_best(nine, tmp_path, 6.0, 0.0).conclusion_seconds()
-    compiled = with_a_best(nine, tmp_path, 21.0, 20.0).conclusion_seconds()
+    eager = with_a_best(nine, tmp_path, 6.0, 0.0).time_budget.conclusion_seconds()
+    compiled = with_a_best(nine, tmp_path, 21.0, 20.0).time_budget.conclusion_seconds()
     assert compiled == pytest.approx(eager), "six seconds the second time: a quarter of compiling"
 
 
@@ -171,7 +171,7 @@ def test_as_many_seeds_are_waited_for_as_it_may_take(
     def seconds(*known: list[float]) -> float:
         notes = {"qualities": dict(zip((kind, "another"), known, strict=True))}
         found = with_a_best(nine, tmp_path, 6.0, 0.0, **notes, seed_seconds=5.0)
-        return found.conclusion_seconds()
+        return found.time_budget.conclusion_seconds()
 
     assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
 

@@ -10,9 +10,10 @@ from autotune.searching.confirmation.best_so_far import forget_so_far
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import build_answer, keep_baseline
-from autotune.searching.run.enough_trials import check_enough
 from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.searched import check_enough
+from autotune.searching.run.stopping import end_reason
 from autotune.storage.facts import Answer
 from autotune.values.errors import StorageError
 from autotune.values.measurement import Measurement
@@ -53,7 +54,7 @@ def known_answer(search: SearchRun) -> BestConfig | None:
     answer = search.study.notes.answer
     if answer is None or answer.trials != len(search.study.finished()):
         return None
-    return None if search.end_reason() is None else answer.best
+    return None if end_reason(search) is None else answer.best
 
 
 def emit(search: SearchRun, best: BestConfig) -> Answered:

@@ -12,7 +12,7 @@ from autotune.accuracy.probes import AccuracyVerdict
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.time_budget import OUT_OF_TIME
+from autotune.context.deadlines import OUT_OF_TIME
 from autotune.searching.confirmation.candidates import (
     TOO_LATE,
     Candidate,
@@ -23,9 +23,9 @@ from autotune.searching.confirmation.candidates import (
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.re_timing import ReTiming
 from autotune.searching.confirmation.result import Confirmed
-from autotune.searching.run.confirmation_time import LIMITS_SECONDS
 from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.storage.facts import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
@@ -78,7 +78,7 @@ class ConfirmationRun:
     def _until_won(self) -> Generator[Event, None, Confirmed | None]:
         re_timing = ReTiming(self.search, self.costs)
         while self._waiting:
-            if self.search.over_budget():
+            if self.search.clock.is_over:
                 yield self._waiting[0].refuse(TOO_LATE)
                 return None
             yield from self._refuse_inaccurate()
@@ -102,7 +102,7 @@ class ConfirmationRun:
             group = self._group(self._waiting)
             accurate = yield from self._validated(group)
             self._drop_less_accurate()
-            if len(accurate) == len(group) or self.search.over_budget():
+            if len(accurate) == len(group) or self.search.clock.is_over:
                 return
 
     def _in_time(self) -> tuple[list[Candidate], list[Candidate]]:
@@ -112,11 +112,11 @@ class ConfirmationRun:
         confirmed. Once the budget is spent, only the latter are, if there are any.
         """
         waiting = self._waiting
-        if self.search.seconds_left() > 0:
+        if self.search.time_budget.seconds_left() > 0:
             return waiting, []
         prober = self.accuracy.prober
         validated = [one for one in waiting if prober.is_validated(one.trial.config)]
-        first = [] if validated and self.search.over_budget() else waiting[:1]
+        first = [] if validated and self.search.clock.is_over else waiting[:1]
         now = [one for one in waiting if one in (*first, *validated)]
         return now, [one for one in waiting if one not in now]
 
@@ -138,8 +138,8 @@ class ConfirmationRun:
 
     def _group(self, waiting: Sequence[Candidate]) -> list[Candidate]:
         """Return the first of the candidates that there is time to test together, 1 to 3."""
-        a_process = max(self.search.confirmation_time.run_seconds(), 0.1)
-        spare = self.search.seconds_left() / (_PROCESSES_MORE * a_process)
+        a_process = max(self.search.time_budget.run_seconds(), 0.1)
+        spare = self.search.time_budget.seconds_left() / (_PROCESSES_MORE * a_process)
         return contenders(waiting)[: 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))]
 
     def _validated(self, group: Sequence[Candidate]) -> Generator[Event, None, list[Candidate]]:
@@ -171,7 +171,7 @@ class ConfirmationRun:
             yield from _told(standing, members, _seconds_left(standing, taken, family))
             if standing.winner is not None:
                 return members[standing.winner].confirm()
-            if self.search.over_budget():
+            if self.search.clock.is_over:
                 reason = _NOT_DECIDED if standing.rounds >= looks(family)[0] else TOO_LATE
                 yield from (one.refuse(reason) for one in group if one.state is State.IN_TEST)
                 return None
@@ -232,5 +232,5 @@ def _course(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -> 
         seed=context.options.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
-        may_repeat=lambda: not search.over_budget(),
+        may_repeat=lambda: not search.clock.is_over,
     )

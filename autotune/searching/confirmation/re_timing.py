@@ -19,9 +19,9 @@ from autotune.configuration.job import Measure
 from autotune.sampling.acquisition import expected_improvement
 from autotune.searching.confirmation.candidates import Candidate, worth
 from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.searching.run.confirmation_time import seconds_again
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.seconds import seconds_again
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.trial_plan import deadline, spread_of_processes, trial_plan
 from autotune.values.text import readable
@@ -42,7 +42,7 @@ class ReTiming:
         self._costs = costs
         # Re-timings of an earlier run of the search; each candidate takes its own in once.
         self._told = dict(search.study.notes.re_timings)
-        self._seconds_left = search.confirmation_time.re_timing_seconds() - self._seconds_told()
+        self._seconds_left = search.time_budget.re_timing_seconds() - self._seconds_told()
         # The noise fitted to trials of many configurations may be too high for one timing.
         self._noise = max(_FINEST, _AT_MOST * spread_of_processes(search))
         self._failed: set[int] = set()
@@ -51,13 +51,13 @@ class ReTiming:
         """Time close candidates again; update and return all of them, the fastest first."""
         found = sorted(map(self._informed, pool), key=lambda one: -one.posterior.mean)
         while rivals := self._affordable(self._rivals(found)):
-            if self._search.over_budget():
+            if self._search.clock.is_over:
                 break
             start = time.monotonic()
             seconds = sum(seconds_again(one.trial) for one in rivals)
             detail = f"{len(rivals)} that may be as fast as each other, timed again"
-            spent = self._search.confirmation_time.re_timing_seconds() - self._seconds_left
-            yield StepStarted(detail, self._search.conclusion_seconds() - spent)
+            spent = self._search.time_budget.re_timing_seconds() - self._seconds_left
+            yield StepStarted(detail, self._search.time_budget.conclusion_seconds() - spent)
             speed = drift_now(self._search)
             for one in rivals:
                 self._time_again(one, speed)
@@ -119,7 +119,7 @@ class ReTiming:
         name = f"{number:04d}-{len(told)}"
         runs = timed_calmly(
             lambda suffix: search.runner.run(job, search.folder("again", name + suffix)),
-            may_start=lambda: not search.over_budget(),
+            may_start=lambda: not search.clock.is_over,
         )
         if not runs:
             self._failed.add(number)

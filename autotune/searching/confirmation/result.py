@@ -35,7 +35,7 @@ from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.diagnosis import noted_diagnosis
-from autotune.searching.run.searched_share import searched_part
+from autotune.searching.run.searched import searched_part
 from autotune.storage.database import masked
 from autotune.study.study import FinishedTrial
 from autotune.values.intervals import median_interval

@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
-from autotune.accuracy.probes import (
-    AccuracyProber,
-    own_accuracy_fails,
-)
+from autotune.accuracy.probes import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.seed_budget import SeedBudget
 from autotune.configuration.verdict import AccuracyRule
+from autotune.context.deadlines import Clock
 from autotune.context.search_context import SearchContext
-from autotune.context.time_budget import TimeBudget
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop
-from autotune.searching.run.confirmation_time import ConfirmationTime, trial_seconds
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
-from autotune.searching.run.stopping import ENOUGH, PATIENCE, has_settled, is_at_limit
+from autotune.searching.run.seconds import process_seconds
+from autotune.searching.run.time_budget import FirstEstimates, TimeBudget
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
 from autotune.values.errors import WorkloadError
@@ -32,11 +28,6 @@ from autotune.values.outcome import Measured, OutOfMemory, TrialOutcome
 from autotune.values.text import readable
 
 _LEAST_NOTED = 0.2
-_TIME_UP = "the time is up"
-_TO_CONFIRM = "what is left of the time is needed to confirm"
-_ALL_AFFORDABLE = "every configuration is known that does not take too long to compile"
-FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
-"""Reasons for the end of trials that mean lack of time: more could have been tried."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +57,19 @@ class SearchRun:
         return replace(self, context=replace(self.context, space=space), ceiling=ceiling)
 
     @property
-    def budget(self) -> TimeBudget:
-        """The time of this run of the search."""
-        return TimeBudget(self.context.time_budget_seconds, self.started)
+    def clock(self) -> Clock:
+        """The seconds gone and left of this run."""
+        return Clock(self.context.time_budget_seconds, self.started)
 
     @property
-    def elapsed_seconds(self) -> float:
-        """Seconds since this run of the search began."""
-        return self.budget.elapsed
+    def time_budget(self) -> TimeBudget:
+        """Estimates of the seconds to come, from the trials so far."""
+        return TimeBudget(self.context, self.study, self.clock)
+
+    @property
+    def first_estimates(self) -> FirstEstimates:
+        """Estimates of the seconds to come, before the first trial."""
+        return FirstEstimates(self.context, self.study, self.clock)
 
     @property
     def baseline(self) -> FinishedTrial:
@@ -103,79 +99,6 @@ class SearchRun:
             if seconds > _LEAST_NOTED:
                 self.study.notes.add_phase_seconds(phase, seconds)
 
-    def end_reason(self) -> str | None:
-        """Return the reason why no further trial runs; None if there is one and time for it."""
-        finished = self.study.finished()
-        if len(finished) >= self.context.trials:
-            return f"all {self.context.trials} trials are done"
-        if self.seconds_left() < self.trial_seconds():
-            return _TO_CONFIRM if self.candidate else _TIME_UP
-        if self.context.may_settle and has_settled(finished):
-            return f"nothing became a percent better in {PATIENCE} trials"
-        if is_at_limit(finished, self.ceiling):
-            return f"{100 * ENOUGH:.0f} % of {self.ceiling:.1f}/s, which computing alone reaches"
-        if not self.study.exhausted():
-            return None
-        return "every configuration is known" if not self.study.skipped_modes else _ALL_AFFORDABLE
-
-    @property
-    def candidate(self) -> FinishedTrial | None:
-        """The best feasible trial, if it is faster than the baseline beyond the noise."""
-        return self.confirmation_time.candidate if self.study.finished() else None
-
-    def seconds_left(self) -> float:
-        """Return the seconds of the time budget left for trials; infinite without a budget.
-
-        The seconds to confirm the current candidate are set aside. Without a candidate, none are,
-        because a result that keeps the baseline needs no confirmation.
-        """
-        kept = self.conclusion_seconds() if self.candidate else 0.0
-        return self.budget.left - kept
-
-    def seconds_for_trials(self) -> float:
-        """Return the seconds left for trials if some candidate will need a confirmation."""
-        return self.budget.left - self.conclusion_seconds()
-
-    def trial_seconds(self) -> float:
-        """Return the median seconds of the finished trials."""
-        finished = self.study.finished()
-        return median(map(trial_seconds, finished[1:] or finished)) if finished else 0.0
-
-    def spent(self) -> float:
-        """Return the share of the search that is over, 0 to 1: of its trials or their time.
-
-        The larger of the two counts.
-        """
-        trials = min(self.context.trials, self.context.space.size)
-        gone, left = self.elapsed_seconds, max(0.0, self.seconds_left())
-        return max(len(self.study.finished()) / trials, gone / (gone + left or 1.0))
-
-    def over_budget(self) -> bool:
-        """Return whether the time budget is spent."""
-        return self.budget.is_over
-
-    def conclusion_seconds(self) -> float:
-        """Estimate the seconds of everything that comes after the trials."""
-        return self.confirmation_time.seconds() if self.study.finished() else 0.0
-
-    @property
-    def confirmation_time(self) -> ConfirmationTime:
-        """Estimates of the seconds that the end of the search needs."""
-        return ConfirmationTime(self.context, self.study)
-
-    def eta_seconds(self) -> float:
-        """Estimate the seconds until best.yaml is written.
-
-        A trial to come is expected to take the median of those so far: one that compiled for
-        minutes or failed at once says little of the others.
-        """
-        seconds = [trial.details.seconds or 0.0 for trial in self.study.finished()[1:]]
-        trials = min(self.context.trials, self.context.space.size) - len(seconds) - 1
-        a_trial = median(seconds) if seconds else self.baseline.details.process_seconds or 0.0
-        trials_seconds = max(0, trials) * a_trial / self.context.options.at_once
-        left = min(trials_seconds, max(0.0, self.seconds_left()))
-        return left + self.conclusion_seconds()
-
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.
 
@@ -191,7 +114,9 @@ class SearchRun:
     def trial_ended(self, trial: FinishedTrial) -> TrialEnded:
         """Return the event for a trial that has just finished."""
         best = best_feasible(self.study.finished()) or self.baseline
-        return TrialEnded(trial, self.baseline, best, self.elapsed_seconds, self.eta_seconds())
+        return TrialEnded(
+            trial, self.baseline, best, self.clock.elapsed, self.time_budget.eta_seconds()
+        )
 
 
 @dataclass(frozen=True)
@@ -243,21 +168,4 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         disturbed_blocks=run.disturbed_blocks,
         flags=run.flags,
         stored_measurement=asdict(run),
-    )
-
-
-def process_seconds(run: Measurement) -> float:
-    """Return the seconds from the start of the process to the end of its last block.
-
-    Seconds that a warm host paid once for all of its forks do not count.
-    """
-    return run.start_seconds + run.build_seconds - run.shared_seconds + timed_seconds(run)
-
-
-def timed_seconds(run: Measurement) -> float:
-    """Return the seconds of all steps, including the warm-up, and of the epoch boundaries."""
-    return (
-        sum(run.warmup_step_seconds)
-        + sum(block.seconds for block in run.blocks)
-        + sum(run.boundary_seconds)
     )

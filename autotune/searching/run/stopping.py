@@ -1,10 +1,11 @@
-"""Stopping rules: no trial became better for long, or none can."""
+"""Stopping rules: when the trials of a search are over, and for which reason."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from autotune.sampling.coverage import GAIN
+from autotune.searching.run.search_run import SearchRun
 from autotune.study.study import FinishedTrial
 
 PATIENCE = 20
@@ -13,6 +14,29 @@ FEWEST = 30
 """Fewest trials before a search may end for lack of a gain."""
 ENOUGH = 0.95
 """Share of the ceiling that is good enough; the rest is the noise of measuring it."""
+
+
+_TIME_UP = "the time is up"
+_TO_CONFIRM = "what is left of the time is needed to confirm"
+_ALL_AFFORDABLE = "every configuration is known that does not take too long to compile"
+FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
+"""Reasons that mean lack of time: more could have been tried."""
+
+
+def end_reason(search: SearchRun) -> str | None:
+    """Return the reason why no further trial runs; None if there is one and time for it."""
+    finished, time = search.study.finished(), search.time_budget
+    if len(finished) >= search.context.trials:
+        return f"all {search.context.trials} trials are done"
+    if time.seconds_left() < time.trial_seconds():
+        return _TO_CONFIRM if time.candidate else _TIME_UP
+    if search.context.may_settle and has_settled(finished):
+        return f"nothing became a percent better in {PATIENCE} trials"
+    if is_at_limit(finished, search.ceiling):
+        return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
+    if not search.study.exhausted():
+        return None
+    return "every configuration is known" if not search.study.skipped_modes else _ALL_AFFORDABLE
 
 
 def has_settled(finished: Sequence[FinishedTrial]) -> bool:

@@ -18,10 +18,11 @@ from autotune.comparison.repeats import Repeats
 from autotune.configuration.best_config import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.verdict import AccuracyRule, judge
-from autotune.searching.run.enough_trials import check_plan, cut_by_budget, ran_out
-from autotune.searching.run.estimates import PLAN, RUNS, before_runs
 from autotune.searching.run.events import StepStarted
-from autotune.searching.run.search_run import SearchRun, details_of, process_seconds
+from autotune.searching.run.search_run import SearchRun, details_of
+from autotune.searching.run.searched import check_plan, cut_by_budget, ran_out
+from autotune.searching.run.seconds import process_seconds
+from autotune.searching.run.time_budget import PLAN, RUNS
 from autotune.study.study import FinishedTrial
 from autotune.values.errors import AutotuneError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
@@ -56,11 +57,11 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
         return known
     runs: list[Measurement] = []
     seconds: list[float] = []
-    repeats: Repeats[Measurement] = Repeats(RUNS, lambda: not search.over_budget())
+    repeats: Repeats[Measurement] = Repeats(RUNS, lambda: not search.clock.is_over)
     repeated = ""
     while len(runs) < RUNS:
         detail = f"process {len(runs) + 1} of {RUNS}{repeated}"
-        yield StepStarted(detail, before_runs(search, seconds))
+        yield StepStarted(detail, search.first_estimates.before_runs(seconds))
         folder = search.folder("0000", str(len(seconds)))
         job = search.context.job(Measure(PLAN), search.context.baseline)
         start = time.monotonic()

@@ -13,8 +13,8 @@ from statistics import median
 
 from autotune.comparison.repeats import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.searching.run.confirmation_time import trial_seconds
 from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.facts import DriftCheck
 from autotune.storage.trial_details import TrialDetails
 
@@ -74,6 +74,6 @@ def _measure(search: SearchRun, told: int) -> float:
     job = search.context.job(Measure(_PLAN), search.context.baseline)
     runs = timed_calmly(
         lambda suffix: search.runner.run(job, search.folder("anchors", f"{told:04d}{suffix}")),
-        may_start=lambda: not search.over_budget(),
+        may_start=lambda: not search.clock.is_over,
     )
     return median(run.samples_per_second for run in runs) if runs else 0.0

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from autotune.accuracy.probes import AccuracyVerdict
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
-from autotune.searching.run.confirmation_time import trial_seconds
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.finished_trial import alone
 from autotune.study.samplers import AUTO
 from autotune.study.study import FinishedTrial, best_feasible
@@ -101,7 +101,7 @@ def _waits(search: SearchRun, accuracy: Accuracy, best: FinishedTrial) -> bool:
 
 def _pays(search: SearchRun, accuracy: Accuracy, best: FinishedTrial, seeds: int) -> bool:
     """Return whether one more seed is paid for, with the baseline's seeds that it needs."""
-    if search.spent() >= _LATE and (seeds == 0 or not seeds_are_dear(search)):
+    if search.time_budget.share_spent() >= _LATE and (seeds == 0 or not seeds_are_dear(search)):
         return True
     known = accuracy.prober.known_seeds(search.context.baseline)
     missing = max(0, seeds + 1 - known)

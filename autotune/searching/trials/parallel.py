@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 
+from autotune.context.deadlines import BudgetedRunner
 from autotune.context.search_context import inspect, inspection
-from autotune.context.time_budget import BudgetedRunner
 from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.devices import Device
 from autotune.processes.runner import Runner
@@ -129,7 +129,7 @@ def joined(
         options=replace(options, folder=folder),
         machine=replace(search.context.machine, device=device.torch_name),
     )
-    stoppable = StoppableRunner(BudgetedRunner(runner, search.budget), search.stop)
+    stoppable = StoppableRunner(BudgetedRunner(runner, search.clock), search.stop)
     prober = replace(accuracy.prober, context=context, runner=stoppable)
     member = replace(search, context=context, runner=stoppable, worker=f"@{device.name}")
     return member, replace(accuracy, prober=prober)

@@ -12,8 +12,8 @@ from statistics import median
 from autotune.accuracy.probes import seed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.searching.run.confirmation_time import trial_seconds
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.seconds import trial_seconds
 
 # Average number of seeds until a configuration of new training is refused or validated.
 _SEEDS = 2
@@ -62,7 +62,7 @@ def modes_too_dear(search: SearchRun) -> frozenset[Value]:
 
     The baseline's own mode is never among them.
     """
-    affordable = _SHARE_TO_COMPILE * max(0.0, search.seconds_for_trials())
+    affordable = _SHARE_TO_COMPILE * max(0.0, search.time_budget.seconds_left_with_candidate())
     compiling = _compile_seconds(search)
     modes = set(search.context.space.domains.get("compile_mode", ()))
     others = modes - {None, search.context.baseline["compile_mode"]}

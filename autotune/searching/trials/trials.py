@@ -14,9 +14,11 @@ from autotune.configuration.best_config import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict, judge
-from autotune.context.time_budget import OUT_OF_TIME
+from autotune.context.deadlines import OUT_OF_TIME
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
-from autotune.searching.run.search_run import Accuracy, SearchRun, details_of, process_seconds
+from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
+from autotune.searching.run.seconds import process_seconds
+from autotune.searching.run.stopping import end_reason
 from autotune.searching.trials.breaker import Breaker
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.incumbent_validation import (
@@ -91,7 +93,7 @@ def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     """Claim the next trial, configurations of `warm_start` first; None if there is none."""
     context = search.context
     search.study.skipped_modes = modes_too_dear(search)
-    if search.end_reason() is not None:
+    if end_reason(search) is not None:
         return None
     return search.study.claim(context.trials, map(context.space.within, context.options.warm_start))
 
@@ -99,7 +101,7 @@ def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
 def _nothing_comes(search: SearchRun) -> bool:
     """Return whether no trial is left, not even one that another worker may still lose."""
     others = search.study.others_run()
-    return search.study.is_closed or (not others and search.end_reason() is not None)
+    return search.study.is_closed or (not others and end_reason(search) is not None)
 
 
 def _run_trial(

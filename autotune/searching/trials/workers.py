@@ -33,6 +33,7 @@ from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.stopping import end_reason
 from autotune.searching.trials.baseline import baseline_prober
 from autotune.searching.trials.trials import run_trials
 from autotune.storage.database import (
@@ -261,4 +262,4 @@ def _work(search: SearchRun) -> Iterator[Event]:
     yield Planned(search.context, len(search.study.finished()))
     yield PhaseStarted("search", f"trials of {search.study.name} run here, too")
     yield from run_trials(search, Accuracy(baseline_prober(search, runs)))
-    yield TrialsEnded(search.end_reason() or "the search takes no more")
+    yield TrialsEnded(end_reason(search) or "the search takes no more")

@@ -1,4 +1,4 @@
-"""The time budget of a search: the seconds left, and the longest that one process may take."""
+"""Deadlines: the seconds left of a time budget, and the longest that one process may take."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GRACE_SECONDS, _GRACE = 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class TimeBudget:
-    """Seconds for one run of a search, from its first process to best.yaml."""
+class Clock:
+    """Clock of one run of a search, from its first process to best.yaml."""
 
     seconds: float | None = None
-    """Length of the budget; None for no limit."""
+    """Length of the time budget; None for no limit."""
     started: float = field(default_factory=time.monotonic)
     """Start of the search in seconds of the monotonic clock."""
 
@@ -61,18 +61,18 @@ class BudgetedRunner:
     """
 
     runner: Runner
-    budget: TimeBudget
+    clock: Clock
     _longest_timing: float = 0.0
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """Run `job` for no longer than the budget allows."""
         is_timing = isinstance(job.task, Measure)
-        left = self.budget.left
+        left = self.clock.left
         if left <= 0 and not is_timing:
             return Lost(OUT_OF_TIME)
         start = time.monotonic()
         seeds = len(job.task.seeds) if isinstance(job.task, Probe) else 1
-        own = min(job.deadline_seconds, seeds * self.budget.most_of_one())
+        own = min(job.deadline_seconds, seeds * self.clock.most_of_one())
         deadline = min(own, max(left, self._grace()) if is_timing else left)
         outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
         if isinstance(outcome, Measured):

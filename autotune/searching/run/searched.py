@@ -1,14 +1,18 @@
-"""Checks that enough was measured: "nothing was faster" needs trials."""
+"""What was searched: the part of the space on which every claim rests, and whether it is enough."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from autotune.context.time_budget import OUT_OF_TIME
-from autotune.searching.run.estimates import least_seconds
-from autotune.searching.run.search_run import SearchRun, process_seconds
-from autotune.searching.run.searched_share import measured_trials, searched_part
+from autotune.configuration.best_config import Searched
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.deadlines import OUT_OF_TIME
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value
+from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.seconds import process_seconds
+from autotune.storage.facts import Identity
 from autotune.study.study import FinishedTrial
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Measurement
@@ -21,6 +25,41 @@ FEWEST_TRIALS = 4
 _SPARE, _STEP = 1.25, 30.0
 # A suggested budget is at least this many times the one that was too short.
 _LONGER = 1.5
+
+
+def measured_trials(finished: Sequence[FinishedTrial]) -> list[FinishedTrial]:
+    """Return the trials that trained and were timed, without the baseline."""
+    return [trial for trial in finished[1:] if trial.details.samples_per_second is not None]
+
+
+def searched_part(identity: Identity | None, finished: Sequence[FinishedTrial]) -> Searched | None:
+    """Return the part of the whole space that was tried; None without trials or a known space."""
+    space = None if identity is None else identity.space
+    if space is None or not finished:
+        return None
+    measured = measured_trials(finished)
+    run = [trial for trial in finished[1:] if not trial.details.foreseen]
+    tried = {
+        name: _tried(name, values, [finished[0].config, *(trial.config for trial in run)])
+        for name, values in space.varied().items()
+    }
+    return Searched(
+        configurations=space.size,
+        measured=len(measured),
+        failed=len(run) - len(measured),
+        tried={name: values for name, values in tried.items() if len(values) > 1},
+        never_varied=tuple(name for name, values in tried.items() if len(values) < 2),  # noqa: PLR2004
+    )
+
+
+def _tried(
+    name: str, domain: Sequence[Value], configs: Sequence[TrainingConfig]
+) -> tuple[Value, ...]:
+    """Return the values that were in force: those of the domain in its order, then others."""
+    needs = KNOBS[name].needs
+    values = {config[name] for config in configs if needs is None or config[needs]}
+    known = tuple(value for value in domain if value in values)
+    return (*known, *sorted(values - set(known), key=str))
 
 
 def needed_trials(search: SearchRun) -> int:
@@ -41,14 +80,14 @@ def check_plan(search: SearchRun, run: Measurement) -> None:
     wanted = needed_trials(search)
     if search.study.finished() or wanted < 1:
         return
-    least = least_seconds(search, run, wanted)
-    if least <= search.budget.left:
+    least = search.first_estimates.least_seconds(run, wanted)
+    if least <= search.clock.left:
         return
-    seconds = _rounded_up(_SPARE * (search.elapsed_seconds + least))
+    seconds = _rounded_up(_SPARE * (search.clock.elapsed + least))
     raise NotSearchedEnoughError(
         f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
         f"that the other processes for them, {wanted} trials and the confirmation need about "
-        f"{span(least)}, and {span(max(0.0, search.budget.left))} of the time budget are left. "
+        f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
         f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
         measured=0,
         seconds=seconds,
@@ -70,7 +109,7 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
     finished = search.study.finished()
     searched = searched_part(search.study.notes.identity, finished)
     measured = len(measured_trials(finished))
-    undecided = [trial for trial in undecided if search.confirmation_time.is_candidate(trial)]
+    undecided = [trial for trial in undecided if search.time_budget.is_candidate(trial)]
     missing = max(0, needed_trials(search) - measured) if cut_short else 0
     if not missing and not undecided:
         return
@@ -96,22 +135,22 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
 
 def _to_go_on(search: SearchRun, missing: int) -> float:
     """Return the seconds of a budget with which the same search can finish."""
-    rest = missing * search.trial_seconds() + search.conclusion_seconds()
+    rest = missing * search.time_budget.trial_seconds() + search.time_budget.conclusion_seconds()
     a_seed = search.study.notes.seed_seconds or 0.0
-    longer = _LONGER * (search.budget.seconds or 0.0)
+    longer = _LONGER * (search.clock.seconds or 0.0)
     return _rounded_up(max(_SPARE * (search.context.host_seconds + rest), longer, 5 * a_seed))
 
 
 def cut_by_budget(search: SearchRun, outcome: object) -> bool:
     """Return whether a process ended for no other reason than the time budget."""
-    if isinstance(outcome, TimedOut) and search.budget.seconds is not None:
+    if isinstance(outcome, TimedOut) and search.clock.seconds is not None:
         return outcome.limit_seconds < search.context.options.trial_timeout_seconds
     return outcome == Lost(OUT_OF_TIME)
 
 
 def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
     """Return the error for a budget that ended during `what`, before any trial."""
-    seconds = _rounded_up(2 * search.elapsed_seconds + 4 * search.budget.most_of_one())
+    seconds = _rounded_up(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
     return NotSearchedEnoughError(
         f"not searched enough: the time budget ended during {what}. "
         f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",

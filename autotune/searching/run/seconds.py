@@ -1,0 +1,63 @@
+"""Seconds that one process, trial or round takes, from what was measured."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autotune.comparison.rounds import TASK, has_own_host
+from autotune.context.search_context import SearchContext
+from autotune.study.study import FinishedTrial
+from autotune.values.measurement import Measurement
+
+ROUND = TASK.plan
+"""Plan of each timing in a round."""
+# Share of the compile time that is left when the cache is warm. Measured on digits_cnn: 1.1 to
+# 1.7 s instead of 4 to 24 s.
+_FROM_CACHE = 1 / 4
+
+
+def process_seconds(run: Measurement) -> float:
+    """Return the seconds from the start of the process to the end of its last block.
+
+    Seconds that a warm host paid once for all of its forks do not count.
+    """
+    return run.start_seconds + run.build_seconds - run.shared_seconds + timed_seconds(run)
+
+
+def timed_seconds(run: Measurement) -> float:
+    """Return the seconds of all steps, including the warm-up, and of the epoch boundaries."""
+    return (
+        sum(run.warmup_step_seconds)
+        + sum(block.seconds for block in run.blocks)
+        + sum(run.boundary_seconds)
+    )
+
+
+def trial_seconds(trial: FinishedTrial) -> float:
+    """Return the seconds that timing a finished trial took, or until it failed."""
+    details = trial.details
+    return details.timing_seconds or details.process_seconds or details.seconds or 0.0
+
+
+def seconds_again(trial: FinishedTrial) -> float:
+    """Return the seconds of timing a trial once more, with its compiled code in the cache."""
+    compiling = trial.details.compile_seconds or 0.0
+    return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
+
+
+def in_a_round(run: Measurement | None, seconds: float) -> float:
+    """Return the seconds of a timing in a round, estimated from one under another plan.
+
+    Args:
+        run: that timing, whose blocks those of a round replace; None if it is not known.
+        seconds: seconds of that whole process.
+    """
+    blocks = [] if run is None else [block.seconds for block in run.blocks]
+    # A block has at least one step, however slow.
+    fewest = ROUND.looks[0] * median(blocks) if blocks else 0.0
+    return float(max(0.0, seconds - sum(blocks)) + max(ROUND.max_seconds, fewest))
+
+
+def round_host_seconds(context: SearchContext) -> float:
+    """Return the seconds to start the host of a round of two; 0 if it has no host of its own."""
+    return context.host_seconds if has_own_host(context.host_seconds, participants=2) else 0.0

@@ -1,0 +1,265 @@
+"""Time budget of a search: the seconds left, and the estimates of what they are needed for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median, stdev
+
+from autotune.accuracy.probes import probe_seconds, seed_seconds
+from autotune.accuracy.seeds import SEEDS, seeds_to_come
+from autotune.comparison.sequential_test import LOOKS, rounds_to_win
+from autotune.configuration.job import MeasurePlan
+from autotune.configuration.training_config import environ_of
+from autotune.context.deadlines import Clock
+from autotune.context.search_context import SearchContext
+from autotune.knobs import KNOBS
+from autotune.searching.run.events import CostsMeasured
+from autotune.searching.run.seconds import (
+    in_a_round,
+    process_seconds,
+    round_host_seconds,
+    seconds_again,
+    timed_seconds,
+    trial_seconds,
+)
+from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.values.measurement import Measurement
+
+RUNS = 3
+"""Number of baseline processes; two processes differ by more than the blocks of one."""
+PLAN = MeasurePlan(max_seconds=1.5)
+"""Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
+LIMITS_SECONDS = 6.0
+"""Approximate seconds to time loader and computation of the result, each alone."""
+_DIAGNOSIS_SECONDS = 5.0
+_RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
+# Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
+_LEAST_NOISE = 0.05
+# A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
+_LEAST_GAIN = 0.02
+# Largest share of the budget that is kept while there is no candidate yet.
+_MOST_UNCLAIMED = 1 / 3
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Seconds of one run of a search: those left, and those that its parts will take."""
+
+    context: SearchContext
+    study: TuningStudy
+    clock: Clock
+
+    def seconds_left(self) -> float:
+        """Return the seconds left for trials; infinite without a budget.
+
+        The seconds to confirm the current candidate are set aside. Without a candidate, none are,
+        because a result that keeps the baseline needs no confirmation.
+        """
+        return self.clock.left - (self.conclusion_seconds() if self.candidate else 0.0)
+
+    def seconds_left_with_candidate(self) -> float:
+        """Return the seconds left for trials if some candidate will need a confirmation."""
+        return self.clock.left - self.conclusion_seconds()
+
+    def share_spent(self) -> float:
+        """Return the share of the search that is over, 0 to 1: of its trials or their time.
+
+        The larger of the two counts.
+        """
+        trials = min(self.context.trials, self.context.space.size)
+        gone, left = self.clock.elapsed, max(0.0, self.seconds_left())
+        return max(len(self.study.finished()) / trials, gone / (gone + left or 1.0))
+
+    def eta_seconds(self) -> float:
+        """Estimate the seconds until best.yaml is written.
+
+        A trial to come is expected to take the median of those so far: one that compiled for
+        minutes or failed at once says little of the others.
+        """
+        seconds = [trial.details.seconds or 0.0 for trial in self.study.finished()[1:]]
+        trials = min(self.context.trials, self.context.space.size) - len(seconds) - 1
+        a_trial = median(seconds) if seconds else self._baseline.details.process_seconds or 0.0
+        trials_seconds = max(0, trials) * a_trial / self.context.options.at_once
+        left = min(trials_seconds, max(0.0, self.seconds_left()))
+        return left + self.conclusion_seconds()
+
+    @cached_property
+    def candidate(self) -> FinishedTrial | None:
+        """The best feasible trial, if it is faster than the baseline beyond the noise."""
+        return self._best if self._best is not None and self.is_candidate(self._best) else None
+
+    def is_candidate(self, trial: FinishedTrial) -> bool:
+        """Return whether a trial's gain over the baseline exceeds the noise between processes."""
+        value, own = trial.verdict.value, self._baseline.verdict.value
+        return bool(value and own and math.log(value / own) > self._noise(_LEAST_GAIN))
+
+    def trial_seconds(self) -> float:
+        """Return the median seconds of the finished trials."""
+        finished = self.study.finished()
+        return median(map(trial_seconds, finished[1:] or finished)) if finished else 0.0
+
+    def run_seconds(self) -> float:
+        """Return the seconds of a baseline process, from its request to its outcome."""
+        known = self.study.notes.run_seconds
+        return float((self._baseline.details.process_seconds or 0.0) if known is None else known)
+
+    def conclusion_seconds(self) -> float:
+        """Estimate the seconds after the trials: re-timing, rounds, missing seeds, limits.
+
+        Without a candidate, they are those that one may need, at most a third of the budget.
+        """
+        if not self.study.finished():
+            return 0.0
+        rounds = self._rounds() * self.round_seconds()
+        end = self.re_timing_seconds() + rounds + self._missing_seed_seconds() + LIMITS_SECONDS
+        if self.candidate is not None:
+            return end
+        return min(end, _MOST_UNCLAIMED * (self.context.time_budget_seconds or math.inf))
+
+    def re_timing_seconds(self) -> float:
+        """Return the seconds allowed for re-timing: half of the trials' time, a tenth of a budget.
+
+        The smaller of the two counts.
+        """
+        trials = sum(map(trial_seconds, self.study.finished()[1:]))
+        budget = self.context.time_budget_seconds or math.inf
+        return min(_RE_TIMING_OF_TRIALS * trials, _RE_TIMING_OF_BUDGET * budget)
+
+    def round_seconds(self) -> float:
+        """Return the seconds of a round, in which the baseline and the incumbent are timed."""
+        baseline, best = self._baseline, self._best
+        own = in_a_round(baseline.details.measurement, self.run_seconds())
+        if best is None:
+            return 2 * own + round_host_seconds(self.context)
+        both = own + in_a_round(best.details.measurement, seconds_again(best))
+        if environ_of(best.config):
+            # With environment variables to set, neither is forked from a host with the dataset.
+            return both + self.context.start_seconds + self.context.dataset_seconds
+        return both + round_host_seconds(self.context)
+
+    @property
+    def _baseline(self) -> FinishedTrial:
+        return self.study.finished()[0]
+
+    @cached_property
+    def _best(self) -> FinishedTrial | None:
+        """The incumbent; None while that is the baseline."""
+        best = best_feasible(self.study.finished())
+        return None if best is None or best.number == self._baseline.number else best
+
+    def _rounds(self) -> int:
+        """Return the rounds to confirm the incumbent, if it is as much faster as it seems."""
+        best, own = self._best, self._baseline.verdict.value
+        if best is None or not best.verdict.value or not own:
+            return LOOKS[0]
+        return rounds_to_win(math.log(best.verdict.value / own), self._noise(_LEAST_NOISE))
+
+    def _noise(self, least: float) -> float:
+        """Return the deviation of the log rate between baseline processes, at least `least`."""
+        rates = [math.log(run.samples_per_second) for run in self.study.notes.baseline_runs or ()]
+        return max(least, stdev(rates) if len(rates) > 1 else 0.0)
+
+    def _missing_seed_seconds(self) -> float:
+        """Return the seconds of the seeds that may be missing, of incumbent and baseline."""
+        exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
+        if exact or _has_no_metric(self.context):
+            return 0.0
+        # Without an incumbent, no seed of the candidate to come is known.
+        equivalent = "" if self._best is None else str(self._best.details.training_equivalent)
+        a_seed = seed_seconds(self.context, self.study)
+        return seeds_to_come(self.context, self.study, equivalent) * a_seed
+
+
+@dataclass(frozen=True)
+class FirstEstimates:
+    """Estimates before the first trial, from the plan of a timing and the baseline's processes."""
+
+    context: SearchContext
+    study: TuningStudy
+    clock: Clock
+
+    def before_runs(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with further baseline processes to come.
+
+        `taken` holds the seconds of those that are over.
+        """
+        host = 0.0 if taken else self.context.host_seconds
+        left = max(1, RUNS - len(taken)) * _a_run(taken)  # a disturbed process is repeated
+        return host + left + self.before_probes(taken)
+
+    def before_probes(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with the baseline's accuracy to be measured."""
+        return self._a_seed() + self.context.start_seconds + self.before_diagnosis(taken)
+
+    def before_diagnosis(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with the diagnosis to come next."""
+        context, each = self.context, _a_run(taken)
+        diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
+        a_round = round_host_seconds(context) + 2 * each
+        # A candidate's seeds need as many of the baseline's beside them, hence twice.
+        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed() + LIMITS_SECONDS
+        trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
+        if context.time_budget_seconds is not None:
+            rest = context.time_budget_seconds - self.clock.elapsed - diagnosis - conclusion
+            trials = min(trials, max(0.0, rest))
+        return diagnosis + trials + conclusion
+
+    def least_seconds(self, run: Measurement, trials: int) -> float:
+        """Return the fewest seconds from the baseline's first process to a result.
+
+        Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
+        accuracy seed of the baseline is counted, because some results need no more.
+
+        Args:
+            run: the baseline's first process.
+            trials: number of trials beside the baseline.
+        """
+        each = process_seconds(run)
+        rounds = LOOKS[0] * self._round_seconds(run, each)
+        return (RUNS - 1 + trials) * each + self._a_seed() + rounds
+
+    def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
+        """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
+        context = self.context
+        each = self.run_seconds(runs)
+        timing = min(each, median(map(timed_seconds, runs)))
+        dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
+        return CostsMeasured(
+            start_seconds=max(0.0, each - timing - dataset),
+            timing_seconds=timing,
+            dataset_seconds=context.dataset_seconds,
+            is_dataset_shared=context.is_dataset_shared,
+            round_seconds=median(self._round_seconds(run, each) for run in runs),
+            seed_seconds=None if _has_no_metric(context) else self.study.notes.seed_seconds,
+        )
+
+    def run_seconds(self, runs: Sequence[Measurement]) -> float:
+        """Return the median seconds of a baseline process, from its request to its outcome.
+
+        If the study does not know them, they are estimated from the baseline's `runs`.
+        """
+        known = self.study.notes.run_seconds
+        return median(map(process_seconds, runs)) if known is None else known
+
+    def _round_seconds(self, run: Measurement, seconds: float) -> float:
+        """Return the seconds of a round with the baseline and one candidate that is as fast.
+
+        `seconds` are those of the whole baseline process of `run`.
+        """
+        return 2 * in_a_round(run, seconds) + round_host_seconds(self.context)
+
+    def _a_seed(self) -> float:
+        """Return the seconds of training on one seed; 0 for a script without a metric."""
+        return 0.0 if _has_no_metric(self.context) else probe_seconds(self.context)
+
+
+def _has_no_metric(context: SearchContext) -> bool:
+    script = context.options.script
+    return script is not None and script.metric is None
+
+
+def _a_run(taken: Sequence[float]) -> float:
+    return median(taken) if taken else PLAN.max_seconds
