@@ -7,6 +7,7 @@ the same search continues from them.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
@@ -85,12 +86,14 @@ def search(
     with storage_errors(options.storage):
         search = _opened(survey(options, runner), runner, stop, clock)
         try:
-            for event in _search(search, extra_devices or {}):
-                if isinstance(event, IncumbentRevoked) or (
-                    isinstance(event, TrialEnded) and event.best is event.trial
-                ):
-                    write_so_far(search.context.options, event.best, event.baseline)
-                yield event
+            # Closed before the study: a trial that is cut off here is still told to it.
+            with closing(_search(search, extra_devices or {})) as events:
+                for event in events:
+                    if isinstance(event, IncumbentRevoked) or (
+                        isinstance(event, TrialEnded) and event.best is event.trial
+                    ):
+                        write_so_far(search.context.options, event.best, event.baseline)
+                    yield event
         finally:
             search.study.disconnect()
 
@@ -125,7 +128,7 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
     return SearchRun(context, runner, study, started=clock.started, stop=stop)
 
 
-def _search(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Event]:
+def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, None, None]:
     study = search.study
     yield Planned(search.context, len(study.finished()))
     yield from _warnings(search.context)
