@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.production import Best
 from autotune.values.errors import UsageError
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 if TYPE_CHECKING:
     import click

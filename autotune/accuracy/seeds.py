@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
-from autotune.values.non_inferiority import Decision
+from autotune.values.statistics import Decision
 
 SEEDS = (0, 1, 2)
 """Seeds of the baseline; a trial that is not the incumbent gets at most these."""

@@ -26,9 +26,9 @@ from autotune.comparison.rounds import (
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
-from autotune.values.intervals import CONFIDENCE
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, describe
+from autotune.values.statistics import CONFIDENCE
 from autotune.values.text import rounds_text
 
 # Rounds that a winner may have lost at the last look; earlier looks allow fewer.

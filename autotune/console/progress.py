@@ -43,7 +43,7 @@ from autotune.searching.run.events import (
 from autotune.searching.trials.drift import conditions
 from autotune.study.repair import Repaired
 from autotune.study.study import FinishedTrial
-from autotune.values.intervals import Interval
+from autotune.values.statistics import Interval
 from autotune.values.text import about_left, clean, size, span
 
 Write = Callable[[str], None]

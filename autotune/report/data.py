@@ -20,8 +20,8 @@ from autotune.storage.facts import CandidateLog, Confirmation, Identity
 from autotune.study.archive import Archive, read_archive
 from autotune.study.study import FinishedTrial, best_feasible
 from autotune.values.errors import UsageError
-from autotune.values.intervals import Interval
 from autotune.values.outcome import Diagnosed
+from autotune.values.statistics import Interval
 
 T = TypeVar("T")
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]

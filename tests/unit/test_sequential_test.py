@@ -22,9 +22,9 @@ from autotune.comparison.sequential_test import (
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.posterior import Posterior
-from autotune.values.intervals import CONFIDENCE, median_interval
 from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Crashed, Failure
+from autotune.values.statistics import CONFIDENCE, median_interval
 from factories import GIB, measurement
 
 BASELINE = TrainingConfig.of({"batch_size": 8})
