@@ -129,17 +129,6 @@ class Knowledge:
         return min(measured, BELOW_BEST * max(best, default=measured))
 
 
-def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
-    """Return Optuna's parameters for a configuration.
-
-    An idle knob has a value outside its domain; the first value of the domain stands for it.
-    """
-    return {
-        name: config[name] if config[name] in values else values[0]
-        for name, values in varied.items()
-    }
-
-
 def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:
     """Return a key that is equal for configurations that differ in their batch size alone."""
     return tuple(value for name, value in config.as_dict().items() if name != "batch_size")

@@ -24,6 +24,9 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.knobs.base import Value
+from autotune.sampling.encoding import config_of, params_of
+from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
+from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.storage.facts import Identity, Revocation
 from autotune.storage.finished_trial import (
     FinishedTrial,
@@ -37,11 +40,9 @@ from autotune.storage.mutex import LocalMutex, Mutex
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.identity import differences, fingerprint_of
 from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
-from autotune.study.knowledge import MODE, Knowledge, params_of
+from autotune.study.knowledge import MODE, Knowledge
 from autotune.study.notes import StudyNotes
 from autotune.study.revocations import apply_revocations
-from autotune.study.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
-from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 

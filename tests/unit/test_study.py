@@ -9,8 +9,8 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
+from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.samplers import AUTO, SAMPLERS
 from autotune.study.study import TuningStudy, best_feasible
 from covering import covers
 from factories import cpu_machine

@@ -13,7 +13,7 @@ from autotune.accuracy.probes import (
     AccuracyProber,
     own_accuracy_fails,
 )
-from autotune.accuracy.seed_budget import SeedBudget
+from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.context.time_budget import TimeBudget

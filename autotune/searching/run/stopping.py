@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.sampling.coverage import GAIN
+from autotune.sampling.acquisition import GAIN
 from autotune.study.study import FinishedTrial
 
 PATIENCE = 20
