@@ -54,8 +54,8 @@ from autotune.storage.database import (
     network_file_system,
     storage_errors,
 )
+from autotune.storage.identity import fingerprint_of
 from autotune.storage.journal import Journal
-from autotune.study.identity import fingerprint_of
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 

@@ -10,8 +10,8 @@ from optuna.trial import FrozenTrial
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
-from autotune.storage.facts import Revocation
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
+from autotune.storage.note_types import Revocation
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.

@@ -37,7 +37,7 @@ from autotune.searching.run.events import (
     RoundVoid,
 )
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.storage.facts import Answer
+from autotune.storage.note_types import Answer
 from autotune.study.study import FinishedTrial
 from autotune.values.errors import StorageError
 from autotune.values.measurement import Measurement

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import CandidateRefused, CandidateSetAside, Event, RoundEnded
-from autotune.storage.facts import CandidateLog, Confirmation
+from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.study import TuningStudy
 
 ConfirmationLog = dict[int, CandidateLog]

@@ -8,7 +8,7 @@ from autotune.configuration.best_config import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.storage.facts import Identity
+from autotune.storage.identity import Identity
 from autotune.study.study import FinishedTrial
 
 

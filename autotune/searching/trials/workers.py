@@ -43,11 +43,11 @@ from autotune.storage.database import (
     masked,
     storage_errors,
 )
-from autotune.storage.facts import Workers
+from autotune.storage.identity import differences
 from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for
+from autotune.storage.note_types import Workers
 from autotune.storage.notes import StudyFacts
-from autotune.study.identity import differences
 from autotune.study.opening import open_study
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StudyMismatchError, UsageError
