@@ -13,7 +13,7 @@ from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
 from autotune.context.time_budget import BudgetedRunner, TimeBudget
-from autotune.processes.device_users import neighbours, shared_line
+from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far

@@ -26,8 +26,8 @@ from autotune.context.search_context import (
     inspection,
     sha256_of,
 )
-from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.devices import Device
+from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.sampling.samplers import AUTO
