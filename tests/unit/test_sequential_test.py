@@ -10,13 +10,11 @@ from random import Random
 
 import pytest
 
-from autotune.comparison.posteriors import Posteriors
+from autotune.comparison.preference import Posteriors, changes, preferred
 from autotune.comparison.rounds import Course, PairedComparison, Participant
 from autotune.comparison.sequential_test import (
     Standing,
-    changes,
     looks,
-    preferred,
     rounds_to_win,
     sequential_test,
 )
