@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.values.errors import MismatchError, MismatchWarning
-from autotune.values.version import __version__
 
 if TYPE_CHECKING:
     from autotune.notebook import SearchResult
     from autotune.production import Best
+
+__version__ = "0.1.0"
 
 __all__ = ["MismatchError", "MismatchWarning", "__version__", "load", "search"]
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import click
 
+from autotune import __version__
 from autotune.commands.compare import compare
 from autotune.commands.dashboard import dashboard
 from autotune.commands.export import export
@@ -25,7 +26,6 @@ from autotune.commands.show import doctor, knobs, spaces
 from autotune.commands.worker import worker
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.text import clean
-from autotune.values.version import __version__
 
 _INTERRUPTED = 130
 # Errors of a path that the user gave, reported without a traceback.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.production import Best
 from autotune.values.errors import UsageError
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 if TYPE_CHECKING:
     import click
@@ -44,7 +44,7 @@ class SearchResult:
         import pandas as pd
 
         from autotune.knobs import KNOBS
-        from autotune.study.study import finished_trials
+        from autotune.storage.finished_trial import finished_trials
 
         rows = [
             {

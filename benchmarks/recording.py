@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from autotune import __version__
 from autotune.accuracy.numerics_checks import NUMERICS, GateKeeper
 from autotune.accuracy.probes import AccuracyProber, probe_samples, probe_task
 from autotune.accuracy.seeds import MOST_SEEDS
@@ -28,7 +29,6 @@ from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.values.outcome import Lost, Measured, Probed, TrialOutcome, as_failure, describe
-from autotune.values.version import __version__
 from benchmarks.table import Header, Row, append_answer, probed, start_table
 
 _FIRST_RUNS = 3

@@ -22,7 +22,7 @@ from statistics import median
 
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.values.intervals import median_interval
+from autotune.values.statistics import median_interval
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 OFFLINE = ["digits_cnn", "photos_jpeg", "char_transformer"]

@@ -36,9 +36,10 @@ from autotune.context.search_context import SearchOptions
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.run.stopping import has_settled
 from autotune.searching.search import search
-from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
-from autotune.values.non_inferiority import decide
+from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
+from autotune.values.statistics import decide
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Table, read_table

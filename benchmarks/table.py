@@ -22,7 +22,7 @@ from pydantic import Discriminator, TypeAdapter
 from autotune.configuration.job import Measure, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.study.identity import ALIKE
+from autotune.storage.identity import ALIKE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, Measured, Probed, TrialOutcome, nonsense_in

@@ -17,7 +17,7 @@ from optuna.samplers import RandomSampler
 
 import leaks
 from autotune.configuration.search_space import SearchSpace
-from autotune.processes.device_locks import device_locks
+from autotune.processes.devices import device_locks
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written

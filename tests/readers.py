@@ -13,7 +13,8 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.journal import Journal, NoteRecord, TrialRecord
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import NoteRecord, TrialRecord
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (
     Crashed,

@@ -13,10 +13,10 @@ from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
 from autotune.report.data import ReportData
 from autotune.searching.run.search_run import details_of
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.notes import StudyFacts
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import Archive
-from autotune.study.study import FinishedTrial
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in

@@ -25,7 +25,6 @@ from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.system.trial_folder import EVALUATION
 from autotune.values.errors import WorkloadError
-from autotune.values.non_inferiority import Decision
 from autotune.values.outcome import (
     Failure,
     Gated,
@@ -36,6 +35,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.statistics import Decision
 
 _SECONDS = 6.0
 """Seconds that the baseline trains in a probe.

@@ -1,16 +1,17 @@
-"""Accuracy seeds: the decision on the known ones, and the number that is still missing.
+"""Accuracy seeds: the decision on the known ones, the missing number, and when one is worth it.
 
 Nothing here runs a process. Searches use it to plan.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
-from autotune.values.non_inferiority import Decision
+from autotune.values.statistics import Decision
 
 SEEDS = (0, 1, 2)
 """Seeds of the baseline; a trial that is not the incumbent gets at most these."""
@@ -61,3 +62,30 @@ def _known(
     """Return the qualities of the baseline and of a training, one per seed."""
     known = study.notes.qualities
     return known.get(context.baseline.quality_key(), ()), known.get(training_equivalent, ())
+
+
+class SeedBudget:
+    """Seconds of trials run under incumbents of equivalent training, since their last seed.
+
+    A search follows its incumbent, though one seed shows little of its accuracy. Validating every
+    incumbent at once takes minutes if they change often; a wrong incumbent may cost the whole
+    search. An incumbent therefore gets a further seed after trials of as many seconds as the seed
+    takes. This costs at most twice as much as with known lifetimes of all incumbents (the ski
+    rental problem; Karlin et al., Competitive snoopy caching, Algorithmica 3, 1988).
+
+    `training_equivalent` is the text that equivalent trainings share.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def follow(self, training_equivalent: str, seconds: float) -> None:
+        """Add the seconds of a trial that ran while the incumbent was of this training."""
+        self._seconds[training_equivalent] += seconds
+
+    def pays(self, training_equivalent: str, price: float) -> bool:
+        """Spend `price` seconds; return False and spend nothing if there are fewer."""
+        if self._seconds[training_equivalent] < price:
+            return False
+        self._seconds[training_equivalent] -= price
+        return True

@@ -34,8 +34,7 @@ from autotune.configuration.job import (
     job_to_json,
     without_arguments,
 )
-from autotune.system.cores import stay_on_cores
-from autotune.system.lifeline import hold_lifeline
+from autotune.system.child_setup import hold_lifeline, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import Lost, TrialOutcome, outcome_to_json

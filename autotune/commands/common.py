@@ -112,19 +112,19 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
     """
     from autotune.configuration.best_config import read_best
     from autotune.report.source import find_source
-    from autotune.study.warm_start import seeds_from
+    from autotune.study.archive import warm_start_from
 
     try:
         found = find_source(source)
     except UsageError as error:
         if storage is not None and _holds(storage, source):
-            return seeds_from(storage, source)
+            return warm_start_from(storage, source)
         raise UsageError(f"--warm-start: {error}") from error
     if found.url is None:
         assert found.answer is not None
         return (read_best(found.answer).training_config,)
     try:
-        return seeds_from(found.url, _study_meant(found.url, source))
+        return warm_start_from(found.url, _study_meant(found.url, source))
     except UsageError as error:
         raise UsageError(f"--warm-start: {error}") from error
 

@@ -48,7 +48,7 @@ from autotune.storage.database import (
     database_of,
     is_server,
 )
-from autotune.storage.lock import study_lock
+from autotune.storage.mutex import study_lock
 from autotune.values.errors import (
     NotSearchedEnoughError,
     TooManyLostError,

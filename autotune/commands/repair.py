@@ -21,7 +21,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 def repair(study: str, storage: str | None) -> None:
     """Rebuild the database of STUDY (a name, folder or database) from its results.jsonl."""
     from autotune.console.progress import repair_lines, to_stderr
-    from autotune.storage.lock import study_lock
+    from autotune.storage.mutex import study_lock
     from autotune.study.repair import repair as repaired
 
     folder, database = _place(study)

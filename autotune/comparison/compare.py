@@ -26,9 +26,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import inspect, inspection
 from autotune.processes.runner import Runner
 from autotune.values.errors import AutotuneError, WorkloadError
-from autotune.values.intervals import Interval
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
+from autotune.values.statistics import Interval
 
 FEWEST_ROUNDS = 6
 """Fewest rounds that give a 95 % interval."""

@@ -17,9 +17,9 @@ from autotune.configuration.job import SEARCH_HOST, Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.deadlines import OUT_OF_TIME
 from autotune.processes.runner import Runner
-from autotune.values.intervals import CONFIDENCE, Interval, log_median, median_interval
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, as_failure
+from autotune.values.statistics import CONFIDENCE, Interval, log_median, median_interval
 
 TASK = Measure(MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5))
 """Task of a round: six blocks, or three of slow steps.

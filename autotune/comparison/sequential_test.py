@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import MappingProxyType
 
-from autotune.comparison.posteriors import Posteriors, posteriors_after
+from autotune.comparison.preference import NO_POSTERIORS, Posteriors, preferred, set_aside
 from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,
@@ -24,19 +23,13 @@ from autotune.comparison.rounds import (
     orders,
     play_round,
 )
-from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
-from autotune.values.intervals import CONFIDENCE
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, describe
+from autotune.values.statistics import CONFIDENCE
 from autotune.values.text import rounds_text
 
 # Rounds that a winner may have lost at the last look; earlier looks allow fewer.
 _MOST_LOSSES = 2
-# Fewest rounds before a candidate is set aside for being slower than another.
-_FEWEST_ROUNDS = 2
-# Candidates that differ by no more than this, as a logarithm, are equally fast.
-_AS_FAST = 0.01
 
 
 def looks(family: int) -> tuple[int, ...]:
@@ -78,9 +71,6 @@ def rounds_to_win(gain: float, noise: float) -> int:
     return next(enough, LOOKS[-1])
 
 
-_NO_POSTERIORS: Posteriors = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Standing:
     """State of a sequential test after a round."""
@@ -107,7 +97,7 @@ def sequential_test(
     course: Course,
     candidates: Sequence[Participant],
     family: int,
-    posteriors: Posteriors = _NO_POSTERIORS,
+    posteriors: Posteriors = NO_POSTERIORS,
 ) -> Iterator[Standing]:
     """Run rounds until a candidate has won or none is left; yield the state after each.
 
@@ -143,7 +133,7 @@ def sequential_test(
             played = comparisons = _with_rounds(course, comparisons, counting)
             refused |= _beaten(comparisons, decisions[-1])
             comparisons = _without(comparisons, refused)
-            aside = _set_aside(course, comparisons, posteriors, sift=last < block <= rounds)
+            aside = set_aside(course.baseline, comparisons, posteriors, last < block <= rounds)
             comparisons = _without(comparisons, aside)
             decides = any(last < look <= rounds for look in decisions)
             won = {one: c for one, c in comparisons.items() if decides and c.is_faster}
@@ -153,39 +143,6 @@ def sequential_test(
                 return
         if len(comparisons) < before:
             places = orders(len(comparisons) + 1, course.seed + number + 1)
-
-
-def preferred(
-    baseline: TrainingConfig,
-    comparisons: Mapping[Participant, PairedComparison],
-    posteriors: Posteriors = _NO_POSTERIORS,
-) -> Participant:
-    """Return the preferred candidate among those within one percent of the fastest.
-
-    The fewest changes to the baseline decide, then the least memory, then the highest speed.
-    """
-    now = posteriors_after(posteriors, comparisons)
-    most = max(posterior.mean for posterior in now.values())
-    tied = [one for one, posterior in now.items() if posterior.mean >= most - _AS_FAST]
-    return min(
-        tied,
-        key=lambda one: (
-            changes(one.config, baseline),
-            comparisons[one].peak_memory_bytes,
-            -now[one].mean,
-        ),
-    )
-
-
-def changes(config: TrainingConfig, baseline: TrainingConfig) -> int:
-    """Return the number of settings to change; one that only follows from another is none."""
-    changed = config.differences(baseline)
-    followers = {
-        name
-        for name, value in changed.items()
-        if KNOBS[name].needs in changed and value in (KNOBS[name].default, KNOBS[name].idle)
-    }
-    return len(changed) - len(followers)
 
 
 def _faults(
@@ -254,28 +211,6 @@ def _beaten(
 def _is_even(comparison: PairedComparison) -> bool:
     """Return whether two rounds or more were lost, and no more were won."""
     return comparison.losses > 1 and 2 * comparison.losses >= len(comparison.ratios)
-
-
-def _set_aside(
-    course: Course,
-    comparisons: Mapping[Participant, PairedComparison],
-    posteriors: Posteriors,
-    sift: bool,
-) -> dict[Participant, Participant]:
-    """Return the candidates to set aside, each with the one that goes on instead.
-
-    These are the clearly slower ones, and with `sift` all but the preferred one.
-    """
-    if len(comparisons) < 2:  # noqa: PLR2004
-        return {}
-    if sift:
-        best = preferred(course.baseline.config, comparisons, posteriors)
-        return {one: best for one in comparisons if one != best}
-    if min(len(comparison.ratios) for comparison in comparisons.values()) < _FEWEST_ROUNDS:
-        return {}
-    now = posteriors_after(posteriors, comparisons)
-    leader = max(now, key=lambda one: now[one].mean)
-    return {one: leader for one in comparisons if now[one].is_clearly_below(now[leader])}
 
 
 def _without(

@@ -14,7 +14,7 @@ from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 FORMAT = 1
 UNCHANGED = "unchanged"

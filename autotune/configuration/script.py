@@ -19,7 +19,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.values.errors import UsageError
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 # cuDNN's search picks among algorithms that PyTorch treats as equivalent.
 _HARMLESS = ("cudnn_benchmark",)

@@ -12,7 +12,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, read
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 _WORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "about": (lambda value: isinstance(value, str), "a sentence"),

@@ -9,7 +9,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.values.measurement import Measurement
-from autotune.values.non_inferiority import Decision, bounds, decide
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Crashed,
@@ -36,6 +35,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.statistics import Decision, bounds, decide
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
 UNKNOWN = 0.0

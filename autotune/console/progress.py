@@ -41,9 +41,9 @@ from autotune.searching.run.events import (
     Warned,
 )
 from autotune.searching.trials.drift import conditions
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.study.repair import Repaired
-from autotune.study.study import FinishedTrial
-from autotune.values.intervals import Interval
+from autotune.values.statistics import Interval
 from autotune.values.text import about_left, clean, size, span
 
 Write = Callable[[str], None]

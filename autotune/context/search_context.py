@@ -75,7 +75,7 @@ class SearchOptions:
     warm_start: tuple[TrainingConfig, ...] = ()
     """Configurations to try before all others; values outside the space move to the nearest."""
     sampler: str | BaseSampler = "auto"
-    """A name in `autotune.study.samplers.SAMPLERS`, "auto", or a sampler object."""
+    """A name in `autotune.sampling.samplers.SAMPLERS`, "auto", or a sampler object."""
     seed: int = 0
     trial_timeout_seconds: float = 600.0
     script: ScriptOptions | None = None

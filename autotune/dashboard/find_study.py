@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from autotune.configuration.flags import folder_name
 from autotune.storage.database import masked
 from autotune.values.errors import StorageError, UsageError
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 _SQLITE = b"SQLite format 3\x00"
 

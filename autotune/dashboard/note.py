@@ -13,8 +13,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS
 from autotune.knobs.base import spelled
 from autotune.searching.trials.drift import conditions
-from autotune.storage.facts import Revocation
 from autotune.storage.finished_trial import revocation_of
+from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyFacts
 from autotune.storage.trial_details import TrialDetails
 from autotune.values.text import clean, disturbed_sentence, rounds_text, size

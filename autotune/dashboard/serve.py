@@ -28,7 +28,7 @@ from autotune.dashboard.find_study import StudyPlace
 from autotune.dashboard.guard import Guard
 from autotune.dashboard.shorten import Shortened
 from autotune.storage.database import existing, storage_errors
-from autotune.storage.lock import study_lock
+from autotune.storage.mutex import study_lock
 from autotune.values.errors import StorageError, UsageError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from autotune import __version__
 from autotune.configuration.best_config import BestConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.values.version import __version__
 
 LR_FACTOR = "lr_factor"
 """Name of the factor on model.py's learning rates; left out if the factor is 1."""

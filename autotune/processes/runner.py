@@ -7,36 +7,34 @@ user's code, and sleeps while a child is timed.
 from __future__ import annotations
 
 import errno
-import math
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
-
-import psutil
+from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.processes import logs
-from autotune.processes.descendants import Family
 from autotune.processes.launch import (
     HOST_PATIENCE_SECONDS,
     Forked,
     FreshInterpreter,
     Launched,
 )
+from autotune.processes.running_child import (
+    HURRIED,
+    PATIENT,
+    SAMPLE_SECONDS,
+    Family,
+    RunningChild,
+)
 from autotune.processes.warm_hosts import Hosts
-from autotune.system.cores import environ_for
-from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.system.child_setup import environ_for, open_lifeline
 from autotune.system.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,
-    TIMED,
     TrialFolder,
     make_private,
     write_atomically,
@@ -47,32 +45,10 @@ from autotune.values.outcome import (
     Lost,
     Measured,
     OutOfMemory,
-    TimedOut,
     TrialOutcome,
-    outcome_from_json,
     outcome_to_json,
 )
-from autotune.values.strict_json import read_some
 
-# Seconds between two looks at a running child; see `autotune.system.process_tree`.
-_SAMPLE_SECONDS = 1.0
-
-
-class _Patience(NamedTuple):
-    """Seconds to wait for processes to end before they are killed."""
-
-    grace: float
-    """Seconds for the child itself."""
-    tidy: float
-    """Seconds for helpers in its session."""
-    strays: float
-    """Seconds for processes that have left the session."""
-
-
-_PATIENT = _Patience(3.0, 1.0, 3.0)
-# For a person who waits, below five seconds in all. PyTorch's helper that frees shared memory needs
-# two.
-_HURRIED = _Patience(1.0, 0.3, 2.2)
 # Errors for a lack of processes, memory or file descriptors.
 _NOTHING_LEFT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -136,7 +112,7 @@ class SubprocessRunner:
         files.outcome.unlink(missing_ok=True)
         write_atomically(files.job, job_to_json(job))
         try:
-            with _lifeline() as lifeline:
+            with open_lifeline() as lifeline:
                 outcome = self._watched(job, files, lifeline)
         except OSError as error:
             if error.errno not in _NOTHING_LEFT:
@@ -154,7 +130,7 @@ class SubprocessRunner:
         begun, outcome = self._build(job, files)
         if outcome is not None:
             return outcome
-        child = _Child(self._launch(job, files, lifeline, keep_logs=begun is not None), files)
+        child = RunningChild(self._launch(job, files, lifeline, keep_logs=begun is not None), files)
         if begun is not None:  # one deadline for both, as in a process that builds itself
             child.begun = begun
         try:
@@ -162,14 +138,14 @@ class SubprocessRunner:
         finally:
             self._end(child, files, self._hosts.pid)
         if outcome is None:
-            outcome = _without_outcome(child)
+            outcome = child.outcome_of_exit()
         if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         return _placed(_with_tree_memory(outcome, job, child.peak_bytes), files.phase)
 
-    def _end(self, child: _Child, files: TrialFolder, host_pid: int | None) -> None:
+    def _end(self, child: RunningChild, files: TrialFolder, host_pid: int | None) -> None:
         """End all processes of a child, its host excepted, and shorten its logs."""
-        patience = _HURRIED if self._is_cancelled() else _PATIENT
+        patience = HURRIED if self._is_cancelled() else PATIENT
         child.end(self._family, host_pid, patience)
         for log in (files.stdout, files.stderr):
             logs.shorten(log)
@@ -185,9 +161,9 @@ class SubprocessRunner:
         if building is None:
             return None, None
         files.launch.write_text("in the warm host\n", encoding="utf-8")
-        child = _Child(building, files)
+        child = RunningChild(building, files)
         try:
-            while not building.begins_within(_SAMPLE_SECONDS):
+            while not building.begins_within(SAMPLE_SECONDS):
                 if self._is_cancelled():
                     raise KeyboardInterrupt
                 if time.monotonic() > child.begun + HOST_PATIENCE_SECONDS:
@@ -220,111 +196,6 @@ class SubprocessRunner:
         if asked := environ_of(TrainingConfig.of(job.config or {})):
             return f"{', '.join(asked)} must be set when a process starts"
         return "asked for" if job.host is None else self._why_fresh
-
-
-@contextmanager
-def _lifeline() -> Iterator[int]:
-    """Yield a descriptor for a child, which ends with this block and with this process."""
-    descriptor, other_end = os.pipe()
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-        os.close(other_end)
-
-
-class _Child:
-    """A running child process and the processes that it starts."""
-
-    def __init__(self, process: Launched, files: TrialFolder) -> None:
-        self.process = process
-        self._files = files
-        self.begun = time.monotonic()
-        """Monotonic time from which the deadline counts."""
-        self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
-        self._seen: dict[int, psutil.Process] = {}
-        self._gone: list[psutil.Process] = []
-
-    @property
-    def peak_bytes(self) -> int:
-        """Peak memory in bytes as observed so far, with all processes that it started."""
-        return self._peak.bytes
-
-    def watch(self, job: Job, is_cancelled: Callable[[], bool]) -> TrialOutcome | None:
-        """Wait for the child's outcome; None if it ended without one.
-
-        Raises:
-            KeyboardInterrupt: the runner was cancelled meanwhile.
-        """
-        deadline = self.begun + job.deadline_seconds
-        limit = job.memory_limit_bytes if job.device == "cpu" else None
-        while not self.process.ended_within(_SAMPLE_SECONDS):
-            self._look(limit)
-            if is_cancelled():
-                raise KeyboardInterrupt
-            if limit is not None and self.peak_bytes > limit:
-                return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
-            if time.monotonic() > deadline:
-                return TimedOut(self._files.phase, job.deadline_seconds)
-        if not self._files.outcome.exists():
-            return None
-        return outcome_from_json(read_some(self._files.outcome))
-
-    def end(self, family: Family, host_pid: int | None, patience: _Patience) -> None:
-        """End the child, then the rest of its session, then processes that left the session."""
-        if not self.process.ended_within(0):
-            self._signal(signal.SIGTERM)
-            if not self.process.ended_within(patience.grace):
-                with suppress(ProcessLookupError):
-                    os.kill(self.process.pid, signal.SIGKILL)
-                self.process.ended_within(None)
-        # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
-        # has a session of its own, after two seconds.
-        self._signal(signal.SIGTERM)
-        is_gone = family.is_gone_within(patience.tidy, host_pid)
-        self._signal(signal.SIGKILL)
-        if not is_gone and not family.is_gone_within(patience.strays, host_pid):
-            family.kill(host_pid)
-        for process in (*self._gone, *self._seen.values()):
-            with suppress(psutil.Error):
-                process.kill()  # psutil compares start times: a reused number is not killed
-
-    def _look(self, limit: int | None) -> None:
-        """Record the child's processes and their memory, and limit its logs.
-
-        While blocks are timed, memory is only read if it may pass the limit: the child reads its
-        own between two blocks.
-        """
-        for log in (self._files.stdout, self._files.stderr):
-            logs.hold_down(log)
-        is_timed = self._files.phase in TIMED
-        self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
-
-    def _meet(self, pids: Sequence[int]) -> None:
-        """Record new processes with their start time, and ended ones: numbers may be reused."""
-        self._gone += [self._seen.pop(pid) for pid in set(self._seen) - set(pids)]
-        for pid in pids:
-            if pid not in self._seen:
-                with suppress(psutil.Error):
-                    self._seen[pid] = psutil.Process(pid)
-
-    def _signal(self, number: int) -> None:
-        # The child may have ended while its DataLoader workers live on.
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
-
-
-def _without_outcome(child: _Child) -> TrialOutcome:
-    """Return the outcome of a child that ended without one, from its exit code."""
-    code = child.process.exit_code
-    if code is None:
-        return Lost("the warm host was killed, and nobody saw how its child ended")
-    if code < 0:
-        name = signal.Signals(-code).name
-        if -code == signal.SIGBUS:
-            return OutOfMemory("shared", "bus error: /dev/shm is full", child.peak_bytes or None)
-        return Crashed(f"killed by {name}")
-    return Crashed(f"exited with code {code} without a result")
 
 
 def _was_killed(outcome: Crashed) -> bool:

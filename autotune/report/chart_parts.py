@@ -9,7 +9,7 @@ from markupsafe import Markup
 from autotune.configuration.training_config import render
 from autotune.report.data import ReportData
 from autotune.report.svg import Scale, mark, markup, picture
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import size
 
 WIDTH = 760.0

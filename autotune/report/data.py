@@ -16,12 +16,13 @@ from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.source import Source
 from autotune.searching.run.searched import searched_part
-from autotune.storage.facts import CandidateLog, Confirmation, Identity
+from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.storage.identity import Identity
+from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.archive import Archive, read_archive
-from autotune.study.study import FinishedTrial, best_feasible
 from autotune.values.errors import UsageError
-from autotune.values.intervals import Interval
 from autotune.values.outcome import Diagnosed
+from autotune.values.statistics import Interval
 
 T = TypeVar("T")
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.study.study import FinishedTrial
-from autotune.values.intervals import Interval
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.statistics import Interval
 
 FEWEST_TRIALS = 4
 # Standard deviations of log ratios: of an effect, of a trial's noise at first, and its least value.

@@ -11,7 +11,7 @@ from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import KnobEffect, knob_effects
 from autotune.report.totals import failure_kinds
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5

@@ -10,8 +10,8 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
 from autotune.report.totals import failure_kind
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.study.archive import OpenTrial
-from autotune.study.study import FinishedTrial
 
 _SETTINGS = tuple(knob.name for knob in ALL_KNOBS)
 COLUMNS = (

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from autotune import __version__
 from autotune.configuration.best_config import NOT_MEASURED
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
@@ -26,7 +27,6 @@ from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
 from autotune.study.importance import importances
 from autotune.values.strict_yaml import dump
 from autotune.values.text import disturbed_sentence, rounds_text, size, span
-from autotune.values.version import __version__
 
 _TWO = 2
 _MOST_TRIALS_NAMED = 12

@@ -10,10 +10,10 @@ from typing import Any
 from autotune.report.data import ReportData
 from autotune.report.effects import knob_effects
 from autotune.report.totals import failure_kinds, phases
-from autotune.storage.facts import as_json
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.note_types import as_json
 from autotune.study.archive import OpenTrial
 from autotune.study.importance import importances
-from autotune.study.study import FinishedTrial
 
 SCHEMA_VERSION = 1
 _DETAILS = (

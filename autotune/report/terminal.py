@@ -16,7 +16,7 @@ from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.report.totals import failure_kinds, phases
 from autotune.searching.trials.drift import conditions
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from autotune.report.data import ReportData, readable_note
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 
 _LABELS = {

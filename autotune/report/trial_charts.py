@@ -10,7 +10,7 @@ from markupsafe import Markup
 from autotune.report.chart_parts import MOST_REASON, WIDTH, Rate, tip_of
 from autotune.report.data import ReportData
 from autotune.report.svg import Axes, Scale, box, line, mark, markup, path, picture, text
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import size
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 736.0, 36.0, 288.0

@@ -1,1 +1,1 @@
-"""Proposals: values in, a configuration out. No Optuna."""
+"""Proposals: samplers, and the models behind them; values in, a configuration out."""

@@ -1,4 +1,9 @@
-"""Acquisition functions over configurations, from surrogates of the rate and of feasibility."""
+"""Acquisition functions over configurations, from surrogates of the rate and of feasibility.
+
+A surrogate may never ask again for a value that did badly in one combination, though it would do
+well in another. If a search makes no progress, its best configuration is therefore tried with the
+least tried values: see `trials_without_gain` and `times_tried`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from autotune.sampling.encoding import Encoding
 from autotune.sampling.posterior import Posterior
 from autotune.sampling.surrogate import Array, Indices, Surrogate
 
+GAIN = 1.01
+"""Least ratio that counts as a gain; the best of many noisy timings rises by less anyway."""
 _FEASIBLE, _INFEASIBLE = 0.0, 2.0
 _LIMIT = 1.0
 # Prior deviation of one knob's effect on the feasibility label.
@@ -147,3 +154,36 @@ def normal_below(z: Array) -> Array:
 def best_first(promises: Array) -> Sequence[int]:
     """Return the positions in descending order of their acquisition values."""
     return [int(place) for place in np.argsort(-promises, kind="stable")]
+
+
+def best_row(seen: Observations) -> Indices | None:
+    """Return the row of the fastest feasible trial, shape (knobs,); None if there is none."""
+    rates = _feasible_rates(seen)
+    return seen.rows[int(np.argmax(rates))] if rates.any() else None
+
+
+def trials_without_gain(seen: Observations) -> int:
+    """Return the number of trials since the best feasible rate last rose by a percent."""
+    rates, best, last = _feasible_rates(seen), 0.0, 0
+    for place, rate in enumerate(rates):
+        if rate > GAIN * best:
+            best, last = float(rate), place
+    return len(rates) - 1 - last
+
+
+def times_tried(rows: Indices, best: Indices, seen: Observations) -> Array:
+    """Return how often the value in which each row differs from `best` was tried, shape (rows,).
+
+    The least tried value counts if there are several. A row equal to `best` gets the number of all
+    trials.
+    """
+    counts = np.full(len(rows), float(len(seen.rows)))
+    for column in range(rows.shape[1]):
+        tried = (seen.rows[:, column] == rows[:, [column]]).sum(axis=1)
+        differs = rows[:, column] != best[column]
+        counts = np.where(differs, np.minimum(counts, tried), counts)
+    return counts
+
+
+def _feasible_rates(seen: Observations) -> Array:
+    return np.where(np.array(seen.feasible, dtype=bool), seen.rates, 0.0)

@@ -1,4 +1,7 @@
-"""Encoding of configurations as rows of numbers, and the prior on the effect of each knob."""
+"""Encoding of configurations as rows of numbers, with a prior on the effect of each knob.
+
+Optuna's parameters are another form of a configuration: see `config_of` and `params_of`.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +101,8 @@ class Encoding:
         return TrainingConfig.of({**frozen, **chosen})
 
     def params(self, config: TrainingConfig) -> dict[str, Value]:
-        """Return Optuna's parameters of a configuration; an idle knob has its first value."""
-        varied = self.space.varied().items()
-        return {n: config[n] if config[n] in v else v[0] for n, v in varied}
+        """Return Optuna's parameters of a configuration; see `params_of`."""
+        return params_of(config, self.space.varied())
 
     @cached_property
     def every_row(self) -> Indices:
@@ -171,3 +173,20 @@ def _gains(name: str, values: Sequence[Value]) -> Array:
         return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
     plain = (KNOBS[name].default, KNOBS[name].idle, None)
     return np.array([0.0 if value in plain else gain for value in values])
+
+
+def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
+    """Return the configuration for Optuna's parameters, frozen knobs included."""
+    frozen = {name: values[0] for name, values in space.domains.items()}
+    return TrainingConfig.of({**frozen, **params})
+
+
+def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """Return Optuna's parameters for a configuration.
+
+    An idle knob has a value outside its domain; the first value of the domain stands for it.
+    """
+    return {
+        name: config[name] if config[name] in values else values[0]
+        for name, values in varied.items()
+    }

@@ -14,7 +14,7 @@ from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.deadlines import BudgetedRunner, Clock
 from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
-from autotune.processes.device_users import neighbours, shared_line
+from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
@@ -50,8 +50,8 @@ from autotune.storage.database import (
     network_file_system,
     storage_errors,
 )
+from autotune.storage.identity import fingerprint_of
 from autotune.storage.journal import Journal
-from autotune.study.identity import fingerprint_of
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 

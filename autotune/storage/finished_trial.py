@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN, Verdict
-from autotune.storage.facts import Revocation
+from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyFacts
 from autotune.storage.trial_details import TRAINED_AS, TrialDetails
 from autotune.values.errors import StudyMismatchError, UsageError

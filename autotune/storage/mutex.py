@@ -1,16 +1,20 @@
 """Mutual exclusion of a study's writers, and detection of writers that have died.
 
-A study in memory or in an SQLite file has one writing process; its threads take turns. Processes
-that share a study in PostgreSQL take turns by an advisory lock of the server. Each also keeps an
-advisory lock with the key of its lease while its connection lives. A connection may be cut while
-its process lives, and the death of a host ends none, so heartbeats count as well.
+A study in memory or in an SQLite file has one writing process, by a lock on its folder that the
+kernel releases if its owner dies. The threads of that process take turns. Processes that share a
+study in PostgreSQL take turns by an advisory lock of the server. Each also keeps an advisory lock
+with the key of its lease while its connection lives. A connection may be cut while its process
+lives, and the death of a host ends none, so heartbeats count as well.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, create_engine, text
@@ -25,11 +29,61 @@ from autotune.storage.heartbeat import (
     silence,
 )
 from autotune.storage.leases import Lease, own_lease
+from autotune.system.trial_folder import make_private
+from autotune.values.errors import StorageError
 
+LOCK_FILE = ".autotune-lock"
+"""Name of the lock file; distinct, since the folder may contain other files than a study's."""
+_LONGEST_PID = 20
 # Key of the turn of all studies of a database, because creating its tables needs a turn, too.
 _TURN = 0x6175746F74756E65
 # A connection that is silent for hours would be dropped by firewalls, its lock with it.
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}
+
+
+@contextmanager
+def study_lock(folder: Path) -> Iterator[None]:
+    """Lock the folder while the block runs.
+
+    Raises:
+        StorageError: another process has the lock, or the folder cannot be written.
+    """
+    path = folder / LOCK_FILE
+    try:
+        make_private(folder)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be used for the study: {error.strerror}. "
+            "Work in a folder that you may write to."
+        ) from error
+    try:
+        _take_lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _content(descriptor).decode(errors="replace") or "unknown"
+        raise StorageError(
+            f"the study in {folder} is in use by process {holder}. "
+            "Wait for it; a search of its own can have another name, with --study NAME."
+        ) from None
+    if (content := _content(descriptor)) and not content.isdigit():
+        raise StorageError(
+            f"{folder / LOCK_FILE} is no lock of autotune's, so it is left as it is. "
+            "Give it another name, or keep the study in another folder."
+        )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, _LONGEST_PID, 0)
 
 
 class Mutex(Protocol):

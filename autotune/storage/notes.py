@@ -12,14 +12,13 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, overload
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, TypeAdapter
 
-from autotune.storage.facts import (
+from autotune.storage.identity import Identity, StoredIdentity
+from autotune.storage.note_types import (
     Answer,
     Confirmation,
     DriftCheck,
-    Identity,
     Revocation,
     Seconds,
-    StoredIdentity,
     StoredRun,
     Workers,
 )

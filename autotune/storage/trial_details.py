@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from autotune.values.intervals import Interval
 from autotune.values.measurement import Measurement
+from autotune.values.statistics import Interval
 from autotune.values.strict_json import fault_of
 
 TRAINED_AS = "trained_as"

@@ -1,6 +1,7 @@
 """Read a stored study without continuing it or writing to it.
 
 Studies of other programs are refused. Unfinished trials are no fault: a search may be running.
+A warm start takes configurations from such a study.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from autotune.storage.finished_trial import FinishedTrial, as_known, finished_tr
 from autotune.storage.notes import StudyFacts
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 
+# Configurations that a warm start takes.
+_BEST_FEW = 3
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
     TrialState.RUNNING: "running",
     TrialState.FAIL: "lost",
@@ -133,3 +136,28 @@ def _open(trial: FrozenTrial) -> OpenTrial:
     config = None if settings is None else TrainingConfig.of(settings)
     reason = str(trial.user_attrs.get("reason", ""))
     return OpenTrial(trial.number, _STATES[trial.state], config, reason)
+
+
+def warm_start_from(storage: str, study: str | None = None) -> tuple[TrainingConfig, ...]:
+    """Return the three best configurations of a study, the best first, for a warm start.
+
+    The study may be of another machine or of another version of the model, because only its
+    configurations are used, not its measurements.
+
+    Args:
+        storage: URL of the study's storage.
+        study: name of the study; None for the only one there.
+
+    Raises:
+        UsageError: none of its trials was feasible; or see `read_archive`.
+        StorageError: see `read_archive`.
+    """
+    archive = read_archive(storage, study)
+    feasible = [t for t in archive.finished if t.verdict.feasible and t.verdict.value is not None]
+    feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
+    if not feasible:
+        raise UsageError(
+            f"no trial of study {archive.name!r} in {archive.storage} was feasible. "
+            "Name another study, or search without --warm-start."
+        )
+    return tuple(trial.config for trial in feasible[:_BEST_FEW])

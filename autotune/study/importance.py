@@ -11,7 +11,7 @@ from optuna.importance import get_param_importances
 from optuna.trial import create_trial
 
 from autotune.knobs import ALL_KNOBS
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 
 # PED-ANOVA compares the best tenth with all trials; that must be more than one trial.
 _FEWEST_TRIALS = 12

@@ -18,8 +18,14 @@ from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.storage.finished_trial import finished_trial
-from autotune.storage.journal import Journal, Line, NoteRecord, TrialRecord
-from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE, NotReadableError
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import (
+    CONSTRAINTS_ATTRIBUTE,
+    Line,
+    NoteRecord,
+    NotReadableError,
+    TrialRecord,
+)
 from autotune.storage.leases import LEASE, LIVE
 from autotune.values.errors import StudyMismatchError, UsageError
 

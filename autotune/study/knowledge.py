@@ -10,8 +10,8 @@ from optuna.trial import FrozenTrial
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
-from autotune.storage.facts import Revocation
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
+from autotune.storage.note_types import Revocation
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
@@ -127,17 +127,6 @@ class Knowledge:
         worst = min((v.value for v in told if v.value is not None), default=0.0)
         measured = worst if verdict.value is None else verdict.value
         return min(measured, BELOW_BEST * max(best, default=measured))
-
-
-def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
-    """Return Optuna's parameters for a configuration.
-
-    An idle knob has a value outside its domain; the first value of the domain stands for it.
-    """
-    return {
-        name: config[name] if config[name] in values else values[0]
-        for name, values in varied.items()
-    }
 
 
 def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:

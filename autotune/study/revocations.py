@@ -17,9 +17,9 @@ from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.verdict import CONSTRAINTS
-from autotune.storage.facts import Revocation
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE
+from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyFacts
 from autotune.study.knowledge import BELOW_BEST, Knowledge
 

@@ -24,24 +24,26 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.knobs.base import Value
-from autotune.storage.facts import Identity, Revocation
+from autotune.sampling.encoding import config_of, params_of
+from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
+from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.storage.finished_trial import (
     FinishedTrial,
     best_feasible,
     finished_trial,
     finished_trials,
 )
-from autotune.storage.journal import Journal, TrialRecord
+from autotune.storage.identity import Identity, differences, fingerprint_of
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import TrialRecord
 from autotune.storage.leases import LEASE, lease_of
 from autotune.storage.mutex import LocalMutex, Mutex
+from autotune.storage.note_types import Revocation
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.identity import differences, fingerprint_of
+from autotune.storage.writable_notes import WritableNotes
 from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
-from autotune.study.knowledge import MODE, Knowledge, params_of
-from autotune.study.notes import StudyNotes
+from autotune.study.knowledge import MODE, Knowledge
 from autotune.study.revocations import apply_revocations
-from autotune.study.samplers import AUTO, NoRepeatSampler, config_of, sampler_named
-from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 
@@ -69,7 +71,7 @@ class TuningStudy:
         self._objective = objective
         self._journal = journal
         self._mutex: Mutex = mutex or LocalMutex()
-        self.notes = StudyNotes(study, journal, self._mutex)
+        self.notes = WritableNotes(study, journal, self._mutex)
         self._running: dict[int, TrainingConfig] = {}
         self._elsewhere: set[TrainingConfig] = set()
         self._knowledge = Knowledge()

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches, Clock, Synchronize
-from autotune.values.intervals import median_interval, relative_half_width
 from autotune.values.measurement import QUIET, Block, Noise
+from autotune.values.statistics import median_interval, relative_half_width
 
 Step = Callable[[Any], object]
 Result = TypeVar("Result")

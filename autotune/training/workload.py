@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from autotune.configuration.training_config import setting_faults
 from autotune.values.errors import WorkloadError
-from autotune.values.suggest import did_you_mean
+from autotune.values.text import did_you_mean
 
 # name -> (the arguments it is called with, True if it is required)
 _CONTRACT: Mapping[str, tuple[str, bool]] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from autotune.values.intervals import Interval, log_median, median_interval
+from autotune.values.statistics import Interval, log_median, median_interval
 
 # Share of the usable cores that other programs or the host may take without disturbing a block. A
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than

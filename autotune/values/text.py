@@ -1,8 +1,10 @@
-"""Format numbers for people, and clean foreign text."""
+"""Text for people: format numbers, clean foreign text, suggest known words."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -61,3 +63,9 @@ def clean(text: str) -> str:
 def without_passwords(text: str) -> str:
     """Mask the passwords of URLs with stars."""
     return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" with the nearest known word; empty if none is near."""
+    nearest = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""

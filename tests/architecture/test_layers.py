@@ -36,6 +36,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     own = [name.split(".")[1:] for name in names if name.startswith("autotune.")]
+    own = [parts for parts in own if parts[0] in SIDES]  # no name of the root package
     folders = {
         max((f for f in SIDES if f.split(".") == n[: f.count(".") + 1]), key=len) for n in own
     }

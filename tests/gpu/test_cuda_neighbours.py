@@ -17,7 +17,7 @@ import pytest
 
 from autotune.configuration.job import Measure
 from autotune.context.search_context import inspection
-from autotune.processes.device_users import neighbours
+from autotune.processes.neighbours import neighbours
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from covering import covers

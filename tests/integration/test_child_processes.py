@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from autotune.configuration.job import job_from_json, job_to_json
-from autotune.processes.runner import _PATIENT, SubprocessRunner
+from autotune.processes.runner import SubprocessRunner
+from autotune.processes.running_child import PATIENT
 from autotune.values.outcome import (
     Lost,
     Measured,
@@ -144,7 +145,7 @@ def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             runner.run(job, tmp_path / "trial")
         took = time.monotonic() - since[0]
-    assert took < _PATIENT.grace + _PATIENT.tidy, "what neither heeds SIGTERM takes otherwise"
+    assert took < PATIENT.grace + PATIENT.tidy, "what neither heeds SIGTERM takes otherwise"
     assert nobody_is_left(tmp_path)
 
 

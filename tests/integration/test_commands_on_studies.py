@@ -7,7 +7,7 @@ import click.testing
 import pytest
 
 from autotune.cli import cli
-from autotune.storage.lock import study_lock
+from autotune.storage.mutex import study_lock
 from autotune.values.errors import StorageError, StudyMismatchError
 from children import WORKLOADS, autotune
 from covering import covers

@@ -18,7 +18,7 @@ import pytest
 
 from autotune.cli import main
 from autotune.searching.run.events import Answered
-from autotune.storage.lock import study_lock
+from autotune.storage.mutex import study_lock
 from children import wait_until
 from covering import covers
 from dashboards import running_dashboard

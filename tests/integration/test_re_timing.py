@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from autotune.searching.run.confirmation_time import trial_seconds
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
+from autotune.searching.run.seconds import trial_seconds
 from autotune.searching.search import search
 from autotune.study.archive import read_archive
 from autotune.values.errors import NotSearchedEnoughError

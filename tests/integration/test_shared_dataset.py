@@ -7,7 +7,7 @@ import pytest
 
 from autotune.configuration.job import Diagnose, FindLimits, Gate, Inspect, Job, Probe, Profile
 from autotune.processes.runner import SubprocessRunner
-from autotune.searching.run.search_run import process_seconds
+from autotune.searching.run.seconds import process_seconds
 from autotune.values.outcome import (
     Crashed,
     Diagnosed,

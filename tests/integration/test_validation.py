@@ -13,9 +13,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchOptions
 from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialEnded, TrialStarted
 from autotune.searching.search import search
-from autotune.study.archive import read_archive
+from autotune.study.archive import read_archive, warm_start_from
 from autotune.study.repair import repair
-from autotune.study.warm_start import seeds_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
 
@@ -275,9 +274,9 @@ def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
     database = tmp_path / "study.db"
-    before = seeds_from(options.storage)
+    before = warm_start_from(options.storage)
     assert 64 not in map(batch_of, before)
     repair(tmp_path, database)
-    assert seeds_from(options.storage) == before
+    assert warm_start_from(options.storage) == before
     study = optuna.load_study(study_name="scripted", storage=options.storage)
     assert study.best_trial.params["batch_size"] == 32

@@ -21,9 +21,9 @@ from autotune.dashboard.find_study import find_study
 from autotune.dashboard.note import OWN_LINE, trial_summary
 from autotune.dashboard.plots import figures
 from autotune.storage.database import existing
-from autotune.storage.facts import Revocation
 from autotune.storage.finished_trial import finished_trials
-from autotune.storage.lock import study_lock
+from autotune.storage.mutex import study_lock
+from autotune.storage.note_types import Revocation
 from factories import GIB
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in

@@ -10,7 +10,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.context.deadlines import OUT_OF_TIME
 from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
-from autotune.storage.facts import CandidateLog
+from autotune.storage.note_types import CandidateLog
 from autotune.study.study import TuningStudy
 from factories import measurement
 from tuning import HOLDS, THROUGHPUT, tell

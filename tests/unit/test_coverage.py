@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.sampling.acquisition import Observations
-from autotune.sampling.coverage import best_row, times_tried, trials_without_gain
+from autotune.sampling.acquisition import Observations, best_row, times_tried, trials_without_gain
 
 
 def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:

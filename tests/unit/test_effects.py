@@ -8,7 +8,7 @@ import pytest
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from reporting import OWN, trial
 from tuning import CRASHED
 

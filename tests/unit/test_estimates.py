@@ -118,7 +118,9 @@ def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Pat
     one = session_with(nine, tmp_path, [2.0])
     options = replace(one.context.options, at_once=2)
     two = replace(one, context=replace(one.context, options=options))
-    assert one.time_budget.eta_seconds() - two.time_budget.eta_seconds() == pytest.approx(7 * 2.0 / 2)
+    assert one.time_budget.eta_seconds() - two.time_budget.eta_seconds() == pytest.approx(
+        7 * 2.0 / 2
+    )
 
 
 def with_a_best(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from answers import ANSWERS
+from autotune import __version__
 from autotune.export import FORMATS, export
-from autotune.values.version import __version__
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENDINGS = {"deepspeed": "json", "torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.facts import as_json
-from autotune.storage.journal import Journal, NoteRecord
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import NoteRecord
+from autotune.storage.note_types import as_json
 from autotune.storage.notes import Note, StudyFacts
 from autotune.values.errors import StorageError
 from covering import covers

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from autotune.values.intervals import median_interval, relative_half_width
+from autotune.values.statistics import median_interval, relative_half_width
 
 
 # Ranks from the table of the sign test, e.g. Conover, Practical Nonparametric Statistics, table A3.

@@ -16,10 +16,10 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
-from autotune.storage.facts import DriftCheck, as_json
-from autotune.storage.journal import Journal, NoteRecord, TrialRecord
-from autotune.storage.journal_lines import MOST_BYTES
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import MOST_BYTES, NoteRecord, TrialRecord
 from autotune.storage.leases import own_lease
+from autotune.storage.note_types import DriftCheck, as_json
 from autotune.storage.trial_details import TrialDetails
 from autotune.study import study as study_module
 from autotune.study.opening import open_study

@@ -12,9 +12,9 @@ import optuna
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
+from autotune.sampling.samplers import AUTO
 from autotune.storage.leases import Lease, lease_of, own_lease
 from autotune.study.opening import open_study
-from autotune.study.samplers import AUTO
 from autotune.study.study import TuningStudy
 from covering import covers
 from tuning import HOLDS, THROUGHPUT, tell

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.lock import NAME, study_lock
+from autotune.storage.mutex import LOCK_FILE, study_lock
 from autotune.values.errors import StorageError
 from covering import covers
 
@@ -23,7 +23,7 @@ def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
 def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
     for _ in range(2):
         with study_lock(tmp_path):
-            assert (tmp_path / NAME).exists()
+            assert (tmp_path / LOCK_FILE).exists()
 
 
 @covers("S13")
@@ -31,7 +31,7 @@ def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from autotune.storage.lock import study_lock\n"
+        "from autotune.storage.mutex import study_lock\n"
         "with study_lock(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -65,16 +65,16 @@ def test_what_others_keep_in_the_folder_stays_as_it_is(tmp_path: Path) -> None:
     theirs.write_text("of another program")
     with study_lock(tmp_path):
         assert theirs.read_text() == "of another program"
-    (tmp_path / NAME).write_text("of another program, too")
+    (tmp_path / LOCK_FILE).write_text("of another program, too")
     with pytest.raises(StorageError, match=r"no lock of autotune's"), study_lock(tmp_path):
         pass
-    assert (tmp_path / NAME).read_text() == "of another program, too"
+    assert (tmp_path / LOCK_FILE).read_text() == "of another program, too"
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("123")
-    (tmp_path / NAME).symlink_to(theirs)
+    (tmp_path / LOCK_FILE).symlink_to(theirs)
     with pytest.raises(StorageError, match="cannot be used"), study_lock(tmp_path):
         pass
     assert theirs.read_text() == "123"

@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from autotune.values.non_inferiority import Decision, bounds, decide
+from autotune.values.statistics import Decision, bounds, decide
 
 ALLOWED = 0.1
 

@@ -9,8 +9,8 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement

@@ -28,8 +28,8 @@ from autotune.searching.run.events import (
     StepStarted,
     TrialEnded,
 )
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import FinishedTrial
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 
 BASELINE = TrainingConfig.of({"num_threads": 2})

@@ -31,7 +31,7 @@ from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
 from autotune.report.totals import failure_kinds, phases
 from autotune.searching.run.events import Answered
-from autotune.storage.facts import Answer
+from autotune.storage.note_types import Answer
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import OpenTrial, read_archive
 from autotune.study.importance import importances

@@ -16,14 +16,14 @@ from optuna.trial import TrialState
 from autotune.commands.search import search
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import Answered, TrialEnded
-from autotune.study.samplers import (
+from autotune.sampling.encoding import config_of
+from autotune.sampling.samplers import (
     AUTO,
     SAMPLERS,
     NoRepeatSampler,
-    config_of,
     sampler_named,
 )
+from autotune.searching.run.events import Answered, TrialEnded
 from autotune.study.study import TuningStudy
 from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written

@@ -1,6 +1,6 @@
 """When a further seed of what leads is worth its time."""
 
-from autotune.accuracy.seed_budget import SeedBudget
+from autotune.accuracy.seeds import SeedBudget
 
 
 def test_a_seed_is_paid_by_as_many_seconds_of_reliance():

@@ -10,21 +10,19 @@ from random import Random
 
 import pytest
 
-from autotune.comparison.posteriors import Posteriors
+from autotune.comparison.preference import Posteriors, changes, preferred
 from autotune.comparison.rounds import Course, PairedComparison, Participant
 from autotune.comparison.sequential_test import (
     Standing,
-    changes,
     looks,
-    preferred,
     rounds_to_win,
     sequential_test,
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.posterior import Posterior
-from autotune.values.intervals import CONFIDENCE, median_interval
 from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Crashed, Failure
+from autotune.values.statistics import CONFIDENCE, median_interval
 from factories import GIB, measurement
 
 BASELINE = TrainingConfig.of({"batch_size": 8})

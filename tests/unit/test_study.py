@@ -9,9 +9,10 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
+from autotune.sampling.samplers import AUTO, SAMPLERS
+from autotune.storage.finished_trial import best_feasible
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.samplers import AUTO, SAMPLERS
-from autotune.study.study import TuningStudy, best_feasible
+from autotune.study.study import TuningStudy
 from covering import covers
 from factories import cpu_machine
 from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell

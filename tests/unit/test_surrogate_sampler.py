@@ -14,12 +14,12 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
+from autotune.sampling import surrogate_sampler
 from autotune.sampling.acquisition import Observations, expected_improvement, normal_below
 from autotune.sampling.encoding import Encoding
+from autotune.sampling.samplers import AUTO
 from autotune.sampling.surrogate import Array, Indices
 from autotune.storage.trial_details import TrialDetails
-from autotune.study import surrogate_sampler
-from autotune.study.samplers import AUTO
 from autotune.study.study import TuningStudy
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, THROUGHPUT

@@ -17,8 +17,8 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.result import Confirmed, confirmed_by
 from autotune.searching.run.events import CandidateRefused, CandidateSetAside, RoundEnded
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.storage.facts import CandidateLog
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.note_types import CandidateLog
 
 TOO_LATE = "the time is up before it is confirmed"
 """Reason for a candidate that there was no time to test."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import fixed_seconds
 

@@ -14,7 +14,7 @@ from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.searched import check_enough
 from autotune.searching.run.stopping import end_reason
-from autotune.storage.facts import Answer
+from autotune.storage.note_types import Answer
 from autotune.values.errors import StorageError
 from autotune.values.measurement import Measurement
 

@@ -26,7 +26,7 @@ from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
-from autotune.storage.facts import Confirmation
+from autotune.storage.note_types import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
 

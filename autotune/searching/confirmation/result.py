@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
+from autotune import __version__
 from autotune.accuracy.probes import AccuracyProber
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
@@ -37,11 +38,10 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.searched import searched_part
 from autotune.storage.database import masked
-from autotune.study.study import FinishedTrial
-from autotune.values.intervals import median_interval
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Gated, SpeedLimits
-from autotune.values.version import __version__
+from autotune.values.statistics import median_interval
 
 # The limits decide nothing, so that they need no narrow interval.
 _LIMITS_PLAN = MeasurePlan(looks=(3,))

@@ -11,8 +11,8 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.diagnosis import Diagnosis
-from autotune.study.study import FinishedTrial
-from autotune.values.intervals import Interval
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.statistics import Interval
 
 Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
 

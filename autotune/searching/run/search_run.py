@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from autotune.accuracy.probes import AccuracyProber, own_accuracy_fails
-from autotune.accuracy.seed_budget import SeedBudget
+from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.deadlines import Clock
 from autotune.context.search_context import SearchContext
@@ -19,8 +19,9 @@ from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import FirstEstimates, TimeBudget
+from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import fixed_seconds

@@ -12,8 +12,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
-from autotune.storage.facts import Identity
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Lost, TimedOut

@@ -6,7 +6,7 @@ from statistics import median
 
 from autotune.comparison.rounds import TASK, has_own_host
 from autotune.context.search_context import SearchContext
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 
 ROUND = TASK.plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.sampling.coverage import GAIN
+from autotune.sampling.acquisition import GAIN
 from autotune.searching.run.search_run import SearchRun
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 
 PATIENCE = 20
 """Consecutive trials without a gain after which a search ends."""

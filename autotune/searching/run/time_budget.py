@@ -25,7 +25,8 @@ from autotune.searching.run.seconds import (
     timed_seconds,
     trial_seconds,
 )
-from autotune.study.study import FinishedTrial, TuningStudy, best_feasible
+from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
 
 RUNS = 3

@@ -23,7 +23,7 @@ from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.searched import check_plan, cut_by_budget, ran_out
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import PLAN, RUNS
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.errors import AutotuneError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import (

@@ -15,7 +15,7 @@ from autotune.comparison.repeats import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import trial_seconds
-from autotune.storage.facts import DriftCheck
+from autotune.storage.note_types import DriftCheck
 from autotune.storage.trial_details import TrialDetails
 
 EVERY = 4

@@ -14,7 +14,7 @@ from statistics import linear_regression
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
-from autotune.study.study import FinishedTrial
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.outcome import OutOfMemory
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by this factor.

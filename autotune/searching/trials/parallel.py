@@ -15,8 +15,8 @@ from queue import SimpleQueue
 
 from autotune.context.deadlines import BudgetedRunner
 from autotune.context.search_context import inspect, inspection
-from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.devices import Device
+from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import StoppableRunner
 from autotune.searching.run.events import Warned

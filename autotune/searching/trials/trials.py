@@ -30,7 +30,8 @@ from autotune.searching.trials.memory_prediction import foresee
 from autotune.searching.trials.trial_cost import modes_too_dear, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
 from autotune.storage.database import check_still_there
-from autotune.study.study import INTERRUPTED, FinishedTrial, best_feasible
+from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.study.study import INTERRUPTED
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.values.text import readable
 

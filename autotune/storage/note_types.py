@@ -1,4 +1,4 @@
-"""Types of the facts about a study, and their form on disk.
+"""Types of the notes of a study, and their form on disk; `autotune.storage.notes` has their keys.
 
 A search relies on these facts, so facts that another program wrote, or that a disk has damaged, are
 refused when they are read.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from pydantic import (
@@ -20,74 +19,14 @@ from pydantic import (
     FiniteFloat,
     NonNegativeInt,
     PositiveInt,
-    TypeAdapter,
 )
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
+from autotune.storage.identity import Identity
 from autotune.values.measurement import Measurement
 
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0)]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The facts for which a study was made, which must not change between its runs.
-
-    Facts that are only compared have no attribute.
-    """
-
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def baseline(self) -> TrainingConfig:
-        """The user's settings."""
-        return TrainingConfig.of(self.facts["baseline"])
-
-    @property
-    def space(self) -> SearchSpace | None:
-        """The search space before the diagnosis; None if it is not known."""
-        domains = self.facts.get("space")
-        if domains is None:
-            return None
-        return SearchSpace({name: tuple(values) for name, values in domains.items()})
-
-    @property
-    def memory_limit_bytes(self) -> int | None:
-        """Memory limit of every trial; None if it is not known."""
-        return self.facts.get("memory_limit_bytes")
-
-    @property
-    def objective(self) -> str:
-        """Name of the objective, with the samples of the run if it is the time of a run."""
-        return str(self.facts.get("objective", "throughput"))
-
-    @property
-    def machine(self) -> str | None:
-        """Fingerprint of the machine; None if it is not known."""
-        return self.facts.get("machine")
-
-    @property
-    def model_sha256(self) -> str | None:
-        """SHA-256 of the workload's file; None if it is not known."""
-        return self.facts.get("model_sha256")
-
-    @property
-    def is_of_script(self) -> bool:
-        """True if the workload is a training script."""
-        return "script" in self.facts
-
-
-@dataclass(frozen=True)
-class _IdentityFacts:
-    """The facts of an identity that have an attribute."""
-
-    baseline: dict[str, Value] = field(default_factory=dict)
-    space: dict[str, list[Value]] = field(default_factory=dict)
-    memory_limit_bytes: PositiveInt = 1
 
 
 @dataclass(frozen=True)
@@ -167,23 +106,11 @@ def _plain(value: Any) -> Any:
     return parts
 
 
-def _checked(facts: dict[str, Any]) -> Identity:
-    _identity_adapter().validate_python(facts)
-    return Identity(facts)
-
-
-@cache
-def _identity_adapter() -> TypeAdapter[_IdentityFacts]:
-    return TypeAdapter(_IdentityFacts)
-
-
 def _observed(run: Measurement) -> Measurement:
     if run.nonsense:
         raise ValueError(run.nonsense)
     return run
 
 
-StoredIdentity = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""Type of an `Identity` on disk."""
 StoredRun = Annotated[Measurement, AfterValidator(_observed)]
 """Type of a measurement on disk, which is refused if it is impossible."""

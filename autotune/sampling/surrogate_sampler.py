@@ -23,11 +23,16 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN
-from autotune.sampling.acquisition import Acquisition, Observations, best_first
-from autotune.sampling.coverage import best_row, times_tried, trials_without_gain
-from autotune.sampling.encoding import Encoding
+from autotune.sampling.acquisition import (
+    Acquisition,
+    Observations,
+    best_first,
+    best_row,
+    times_tried,
+    trials_without_gain,
+)
+from autotune.sampling.encoding import Encoding, config_of
 from autotune.sampling.surrogate import Array, Indices
-from autotune.study.samplers import config_of
 
 EXPLORE_EVERY = 4
 """Period of exploring proposals, which maximise the upper confidence bound."""

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.sampling.encoding import config_of
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
@@ -77,12 +78,6 @@ def sampler_named(name: str, seed: int) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return SAMPLERS[name](seed)
-
-
-def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
-    """Return the configuration for Optuna's parameters, frozen knobs included."""
-    frozen = {name: values[0] for name, values in space.domains.items()}
-    return TrainingConfig.of({**frozen, **params})
 
 
 class NoRepeatSampler(BaseSampler):

@@ -1,4 +1,7 @@
-"""The notes of a study in its storage, which several processes may read and write."""
+"""The notes of a study as a search writes them: to the journal first, then to the storage.
+
+Several processes may write notes of one study. `autotune.storage.notes` says what the notes are.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from typing import Any
 
 import optuna
 
-from autotune.storage.facts import DriftCheck, Revocation, as_json
-from autotune.storage.journal import Journal, NoteRecord
+from autotune.storage.journal import Journal
+from autotune.storage.journal_lines import NoteRecord
 from autotune.storage.leases import CLOSED, LEADER, LIVE, Lease, lease_of
 from autotune.storage.mutex import Mutex
+from autotune.storage.note_types import DriftCheck, Revocation, as_json
 from autotune.storage.notes import Note, StudyFacts
 from autotune.values.outcome import TrialOutcome, outcome_to_json
 
 
-class StudyNotes(StudyFacts):
+class WritableNotes(StudyFacts):
     """The notes of a study, to be read and written; see `StudyFacts` for what they are.
 
     A note is written to the journal first. Assigning replaces a whole note. The methods that add or
@@ -47,24 +51,24 @@ class StudyNotes(StudyFacts):
 
     def set_qualities(self, training_equivalent: str, qualities: Sequence[float]) -> None:
         """Write the quality of each known seed of a training equivalence."""
-        self._enter(StudyNotes.qualities, training_equivalent, qualities)
+        self._enter(WritableNotes.qualities, training_equivalent, qualities)
 
     def set_margin(self, training_equivalent: str, margin: float) -> None:
         """Write the accuracy margin of a training equivalence."""
         if self.margins.get(training_equivalent) != margin:
-            self._enter(StudyNotes.margins, training_equivalent, margin)
+            self._enter(WritableNotes.margins, training_equivalent, margin)
 
     def revoke(self, training_equivalent: str, revocation: Revocation) -> None:
         """Write a revocation of a training equivalence, or of a trial `alone`."""
-        self._enter(StudyNotes.revocations, training_equivalent, revocation)
+        self._enter(WritableNotes.revocations, training_equivalent, revocation)
 
     def set_numerics_check(self, settings: str, outcome: TrialOutcome) -> None:
         """Write the outcome of the numerics check of these settings."""
-        self._enter(StudyNotes.numerics_checks, settings, outcome_to_json(outcome))
+        self._enter(WritableNotes.numerics_checks, settings, outcome_to_json(outcome))
 
     def set_phase_seconds(self, phase: str, seconds: float) -> None:
         """Write the seconds of a phase, rounded to tenths."""
-        self._enter(StudyNotes.phase_seconds, phase, round(seconds, 1))
+        self._enter(WritableNotes.phase_seconds, phase, round(seconds, 1))
 
     def add_phase_seconds(self, phase: str, seconds: float) -> None:
         """Add to the seconds of a phase."""
@@ -75,11 +79,11 @@ class StudyNotes(StudyFacts):
         """Add re-timings of the trial of that number, in samples per second."""
         with self._mutex.turn():
             before = self.re_timings.get(trial, ())
-            self._enter(StudyNotes.re_timings, str(trial), [*before, *rates])
+            self._enter(WritableNotes.re_timings, str(trial), [*before, *rates])
 
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""
-        key = StudyNotes.first_drift_checks.key + worker
+        key = WritableNotes.first_drift_checks.key + worker
         self.store(key, [*self.drift_checks(worker), check])
 
     @property

@@ -1,0 +1,187 @@
+"""Watch a running child, and end it with all processes that it started, in any session.
+
+A session can be killed as a whole, but a program may leave it, as daemons do. It keeps its
+environment, which has a random mark that no other process has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+from autotune.configuration.job import Job
+from autotune.processes import logs
+from autotune.processes.launch import Launched
+from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.system.trial_folder import TIMED, TrialFolder
+from autotune.values.outcome import (
+    Crashed,
+    Lost,
+    OutOfMemory,
+    TimedOut,
+    TrialOutcome,
+    outcome_from_json,
+)
+from autotune.values.strict_json import read_some
+
+_MARK = "AUTOTUNE_FAMILY"
+_POLL_SECONDS = 0.02
+SAMPLE_SECONDS = 1.0
+"""Seconds between two looks at a running child; see `autotune.system.process_tree`."""
+
+
+class Patience(NamedTuple):
+    """Seconds to wait for processes to end before they are killed."""
+
+    grace: float
+    """Seconds for the child itself."""
+    tidy: float
+    """Seconds for helpers in its session."""
+    strays: float
+    """Seconds for processes that have left the session."""
+
+
+PATIENT = Patience(3.0, 1.0, 3.0)
+HURRIED = Patience(1.0, 0.3, 2.2)
+"""Patience for a person who waits, below five seconds in all.
+
+PyTorch's helper that frees shared memory needs two.
+"""
+
+
+class Family:
+    """All processes with one mark; none should be left between two trials.
+
+    The mark never matches a foreign process, as a name or a reused process number might.
+    """
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(8)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Environment variables that mark a process, and all that it starts, as a member."""
+        return {_MARK: self._mark}
+
+    def is_gone_within(self, seconds: float, host_pid: int | None) -> bool:
+        """Wait until no member is left outside the host's session; return False if time is up."""
+        deadline = time.monotonic() + seconds
+        while next(self._strays(host_pid), None) is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def kill(self, host_pid: int | None) -> None:
+        """Kill all members outside the host's session."""
+        for process in self._strays(host_pid):
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _strays(self, host_pid: int | None) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):  # another user's process, or it has ended
+                is_mine = process.environ().get(_MARK) == self._mark
+                if is_mine and os.getsid(process.pid) != host_pid:
+                    yield process
+
+
+class RunningChild:
+    """A running child process and the processes that it starts."""
+
+    def __init__(self, process: Launched, files: TrialFolder) -> None:
+        self.process = process
+        self._files = files
+        self.begun = time.monotonic()
+        """Monotonic time from which the deadline counts."""
+        self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
+        self._seen: dict[int, psutil.Process] = {}
+        self._gone: list[psutil.Process] = []
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory in bytes as observed so far, with all processes that it started."""
+        return self._peak.bytes
+
+    def watch(self, job: Job, is_cancelled: Callable[[], bool]) -> TrialOutcome | None:
+        """Wait for the child's outcome; None if it ended without one.
+
+        Raises:
+            KeyboardInterrupt: the runner was cancelled meanwhile.
+        """
+        deadline = self.begun + job.deadline_seconds
+        limit = job.memory_limit_bytes if job.device == "cpu" else None
+        while not self.process.ended_within(SAMPLE_SECONDS):
+            self._look(limit)
+            if is_cancelled():
+                raise KeyboardInterrupt
+            if limit is not None and self.peak_bytes > limit:
+                return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
+            if time.monotonic() > deadline:
+                return TimedOut(self._files.phase, job.deadline_seconds)
+        if not self._files.outcome.exists():
+            return None
+        return outcome_from_json(read_some(self._files.outcome))
+
+    def end(self, family: Family, host_pid: int | None, patience: Patience) -> None:
+        """End the child, then the rest of its session, then processes that left the session."""
+        if not self.process.ended_within(0):
+            self._signal(signal.SIGTERM)
+            if not self.process.ended_within(patience.grace):
+                with suppress(ProcessLookupError):
+                    os.kill(self.process.pid, signal.SIGKILL)
+                self.process.ended_within(None)
+        # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
+        # has a session of its own, after two seconds.
+        self._signal(signal.SIGTERM)
+        is_gone = family.is_gone_within(patience.tidy, host_pid)
+        self._signal(signal.SIGKILL)
+        if not is_gone and not family.is_gone_within(patience.strays, host_pid):
+            family.kill(host_pid)
+        for process in (*self._gone, *self._seen.values()):
+            with suppress(psutil.Error):
+                process.kill()  # psutil compares start times: a reused number is not killed
+
+    def outcome_of_exit(self) -> TrialOutcome:
+        """Return the outcome of a child that ended without one, from its exit code."""
+        code = self.process.exit_code
+        if code is None:
+            return Lost("the warm host was killed, and nobody saw how its child ended")
+        if code < 0:
+            name = signal.Signals(-code).name
+            if -code == signal.SIGBUS:
+                return OutOfMemory("shared", "bus error: /dev/shm is full", self.peak_bytes or None)
+            return Crashed(f"killed by {name}")
+        return Crashed(f"exited with code {code} without a result")
+
+    def _look(self, limit: int | None) -> None:
+        """Record the child's processes and their memory, and limit its logs.
+
+        While blocks are timed, memory is only read if it may pass the limit: the child reads its
+        own between two blocks.
+        """
+        for log in (self._files.stdout, self._files.stderr):
+            logs.hold_down(log)
+        is_timed = self._files.phase in TIMED
+        self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
+
+    def _meet(self, pids: Sequence[int]) -> None:
+        """Record new processes with their start time, and ended ones: numbers may be reused."""
+        self._gone += [self._seen.pop(pid) for pid in set(self._seen) - set(pids)]
+        for pid in pids:
+            if pid not in self._seen:
+                with suppress(psutil.Error):
+                    self._seen[pid] = psutil.Process(pid)
+
+    def _signal(self, number: int) -> None:
+        # The child may have ended while its DataLoader workers live on.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)

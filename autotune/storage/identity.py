@@ -1,0 +1,125 @@
+"""The identity of a study: facts that must not change between its runs, and their comparison.
+
+They are stored as a note, which is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, PositiveInt, TypeAdapter
+
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+
+ALIKE = 0.01
+"""Relative difference up to which two memory limits count as one machine's."""
+_LONGEST = 60
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The facts for which a study was made, which must not change between its runs.
+
+    Facts that are only compared have no attribute.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> TrainingConfig:
+        """The user's settings."""
+        return TrainingConfig.of(self.facts["baseline"])
+
+    @property
+    def space(self) -> SearchSpace | None:
+        """The search space before the diagnosis; None if it is not known."""
+        domains = self.facts.get("space")
+        if domains is None:
+            return None
+        return SearchSpace({name: tuple(values) for name, values in domains.items()})
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """Memory limit of every trial; None if it is not known."""
+        return self.facts.get("memory_limit_bytes")
+
+    @property
+    def objective(self) -> str:
+        """Name of the objective, with the samples of the run if it is the time of a run."""
+        return str(self.facts.get("objective", "throughput"))
+
+    @property
+    def machine(self) -> str | None:
+        """Fingerprint of the machine; None if it is not known."""
+        return self.facts.get("machine")
+
+    @property
+    def model_sha256(self) -> str | None:
+        """SHA-256 of the workload's file; None if it is not known."""
+        return self.facts.get("model_sha256")
+
+    @property
+    def is_of_script(self) -> bool:
+        """True if the workload is a training script."""
+        return "script" in self.facts
+
+
+@dataclass(frozen=True)
+class _IdentityFacts:
+    """The facts of an identity that have an attribute."""
+
+    baseline: dict[str, Value] = field(default_factory=dict)
+    space: dict[str, list[Value]] = field(default_factory=dict)
+    memory_limit_bytes: PositiveInt = 1
+
+
+def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    """Return a line for each fact that differs between the study and now, or is only in one."""
+    now = json.loads(json.dumps(identity))
+    return [
+        f"  {name}: {_short(known.get(name))} in the study, {_short(now.get(name))} now"
+        for name in {**now, **known}
+        if not _is_same(name, known.get(name), now.get(name))
+    ]
+
+
+def _is_same(name: str, known: Any, now: Any) -> bool:
+    """Compare two values; memory limits may differ by `ALIKE`, as they do from boot to boot."""
+    if name == "memory_limit_bytes" and isinstance(known, int) and isinstance(now, int):
+        return math.isclose(known, now, rel_tol=ALIKE)
+    return bool(known == now)
+
+
+def fingerprint_of(identity: Mapping[str, Any]) -> str:
+    """Return eight hex digits that change when a fact of an identity does."""
+    limit = round(identity.get("memory_limit_bytes", 0) / _GIB)
+    facts = json.dumps({**identity, "memory_limit_bytes": limit}, sort_keys=True).encode()
+    return hashlib.sha256(facts).hexdigest()[:8]
+
+
+def _short(fact: Any) -> str:
+    text = json.dumps(fact)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _checked(facts: dict[str, Any]) -> Identity:
+    _identity_adapter().validate_python(facts)
+    return Identity(facts)
+
+
+@cache
+def _identity_adapter() -> TypeAdapter[_IdentityFacts]:
+    return TypeAdapter(_IdentityFacts)
+
+
+StoredIdentity = Annotated[dict[str, Any], AfterValidator(_checked)]
+"""Type of an `Identity` on disk."""
