@@ -44,6 +44,7 @@ from autotune.training.apply import (
     build_loader,
     seed_everything,
 )
+from autotune.training.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.settings import Settings
 from autotune.training.tasks import Bench
@@ -114,7 +115,7 @@ class _Stand:
         bench = self.bench
         seed_everything(bench.job.seed)
         loader = build_loader(bench.config, bench.workload, self.dataset, bench.job.seed)
-        return trajectory.without_end(loader)
+        return endless(loader)
 
 
 def compare(bench: Bench, task: Gate) -> TrialOutcome:

@@ -18,11 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from autotune.numerics.disk_store import DiskStore, Load
 from autotune.training.apply import TrainingSetup, seed_everything
-from autotune.training.batches import Batches
 from autotune.training.quality import NonFiniteLossError
 
 Tensors = Mapping[str, Tensor]
@@ -139,17 +137,6 @@ def _step(setup: TrainingSetup, seed: int, batch: Any) -> float:
         if setup.scaler.get_scale() >= scale:
             return loss
     raise NonFiniteLossError("a gradient of the first steps is not finite")
-
-
-def without_end(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield the loader's batches, one epoch after the other.
-
-    Raises:
-        EmptyEpochError: the loader gives no batch.
-    """
-    batches = Batches(loader, time.perf_counter, lambda: None)
-    while True:
-        yield batches.next()
 
 
 def deviation(

@@ -17,7 +17,7 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
-from autotune.training.batches import Batches
+from autotune.training.batches import has_long_epochs, probe_boundary
 from autotune.training.tasks import CompileClock, between_blocks
 from autotune.training.timing import Timer, WarmUp
 from autotune.values.measurement import Block, Measurement
@@ -25,9 +25,6 @@ from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, Tr
 
 Course = Generator[int, None, TrialOutcome]
 """Generator that yields numbers of steps for the script to take and returns the outcome."""
-
-# Seconds of an epoch from which on its boundary is negligible.
-_LONG_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Stopwatch:
             return observed
         epoch = self.feed.epoch_samples
         each = median(block.seconds_per_sample for block in blocks) / self.feed.samples_per_step
-        if epoch is None or epoch * each > _LONG_SECONDS:
+        if epoch is None or has_long_epochs(epoch * each):
             return ()
         self.feed.close()
         return _probed_boundary(loader)
@@ -149,7 +146,4 @@ def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
-    batches = Batches(short, time.perf_counter, lambda: None)
-    while not batches.boundary_seconds:
-        batches.next()
-    return tuple(batches.boundary_seconds)
+    return probe_boundary(short, time.perf_counter, lambda: None)

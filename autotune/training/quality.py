@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from autotune.configuration.job import Probe
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.system.trial_folder import EVALUATION
 from autotune.training.apply import TrainingSetup, build_dataset, seed_everything
-from autotune.training.batches import Batches, EmptyEpochError
+from autotune.training.batches import EmptyEpochError, StreamSlice, endless
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
@@ -47,18 +46,6 @@ _HELD_OUT_SEED = 0
 
 class NonFiniteLossError(Exception):
     """The loss became NaN or infinite."""
-
-
-class _Part(IterableDataset[Any]):
-    """The samples of a stream from `start` up to `stop`; each iteration reads the stream anew."""
-
-    def __init__(self, stream: IterableDataset[Any], start: int, stop: int | None) -> None:
-        self._stream = stream
-        self._start = start
-        self._stop = stop
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._stream), self._start, self._stop)
 
 
 def metric_name(workload: Workload) -> str:
@@ -111,18 +98,16 @@ def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
     left = samples % size
     if left == 1 and samples > 1:
         left += size  # BatchNorm cannot train on a single sample
-    yield from itertools.islice(_whole_batches(setup.loader), (samples - left) // size)
+    yield from itertools.islice(_full_batches(setup.loader), (samples - left) // size)
     if left:
         _stop_compiling(setup)
         yield _batch_of(left, setup.loader)
 
 
-def _whole_batches(loader: DataLoader[Any]) -> Iterator[Any]:
+def _full_batches(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield full batches without end, one epoch after the other."""
-    batches = Batches(loader, time.perf_counter, lambda: None)
     try:
-        while True:
-            yield batches.next()
+        yield from endless(loader)
     except EmptyEpochError:
         raise _nothing_to_train_on() from None
 
@@ -202,7 +187,7 @@ def prepare_exam(workload: Workload) -> Exam:
         return Exam(dataset, None)
     if isinstance(dataset, IterableDataset):
         first = _HELD_OUT_OF_STREAM
-        return Exam(_Part(dataset, first, None), _Part(dataset, 0, first))
+        return Exam(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     held_out = max(1, min(HELD_OUT_MOST, int(HELD_OUT_SHARE * count)))

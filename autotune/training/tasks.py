@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, Subset
 
 from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
@@ -21,10 +20,9 @@ from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import on_compilation
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, inspection, memory, quality
-from autotune.training.apply import TrainingSetup, apply, build_dataset
-from autotune.training.batches import Batches
+from autotune.training.apply import TrainingSetup, apply, build_dataset, build_loader
+from autotune.training.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
 from autotune.training.before_fork import Prepared, with_dataset
-from autotune.training.epoch_boundary import probe_boundary
 from autotune.training.settings import Settings
 from autotune.training.timing import Timer
 from autotune.training.workload import Workload, load_workload
@@ -34,7 +32,6 @@ from autotune.values.outcome import (
     Measured,
     NotApplied,
     Probed,
-    SpeedLimits,
     TrialOutcome,
 )
 
@@ -153,13 +150,28 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
-    """Return the boundaries that were timed, or measure one if no epoch ended."""
+    """Return the boundaries that were timed, or measure one if no epoch ended.
+
+    None is measured if epochs are long, or if the training process loads itself: a first batch is
+    then as any other. A stream's is not charged without a known length of its epochs.
+    """
     seen = tuple(timer.batches.boundary_seconds)
     if seen:
         return seen
     timer.batches.close()
+    dataset, size = setup.loader.dataset, setup.loader.batch_size or 1
+    if not setup.loader.num_workers:
+        return ()
     rate = median(block.seconds_per_sample for block in blocks)
-    return probe_boundary(setup, rate, timer.clock, timer.synchronize)
+    if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * rate):
+        return ()
+    one_batch: Dataset[Any] = (
+        StreamSlice(dataset, 0, size)
+        if isinstance(dataset, IterableDataset)
+        else Subset(dataset, range(size))
+    )
+    short = build_loader(setup.config, setup.workload, one_batch, seed=0)
+    return probe_boundary(short, timer.clock, timer.synchronize)
 
 
 def probe(bench: Bench, task: Probe) -> TrialOutcome:
@@ -176,18 +188,6 @@ def _quality_of(bench: Bench, exam: quality.Exam, task: Probe, seed: int) -> flo
     bench.folder.enter_phase("build")
     setup = bench.setup(exam.training, seed)
     return quality.probe(setup, exam, task, bench.folder.enter_phase)
-
-
-def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
-    """Measure samples/s of the loader without training, and of training on one resident batch."""
-    bench.folder.enter_phase("limits")
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
-    setup.model.train()
-    batch = setup.transfer(next(iter(setup.loader)))
-    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
-    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
-    batch_size = setup.loader.batch_size or 1
-    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
 
 
 def seconds_per_batch(

@@ -1,7 +1,7 @@
-"""Time each stage of training on its own: loading, copying, computing and updating.
+"""Profile training: time each stage of it alone, and find the operators that a step spends time on.
 
-Training is never faster than its slowest stage, and a stage that takes next to no time is not worth
-tuning.
+The stages are loading, copying, computing and updating. Training is never faster than its slowest
+stage, and a stage that takes next to no time is not worth tuning.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
-from autotune.configuration.job import Diagnose, MeasurePlan
+from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.apply import (
     DatasetTooSmallError,
     TrainingSetup,
@@ -24,9 +26,19 @@ from autotune.training.apply import (
 )
 from autotune.training.batches import endless
 from autotune.training.tasks import Bench, seconds_per_batch
-from autotune.values.outcome import Diagnosed, Loading, TrialOutcome
+from autotune.values.outcome import (
+    Diagnosed,
+    Loading,
+    Operator,
+    Profiled,
+    SpeedLimits,
+    TrialOutcome,
+)
 
 _LAUNCHES = 3
+# Steps of the profiler; without its warm-up it would time itself.
+_SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
+_MOST_OPERATORS = 15
 
 
 def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
@@ -53,6 +65,18 @@ def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
         launch_seconds=_launch(setup, batch),
         bfloat16_compute_seconds=_bfloat16(bench, dataset, plan) if task.bfloat16 else None,
     )
+
+
+def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+    """Measure samples/s of the loader without training, and of training on one resident batch."""
+    bench.folder.enter_phase("limits")
+    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    setup.model.train()
+    batch = setup.transfer(next(iter(setup.loader)))
+    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
+    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
+    batch_size = setup.loader.batch_size or 1
+    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
 
 
 def _seconds(
@@ -132,3 +156,54 @@ def _loading(
     config = bench.config.replace(num_workers=workers, persistent_workers=workers > 0)
     loader = build_loader(config, bench.workload, dataset, bench.job.seed)
     return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))
+
+
+def profile_steps(bench: Bench, task: Profile) -> TrialOutcome:
+    """Profile a few steps by operator under the job's configuration, after some to warm up.
+
+    Side effect: writes a Chrome trace to the task's `trace_path`, if it names one.
+    """
+    bench.folder.enter_phase("profile")
+    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    setup.model.train()
+    batches = endless(setup.loader)
+    activities = [ProfilerActivity.CPU]
+    if setup.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    for batch in itertools.islice(batches, task.warmup_steps):
+        setup.step(batch)
+    with profile(activities=activities, schedule=schedule(**_SCHEDULE)) as profiler:
+        for batch in itertools.islice(batches, sum(_SCHEDULE.values())):
+            setup.step(batch)
+            if setup.device.type != "cpu":
+                torch.accelerator.synchronize(setup.device)
+            profiler.step()
+    if task.trace_path is not None:
+        profiler.export_chrome_trace(str(Path(task.trace_path)))
+    return Profiled(_operators(profiler.key_averages(), setup.device.type != "cpu"))
+
+
+def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
+    """Return the operators with most time of their own, on the device or else on the CPU.
+
+    On a device its kernels count, not the CPU operators that launched them. Annotations of whole
+    steps never count.
+    """
+    kind = "CUDA" if on_device else "CPU"
+    attribute = "self_device_time_total" if on_device else "self_cpu_time_total"
+    counted = [
+        (one.key, int(one.count), float(getattr(one, attribute)))
+        for one in averages
+        if one.device_type.name == kind and not _annotates(one)
+    ]
+    total = sum(microseconds for _, _, microseconds in counted) or 1.0
+    steps = _SCHEDULE["active"]
+    return tuple(
+        Operator(name, calls, microseconds / 1e6 / steps, microseconds / total)
+        for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST_OPERATORS]
+        if microseconds > 0
+    )
+
+
+def _annotates(event: Any) -> bool:
+    return bool(event.is_user_annotation) or event.key.startswith("ProfilerStep")
