@@ -44,7 +44,7 @@ from autotune.values.strict_json import read_some
 if TYPE_CHECKING:
     from autotune.scripting.trial import Trial
     from autotune.training.before_fork import Prepared
-    from autotune.training.tasks import Bench
+    from autotune.training.tasks import LoadedJob
 
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
@@ -146,24 +146,24 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     return trials[0].ended() if trials else UserError("it ended without importing torch", "")
 
 
-def _answer(bench: Bench, task: Task) -> TrialOutcome:
+def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
 
     match task:
         case Measure(plan):
-            return tasks.measure(bench, plan)
+            return tasks.measure(loaded, plan)
         case Probe():
-            return tasks.probe(bench, task)
+            return tasks.probe(loaded, task)
         case FindLimits(plan):
-            return profiling.find_limits(bench, plan)
+            return profiling.find_limits(loaded, plan)
         case Diagnose():
-            return profiling.diagnose(bench, task)
+            return profiling.diagnose(loaded, task)
         case Profile():
-            return profiling.profile_steps(bench, task)
+            return profiling.profile_steps(loaded, task)
         case Gate():
-            return numerics_check.compare(bench, task)
+            return numerics_check.compare(loaded, task)
         case Inspect() | Observe():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:

@@ -34,7 +34,7 @@ _MOST_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Apart:
+class Distances:
     """Distances of two trajectories of the weights, relative to the length of the first one.
 
     The length of a trajectory is the distance from its first to its last weights.
@@ -47,7 +47,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReferenceSteps:
     """The reference's first steps, with which others are compared."""
 
     batches: tuple[Load, ...]
@@ -58,7 +58,7 @@ class Way:
     end: Tensors
     """The parameters after the steps."""
     noise: float
-    """`Apart.path` of the reference from itself with rounded first weights and another seed."""
+    """`Distances.path` of the reference from itself with rounded first weights and another seed."""
 
 
 def train(
@@ -83,13 +83,13 @@ def train(
     return tuple(losses)
 
 
-def find_way(
+def reference_steps(
     build: Callable[[], TrainingSetup],
     start: Tensors,
     batches: Iterator[Any],
     seed: int,
     store: DiskStore,
-) -> Way:
+) -> ReferenceSteps:
     """Take the reference's first steps, and repeat them with another seed.
 
     `build` returns an equal training loop each time, with the weights `start`. The other losses use
@@ -102,7 +102,9 @@ def find_way(
     losses, end = _go(build(), _kept_in(used, batches, store), seed, store, ENOUGH_SECONDS)
     other_losses = train(build(), itertools.islice(batches, len(losses)), seed + 1)
     _, other_end = _go(nudge(build()), loaded(used), seed + 1, store)
-    return Way(tuple(used), losses, other_losses, end, apart(start, end, other_end).path)
+    return ReferenceSteps(
+        tuple(used), losses, other_losses, end, distances(start, end, other_end).path
+    )
 
 
 def loaded(used: Iterable[Load]) -> Iterator[Any]:
@@ -171,11 +173,11 @@ def ended(setup: TrainingSetup, store: DiskStore) -> Tensors:
     return end
 
 
-def apart(start: Tensors, end: Tensors, other: Tensors) -> Apart:
+def distances(start: Tensors, end: Tensors, other: Tensors) -> Distances:
     """Return the distances of two trajectories from `start`, one to `end`, one to `other`."""
     length, other_length = (distance(far, start) for far in (end, other))
     between = distance(other, end)
-    return Apart(share(between, length), share(abs(other_length - length), length))
+    return Distances(share(between, length), share(abs(other_length - length), length))
 
 
 def nudge(setup: TrainingSetup) -> TrainingSetup:

@@ -25,7 +25,7 @@ from autotune.training.apply import (
     build_loader,
 )
 from autotune.training.batches import endless
-from autotune.training.tasks import Bench, seconds_per_batch
+from autotune.training.tasks import LoadedJob, seconds_per_batch
 from autotune.values.outcome import (
     Diagnosed,
     Loading,
@@ -41,16 +41,16 @@ _SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
 _MOST_OPERATORS = 15
 
 
-def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
+def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     """Time the stages under the job's configuration, one after the other; all in seconds a batch.
 
     Raises:
         WorkloadError: the workload built something of the wrong type, or too small a dataset.
     """
-    bench.folder.enter_phase("diagnosis")
+    loaded.folder.enter_phase("diagnosis")
     plan = task.plan
-    dataset = build_dataset(bench.workload)
-    setup = bench.setup(dataset, bench.job.seed)
+    dataset = build_dataset(loaded.workload)
+    setup = loaded.setup(dataset, loaded.job.seed)
     setup.model.train()
     raw = next(iter(setup.loader))
     batch = setup.transfer(raw)
@@ -59,18 +59,18 @@ def diagnose(bench: Bench, task: Diagnose) -> TrialOutcome:
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
         transfer_seconds=_transfer(setup, raw, plan),
-        loading=tuple(_loading(bench, setup, dataset, count, plan) for count in task.workers),
+        loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
-        double_compute_seconds=_double(bench, setup, dataset, plan),
+        double_compute_seconds=_double(loaded, setup, dataset, plan),
         launch_seconds=_launch(setup, batch),
-        bfloat16_compute_seconds=_bfloat16(bench, dataset, plan) if task.bfloat16 else None,
+        bfloat16_compute_seconds=_bfloat16(loaded, dataset, plan) if task.bfloat16 else None,
     )
 
 
-def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+def find_limits(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Measure samples/s of the loader without training, and of training on one resident batch."""
-    bench.folder.enter_phase("limits")
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    loaded.folder.enter_phase("limits")
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
     batch = setup.transfer(next(iter(setup.loader)))
     compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
@@ -109,17 +109,17 @@ def _launch(setup: TrainingSetup, batch: Any) -> float | None:
     return seconds
 
 
-def _bfloat16(bench: Bench, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
+def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
     """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
 
     A compiled model is left out: its graph would be in the cache for the first bfloat16 trial.
     """
-    if bench.config["compile_mode"] is not None:
+    if loaded.config["compile_mode"] is not None:
         return None
-    config = bench.config.replace(amp_dtype="bfloat16")
-    job = bench.job
+    config = loaded.config.replace(amp_dtype="bfloat16")
+    job = loaded.job
     try:
-        setup = apply(config, bench.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup = apply(config, loaded.workload, job.device, job.seed, dataset, job.lr_factor)
         setup.model.train()
         batch = setup.transfer(next(iter(setup.loader)))
         return _seconds(setup, setup.step, batch, plan)
@@ -128,43 +128,43 @@ def _bfloat16(bench: Bench, dataset: Dataset[Any], plan: MeasurePlan) -> float |
 
 
 def _double(
-    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
+    loaded: LoadedJob, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
 ) -> float | None:
     """Return the seconds of a step on a batch of twice the size; None if that does not work.
 
     A compiled model is left out: its graph would be in the cache for the first trial of that size.
     """
-    if bench.config["compile_mode"] is not None:
+    if loaded.config["compile_mode"] is not None:
         return None
     double = 2 * (setup.loader.batch_size or 1)
-    config = bench.config.replace(batch_size=double, num_workers=0)
+    config = loaded.config.replace(batch_size=double, num_workers=0)
     try:
-        loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
         return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
         return None
 
 
 def _loading(
-    bench: Bench, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
+    loaded: LoadedJob, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
 ) -> Loading:
     """Time the loading of a batch with `workers` workers while nothing else runs.
 
     An epoch's first batch is made when the epoch begins, which is loading, too. So epochs follow
     each other without a boundary, and workers outlive them.
     """
-    config = bench.config.replace(num_workers=workers, persistent_workers=workers > 0)
-    loader = build_loader(config, bench.workload, dataset, bench.job.seed)
+    config = loaded.config.replace(num_workers=workers, persistent_workers=workers > 0)
+    loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
     return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))
 
 
-def profile_steps(bench: Bench, task: Profile) -> TrialOutcome:
+def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     """Profile a few steps by operator under the job's configuration, after some to warm up.
 
     Side effect: writes a Chrome trace to the task's `trace_path`, if it names one.
     """
-    bench.folder.enter_phase("profile")
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    loaded.folder.enter_phase("profile")
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
     batches = endless(setup.loader)
     activities = [ProfilerActivity.CPU]

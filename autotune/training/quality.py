@@ -54,7 +54,7 @@ def metric_name(workload: Workload) -> str:
 
 
 @dataclass(frozen=True)
-class Exam:
+class ProbeData:
     """The data of a probe: the set to train on and, without `evaluate`, the held-out samples."""
 
     training: Dataset[Any]
@@ -62,7 +62,7 @@ class Exam:
 
 
 def probe(
-    setup: TrainingSetup, exam: Exam, task: Probe, enter_phase: Callable[[str], None]
+    setup: TrainingSetup, data: ProbeData, task: Probe, enter_phase: Callable[[str], None]
 ) -> float:
     """Train on exactly the task's number of samples, whatever the batch size; return the quality.
 
@@ -74,7 +74,7 @@ def probe(
     enter_phase("probe")
     _train(setup, samples)
     enter_phase(EVALUATION)
-    quality = _evaluate(setup, exam.held_out, task.evaluation_batch)
+    quality = _evaluate(setup, data.held_out, task.evaluation_batch)
     if not math.isfinite(quality):
         raise NonFiniteLossError(
             f"{metric_name(setup.workload)} is {quality} after {samples} samples"
@@ -174,7 +174,7 @@ def _sum_of_losses(setup: TrainingSetup, counted: tuple[int, Any]) -> tuple[floa
     return samples * float(loss), samples
 
 
-def prepare_exam(workload: Workload) -> Exam:
+def probe_data(workload: Workload) -> ProbeData:
     """Build the training set; without `evaluate`, hold out a slice of it.
 
     The slice is a tenth, at most 2048 samples; of a stream it is the first 256.
@@ -184,11 +184,11 @@ def prepare_exam(workload: Workload) -> Exam:
     """
     dataset = build_dataset(workload)
     if workload.evaluate is not None:
-        return Exam(dataset, None)
+        return ProbeData(dataset, None)
     if isinstance(dataset, IterableDataset):
         first = _HELD_OUT_OF_STREAM
-        return Exam(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
+        return ProbeData(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     held_out = max(1, min(HELD_OUT_MOST, int(HELD_OUT_SHARE * count)))
-    return Exam(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))
+    return ProbeData(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))

@@ -37,7 +37,7 @@ from autotune.values.outcome import (
 
 
 @dataclass(frozen=True)
-class Bench:
+class LoadedJob:
     """The inputs of a task that trains: job, folder, workload and configuration."""
 
     job: Job
@@ -57,7 +57,7 @@ class Bench:
 
 def prepare(
     job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
-) -> Bench:
+) -> LoadedJob:
     """Import the workload, unless the host did, then put the process-wide settings in force.
 
     `process_start` is the parent's monotonic clock when it launched this process, in seconds.
@@ -76,7 +76,7 @@ def prepare(
     start_seconds = time.monotonic() - process_start
     if prepared:
         start_seconds += prepared.import_seconds
-    return Bench(job, folder, workload, config, start_seconds, prepared)
+    return LoadedJob(job, folder, workload, config, start_seconds, prepared)
 
 
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
@@ -103,18 +103,18 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     return Inspected(machine, facts, uuid, *seconds, is_shared=prepared is not None)
 
 
-def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
-    bench.folder.enter_phase("build")
+    loaded.folder.enter_phase("build")
     build_start = time.perf_counter()
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     build_seconds = time.perf_counter() - build_start
-    if bench.prepared:
-        build_seconds += bench.prepared.dataset_seconds
-    bench.folder.enter_phase("warm-up")
+    if loaded.prepared:
+        build_seconds += loaded.prepared.dataset_seconds
+    loaded.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
-    compiler = CompileClock(bench.config["compile_mode"] is not None)
+    compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
     timer = _timer(setup, step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
@@ -123,12 +123,12 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
     missed = setup.not_applied()
     blocks: tuple[Block, ...] = ()
     if not missed:
-        bench.folder.enter_phase("measure")
+        loaded.folder.enter_phase("measure")
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for knob, got in missed:
-        return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
+        return NotApplied(knob.name, spelled(loaded.config[knob.name]), spelled(got))
     peak_bytes = peak.bytes
     epoch_samples = _epoch_samples(setup, timer.batches)
     return Measured(
@@ -139,11 +139,11 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=compiler.seconds,
-            start_seconds=bench.start_seconds,
+            start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
             allocator_retries=memory.allocator_retries(setup.device),
-            shared_seconds=bench.prepared.seconds if bench.prepared else 0.0,
+            shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
     )
@@ -174,20 +174,20 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
     return probe_boundary(short, timer.clock, timer.synchronize)
 
 
-def probe(bench: Bench, task: Probe) -> TrialOutcome:
+def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
     """Train a new model on a fixed number of samples for each seed and evaluate it."""
     start = time.perf_counter()
-    bench.folder.enter_phase("build")
-    exam = quality.prepare_exam(bench.workload)
+    loaded.folder.enter_phase("build")
+    data = quality.probe_data(loaded.workload)
     # Each seed's model is gone before the next one is built.
-    qualities = tuple(_quality_of(bench, exam, task, seed) for seed in task.seeds)
+    qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
     return Probed(qualities, time.perf_counter() - start)
 
 
-def _quality_of(bench: Bench, exam: quality.Exam, task: Probe, seed: int) -> float:
-    bench.folder.enter_phase("build")
-    setup = bench.setup(exam.training, seed)
-    return quality.probe(setup, exam, task, bench.folder.enter_phase)
+def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:
+    loaded.folder.enter_phase("build")
+    setup = loaded.setup(data.training, seed)
+    return quality.probe(setup, data, task, loaded.folder.enter_phase)
 
 
 def seconds_per_batch(
