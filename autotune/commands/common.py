@@ -1,16 +1,14 @@
-"""Options, checks and signal handling that several commands share."""
+"""Options and checks that several commands share."""
 
 from __future__ import annotations
 
 import os
-import signal
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 
-TERMINATED = 143
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
 
@@ -253,12 +250,3 @@ def _check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{what} {text!r} is not UTF-8. Choose another name.") from None
-
-
-def unwind_on_sigterm() -> None:
-    """Make SIGTERM raise SystemExit, so that the running child is killed on the way out."""
-    signal.signal(signal.SIGTERM, _terminate)
-
-
-def _terminate(*_: object) -> NoReturn:
-    sys.exit(TERMINATED)

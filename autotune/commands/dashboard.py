@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 
 
 @click.command()
@@ -29,5 +29,5 @@ def dashboard(
 
     options = ServeOptions(host, port, not no_browser, allow_edit, expose)
     options.check()
-    common.unwind_on_sigterm()
+    unwind_on_sigterm()
     serve(find_study(study), options)

@@ -15,16 +15,17 @@ from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.job import Measure, MeasurePlan, Profile
-from autotune.console.answer_lines import not_enough_result, result
-from autotune.console.comparison import comparison_line, comparison_result, last_round_line
+from autotune.console.answer_lines import (
+    comparison_line,
+    comparison_result,
+    last_round_line,
+    not_enough_result,
+    result,
+)
+from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
-from autotune.console.progress import (
-    plan_lines,
-    signs_of_life,
-    stopped_lines,
-    to_stderr,
-)
+from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.search_context import (
     SearchOptions,

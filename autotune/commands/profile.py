@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 
 
 @click.command()
@@ -24,5 +25,5 @@ def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators."""
     from autotune.commands.drive import drive_profile
 
-    common.unwind_on_sigterm()
+    unwind_on_sigterm()
     drive_profile(common.options_of(model, **flags), trace)

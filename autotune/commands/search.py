@@ -12,6 +12,7 @@ import click
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.configuration.flags import Duration, Share, Size, ToleranceType
+from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script)
     if dry_run:
-        common.unwind_on_sigterm()
+        unwind_on_sigterm()
         show_plan(options)
         return
     name = options.study

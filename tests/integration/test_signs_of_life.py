@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import drive
-from autotune.console.waiting import Waiting
+from autotune.console.progress import Waiting
 from autotune.context.search_context import SearchOptions
 from autotune.processes.devices import Device
 from autotune.searching.run.events import Event, PhaseStarted
