@@ -37,7 +37,7 @@ _NOT_FASTER = 8
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's baseline, in alternation."""
-    from autotune.commands.drive import drive_comparison
+    from autotune.commands.execute import execute_comparison
     from autotune.comparison.compare import ComparisonOptions, side_of
     from autotune.configuration.script import is_script
 
@@ -51,5 +51,5 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     unwind_on_sigterm()
-    is_met = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)
+    is_met = execute_comparison(ComparisonOptions(model, a, b, **flags), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)

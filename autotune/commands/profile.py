@@ -23,7 +23,7 @@ from autotune.console.interrupts import unwind_on_sigterm
 )
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators."""
-    from autotune.commands.drive import drive_profile
+    from autotune.commands.execute import execute_profile
 
     unwind_on_sigterm()
-    drive_profile(common.options_of(model, **flags), trace)
+    execute_profile(common.options_of(model, **flags), trace)

@@ -173,7 +173,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
 
     MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
     """
-    from autotune.commands.drive import drive_search, show_plan
+    from autotune.commands.execute import execute_search, show_plan
     from autotune.processes.devices import devices_of
 
     if new_study and flags["force"]:
@@ -193,7 +193,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     named = (f"{name}-{number}" for number in count(2))
     while True:
         try:
-            found = drive_search(options, progress, as_json, devices)
+            found = execute_search(options, progress, as_json, devices)
             sys.exit(0 if found else _NOTHING_FEASIBLE)
         except StudyMismatchError:
             if not new_study:

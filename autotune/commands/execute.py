@@ -1,4 +1,4 @@
-"""Drive searches, comparisons and profiles from the command line: run, show, clean up."""
+"""Run searches, workers, comparisons and profiles for the command line: show, then clean up."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as
 from autotune.values.text import span
 
 
-def drive_search(
+def execute_search(
     options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
 ) -> bool:
     """Run a search to its end for a shell; return True if it found anything feasible.
@@ -142,7 +142,7 @@ def _runners(
             yield runner(()), {}
 
 
-def drive_worker(options: WorkerOptions, progress: Mode) -> None:
+def execute_worker(options: WorkerOptions, progress: Mode) -> None:
     """Run trials of a study that another process searches, until none is left.
 
     Raises:
@@ -201,7 +201,7 @@ def show_plan(options: SearchOptions) -> None:
     )
 
 
-def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
+def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     """Compare two configurations to the end; return True if A is as fast as claimed.
 
     Raises:
@@ -222,7 +222,7 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     return options.is_met(comparison)
 
 
-def drive_profile(options: SearchOptions, trace: Path | None) -> None:
+def execute_profile(options: SearchOptions, trace: Path | None) -> None:
     """Show the stage that bounds training and the costly operators; write the steps to `trace`.
 
     Raises:
