@@ -108,11 +108,11 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
         UsageError, StorageError: there is no such study, or it cannot be read.
     """
     from autotune.configuration.best_config import read_best
-    from autotune.report.source import find_source
+    from autotune.report.find_study import find_study
     from autotune.study.warm_start import seeds_from
 
     try:
-        found = find_source(source)
+        found = find_study(source)
     except UsageError as error:
         if storage is not None and _holds(storage, source):
             return seeds_from(storage, source)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.source import Source
+from autotune.report.find_study import StudyPlace
 from autotune.searching.run.searched_share import searched_part
 from autotune.storage.facts import CandidateLog, Confirmation, Identity
 from autotune.study.archive import Archive, read_archive
@@ -163,7 +163,7 @@ def readable_note(read: Callable[[], T]) -> T | None:
         return None
 
 
-def read_report(source: Source, name: str | None = None) -> ReportData:
+def read_report(source: StudyPlace, name: str | None = None) -> ReportData:
     """Read a study, and its result from its notes or from the best.yaml beside it.
 
     Raises:
@@ -179,7 +179,7 @@ def read_report(source: Source, name: str | None = None) -> ReportData:
     return ReportData(archive, best, tuple(remarks))
 
 
-def _from_answer(source: Source) -> ReportData:
+def _from_answer(source: StudyPlace) -> ReportData:
     assert source.answer is not None
     best = read_best(source.answer)
     archive = Archive(best.provenance.study, str(source.answer))
