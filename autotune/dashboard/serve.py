@@ -92,8 +92,8 @@ def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
     """Open a storage without creating tables; return it and the names of its studies."""
     if place.url is None:
         raise UsageError(
-            f"{place.answer} alone says nothing of trials. Name the study's folder, its study.db or "
-            "a storage URL."
+            f"{place.answer} alone says nothing of trials. Name the folder of its study, the "
+            "study.db or a storage URL."
         )
     storage = existing(place.url)
     with storage_errors(place.url):
