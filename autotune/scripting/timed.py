@@ -18,7 +18,7 @@ from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.batches import has_long_epochs, probe_boundary
 from autotune.training.tasks import CompileClock, between_blocks
-from autotune.training.timing import StepRequests, Timer, WarmUp
+from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
 
@@ -118,12 +118,6 @@ class Stopwatch:
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until an accelerator has done its work; returns at once on a CPU."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:

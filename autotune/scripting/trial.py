@@ -23,11 +23,11 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observation import Observation
 from autotune.scripting.printed import Printed
-from autotune.scripting.timed import Stopwatch, synchronize
+from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training.apply import seed_everything
 from autotune.training.tasks import CompileClock
-from autotune.training.timing import StepRequests
+from autotune.training.timing import StepRequests, synchronize
 from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
 
 Leave = Callable[[TrialOutcome], NoReturn]

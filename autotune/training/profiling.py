@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
@@ -26,6 +25,7 @@ from autotune.training.apply import (
 )
 from autotune.training.batches import endless
 from autotune.training.tasks import LoadedJob, seconds_per_batch
+from autotune.training.timing import synchronize
 from autotune.values.outcome import (
     Diagnosed,
     Loading,
@@ -100,12 +100,12 @@ def _launch(setup: TrainingSetup, batch: Any) -> float | None:
     """
     if setup.device.type == "cpu":
         return None
-    torch.accelerator.synchronize(setup.device)
+    synchronize(setup.device)
     start = time.perf_counter()
     for _ in range(_LAUNCHES):
         setup.step(batch)
     seconds = (time.perf_counter() - start) / _LAUNCHES
-    torch.accelerator.synchronize(setup.device)
+    synchronize(setup.device)
     return seconds
 
 
@@ -175,8 +175,7 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     with profile(activities=activities, schedule=schedule(**_SCHEDULE)) as profiler:
         for batch in itertools.islice(batches, sum(_SCHEDULE.values())):
             setup.step(batch)
-            if setup.device.type != "cpu":
-                torch.accelerator.synchronize(setup.device)
+            synchronize(setup.device)
             profiler.step()
     if task.trace_path is not None:
         profiler.export_chrome_trace(str(Path(task.trace_path)))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,7 +25,7 @@ from autotune.training.apply import TrainingSetup, apply, build_dataset, build_l
 from autotune.training.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.settings import Settings
-from autotune.training.timing import Timer
+from autotune.training.timing import Timer, synchronize
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import Block, Measurement, Noise
 from autotune.values.outcome import (
@@ -207,17 +208,12 @@ def _timer(
     compiler: CompileClock | None = None,
     peak: memory.PeakWatch | None = None,
 ) -> Timer:
-    synchronize = (
-        (lambda: None)
-        if setup.device.type == "cpu"
-        else (lambda: torch.accelerator.synchronize(setup.device))
-    )
-    clock = time.perf_counter
+    clock, wait = time.perf_counter, partial(synchronize, setup.device)
     return Timer(
         step,
-        Batches(source, clock, synchronize),
+        Batches(source, clock, wait),
         clock,
-        synchronize,
+        wait,
         noise=between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
     )

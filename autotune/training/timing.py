@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
+import torch
+
 from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches, Clock, Synchronize
 from autotune.values.intervals import median_interval, relative_half_width
@@ -226,6 +228,12 @@ class Timer:
         seconds = self.clock() - start - sum(passed)
         waited = self.batches.wait_seconds - wait
         return Block(seconds, steps, waited, has_boundary=bool(passed))
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until an accelerator has done its work; returns at once on a CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def _from_stock(block: Block, ready: int | None, left: int | None, workers: int) -> int:
