@@ -24,10 +24,10 @@ from autotune.commands.run import run
 from autotune.commands.search import search
 from autotune.commands.show import doctor, knobs, spaces
 from autotune.commands.worker import worker
+from autotune.console.interrupts import INTERRUPTED
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.text import clean
 
-_INTERRUPTED = 130
 # Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 _COMMANDS = (
@@ -60,7 +60,7 @@ def main() -> None:
         click.echo(clean(f"autotune: {error}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(AutotuneError.exit_code)
     except OSError as error:

@@ -89,7 +89,7 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     Raises:
         AutotuneError: see `autotune.search`.
     """
-    from autotune.commands.drive import run_search as run
+    from autotune.commands.execute import run_search as run
 
     given = dict(flags)
     arguments = given.pop("arguments", None)

@@ -25,8 +25,8 @@ import optuna
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.verdict import Tolerance, judge
 from autotune.report.data import read_report
+from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
-from autotune.report.source import Source
 from autotune.searching.run.search_run import details_of
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES
@@ -111,7 +111,7 @@ def timed(url: str, target: Path) -> Seconds:
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     told = time.perf_counter()
-    data = read_report(Source(url, None))
+    data = read_report(StudyPlace(url, None))
     read = time.perf_counter()
     page(data)
     return told - start, read - told, time.perf_counter() - read

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import autotune.commands.drive
+import autotune.commands.execute
 import autotune.comparison.sequential_test
 from autotune.cli import main
 from autotune.configuration.job import Job
@@ -26,6 +26,6 @@ class HurriedSubprocessRunner(SubprocessRunner):
 
 
 if __name__ == "__main__":
-    autotune.commands.drive.SubprocessRunner = HurriedSubprocessRunner
+    autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
     autotune.comparison.sequential_test.looks = lambda family: (2,)
     main()

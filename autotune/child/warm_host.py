@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.child import preload
-from autotune.child.worker import STACKS_AT, failed, leave, work
+from autotune.child.main import STACKS_AT, failed, leave, work
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
 from autotune.system.child_setup import hold_lifeline, receive, send, stay_on_cores

@@ -1,16 +1,14 @@
-"""Options, checks and signal handling that several commands share."""
+"""Options and checks that several commands share."""
 
 from __future__ import annotations
 
 import os
-import signal
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 
-TERMINATED = 143
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
 
@@ -111,11 +108,11 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
         UsageError, StorageError: there is no such study, or it cannot be read.
     """
     from autotune.configuration.best_config import read_best
-    from autotune.report.source import find_source
+    from autotune.report.find_study import find_study
     from autotune.study.archive import warm_start_from
 
     try:
-        found = find_source(source)
+        found = find_study(source)
     except UsageError as error:
         if storage is not None and _holds(storage, source):
             return warm_start_from(storage, source)
@@ -253,12 +250,3 @@ def _check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{what} {text!r} is not UTF-8. Choose another name.") from None
-
-
-def unwind_on_sigterm() -> None:
-    """Make SIGTERM raise SystemExit, so that the running child is killed on the way out."""
-    signal.signal(signal.SIGTERM, _terminate)
-
-
-def _terminate(*_: object) -> NoReturn:
-    sys.exit(TERMINATED)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import UsageError
 
 _NOT_FASTER = 8
@@ -36,7 +37,7 @@ _NOT_FASTER = 8
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's baseline, in alternation."""
-    from autotune.commands.drive import drive_comparison
+    from autotune.commands.execute import execute_comparison
     from autotune.comparison.compare import ComparisonOptions, side_of
     from autotune.configuration.script import is_script
 
@@ -49,6 +50,6 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     for best in filter(None, (flags["a"], flags["b"])):
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
-    common.unwind_on_sigterm()
-    is_met = drive_comparison(ComparisonOptions(model, a, b, **flags), as_json)
+    unwind_on_sigterm()
+    is_met = execute_comparison(ComparisonOptions(model, a, b, **flags), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 
 
 @click.command()
@@ -24,10 +24,10 @@ def dashboard(
     study: str, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
 ) -> None:
     """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL."""
-    from autotune.dashboard.find_study import find_study
     from autotune.dashboard.serve import ServeOptions, serve
+    from autotune.report.find_study import find_study
 
     options = ServeOptions(host, port, not no_browser, allow_edit, expose)
     options.check()
-    common.unwind_on_sigterm()
+    unwind_on_sigterm()
     serve(find_study(study), options)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 
 
 @click.command()
@@ -22,7 +23,7 @@ from autotune.commands import common
 )
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators."""
-    from autotune.commands.drive import drive_profile
+    from autotune.commands.execute import execute_profile
 
-    common.unwind_on_sigterm()
-    drive_profile(common.options_of(model, **flags), trace)
+    unwind_on_sigterm()
+    execute_profile(common.options_of(model, **flags), trace)

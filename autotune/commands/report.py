@@ -36,11 +36,11 @@ def report(study: str, name: str | None, explain: bool, force: bool, **outputs: 
     Without an option, print a table. A search may run at the same time.
     """
     from autotune.report.data import read_report
-    from autotune.report.source import find_source
+    from autotune.report.find_study import find_study
 
     wanted = {form: target for form, target in outputs.items() if target is not None}
     _check(wanted, explain, force)
-    data = read_report(find_source(study), name)
+    data = read_report(find_study(study), name)
     for form, target in wanted.items():
         _write(target, _FORMS[form](data))
     if explain:

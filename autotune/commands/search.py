@@ -12,6 +12,7 @@ import click
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.configuration.flags import Duration, Share, Size, ToleranceType
+from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
 
     MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
     """
-    from autotune.commands.drive import drive_search, show_plan
+    from autotune.commands.execute import execute_search, show_plan
     from autotune.processes.devices import devices_of
 
     if new_study and flags["force"]:
@@ -185,14 +186,14 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script)
     if dry_run:
-        common.unwind_on_sigterm()
+        unwind_on_sigterm()
         show_plan(options)
         return
     name = options.study
     named = (f"{name}-{number}" for number in count(2))
     while True:
         try:
-            found = drive_search(options, progress, as_json, devices)
+            found = execute_search(options, progress, as_json, devices)
             sys.exit(0 if found else _NOTHING_FEASIBLE)
         except StudyMismatchError:
             if not new_study:

@@ -42,7 +42,7 @@ def doctor(device: str) -> None:
 
 
 def _inspect(device: str, model: Path | None) -> Inspected:
-    from autotune.commands.drive import inspect_once
+    from autotune.commands.execute import inspect_once
 
     if model is not None:
         common.check_model(model)

@@ -49,7 +49,7 @@ def worker(
     study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: Mode
 ) -> None:
     """Run trials of STUDY for an `autotune search` with the same --storage."""
-    from autotune.commands.drive import drive_worker
+    from autotune.commands.execute import execute_worker
     from autotune.processes.devices import Device, devices_of
     from autotune.searching.trials.workers import WorkerOptions
 
@@ -59,4 +59,4 @@ def worker(
         raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
     folder = common.study_folder(study)
     options = WorkerOptions(study, storage, model, folder, chosen[0], allow_mixed)
-    drive_worker(options, progress)
+    execute_worker(options, progress)

@@ -1,10 +1,13 @@
-"""Render the result of a search: a few lines for people, one JSON object for programs."""
+"""Render the result of a search or a comparison: lines for people, one JSON object for programs."""
 
 from __future__ import annotations
 
 import json
+from statistics import median
 from typing import Any
 
+from autotune.comparison.compare import ComparisonOptions
+from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import (
     NOT_MEASURED,
     AccuracyEvidence,
@@ -13,6 +16,7 @@ from autotune.configuration.best_config import (
     Speedup,
 )
 from autotune.configuration.training_config import TrainingConfig, render
+from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
@@ -118,3 +122,47 @@ def not_enough_result(error: NotSearchedEnoughError) -> str:
     """Return a search without enough trials as one JSON object for programs."""
     data = {"answer": "not searched enough", "reason": str(error), "measured": error.measured}
     return json.dumps({"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds})
+
+
+def last_round_line(before: PairedComparison, comparison: PairedComparison) -> str:
+    """Return the line on the round between these two states of a comparison."""
+    if len(comparison.repeated) > len(before.repeated):
+        return void_line(len(comparison.ratios) + 1, comparison.repeated[-1])
+    return round_line(comparison.ratios, comparison.interval, comparison.disturbed)
+
+
+def comparison_line(options: ComparisonOptions, comparison: PairedComparison) -> str:
+    """Return a sentence that says how much faster A is than B."""
+    low, high = comparison.interval
+    line = (
+        f"{options.a.label} is {comparison.ratio:.2f}x {options.b.label} "
+        f"({low:.2f} to {high:.2f}, {rounds_text(len(comparison.ratios), comparison.disturbed)})"
+    )
+    if options.b.config is not None or options.a.confirmed is None:
+        return line
+    low, high = options.a.confirmed
+    state = "which holds" if options.is_met(comparison) else "which has gone"
+    return f"{line}; it was confirmed as {low:.2f} to {high:.2f}, {state}"
+
+
+def comparison_result(options: ComparisonOptions, comparison: PairedComparison) -> str:
+    """Return a comparison as one JSON object for programs."""
+    sides = {"a": (options.a, comparison.candidate), "b": (options.b, comparison.baseline)}
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "ratio": comparison.ratio,
+        "ci95": list(comparison.interval),
+        "rounds": len(comparison.ratios),
+        "disturbed_rounds": comparison.disturbed,
+        "repeated_rounds": len(comparison.repeated),
+        "ratios": list(comparison.ratios),
+        "confirmed_faster": comparison.is_faster,
+        "still_holds": options.is_met(comparison),
+    }
+    for name, (side, runs) in sides.items():
+        data[name] = {
+            "settings": side.label,
+            "samples_per_second": median(run.samples_per_second for run in runs),
+            "peak_memory_bytes": max(run.peak_memory_bytes for run in runs),
+        }
+    return json.dumps(data)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.console.progress import gain_text, rate_of, verdict_text
+from autotune.console.event_lines import gain_text, rate_of, verdict_text
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import Phase, RoundEnded, TrialEnded, TrialStarted
 from autotune.values.text import clean, size, span

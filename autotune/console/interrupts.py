@@ -1,8 +1,8 @@
-"""Translate signals into stop requests of a search.
+"""Translate signals into stop requests of a search, or into the end of a shorter command.
 
-The first Ctrl-C lets the running trial finish, the second ends it. The third ends this process at
-once, and its children with it. SIGTERM and SIGHUP act like the second Ctrl-C. Ignored signals stay
-ignored, as under `nohup`.
+In a search, the first Ctrl-C lets the running trial finish, the second ends it. The third ends this
+process at once, and its children with it. SIGTERM and SIGHUP act like the second Ctrl-C. Ignored
+signals stay ignored, as under `nohup`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autotune.processes.stop import Stop
 
 INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes of a command that SIGINT or SIGTERM ended, as shells have them."""
 _FINISHING = (
     "\nThe running trial is finished, then the search stops. Press Ctrl-C again to end it now.\n"
 )
@@ -46,7 +47,7 @@ class _Interrupts:
 
     def terminate(self, *_: object) -> NoReturn:
         self._stop.request_at_once()
-        sys.exit(TERMINATED)
+        _terminate()
 
 
 @contextmanager
@@ -67,6 +68,15 @@ def interrupts(stop: Stop) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def unwind_on_sigterm() -> None:
+    """Make SIGTERM raise SystemExit, so that the running child is killed on the way out."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(TERMINATED)
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Literal, assert_never
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
@@ -22,22 +22,13 @@ from rich.text import Text
 
 from autotune.console.answer_lines import answer_lines, nothing_lines
 from autotune.console.board import Board
-from autotune.console.progress import (
-    PlainProgress,
-    plan_lines,
-    remark_line,
-    stage_lines,
-    waiting_line,
-)
-from autotune.console.waiting import Waiting
+from autotune.console.event_lines import plan_lines, remark_line, stage_lines, waiting_line
+from autotune.console.progress import PlainProgress, Waiting
 from autotune.searching.run.events import (
     Answered,
-    CandidateRefused,
-    CandidateSetAside,
     CostsMeasured,
     Event,
     IncumbentRevoked,
-    LeftOut,
     NothingFeasible,
     PhaseStarted,
     Planned,
@@ -47,9 +38,7 @@ from autotune.searching.run.events import (
     StagesUnknown,
     StepStarted,
     TrialEnded,
-    TrialsEnded,
     TrialStarted,
-    Warned,
 )
 from autotune.storage.database import is_server
 from autotune.values.text import clean
@@ -194,8 +183,6 @@ class LiveProgress:
             case IncumbentRevoked():
                 board.trials[-1] = replace(board.trials[-1], best=event.best)
                 board.notes.append(remark_line(event))
-            case TrialsEnded() | CandidateRefused() | CandidateSetAside() | LeftOut() | Warned():
-                board.notes.append(remark_line(event))
             case RoundEnded() | RoundVoid():
                 self._round(board, event)
             case Answered():
@@ -203,7 +190,7 @@ class LiveProgress:
             case NothingFeasible():
                 self._last = nothing_lines(event)
             case _:
-                assert_never(event)
+                board.notes.append(remark_line(event))
 
     def _round(self, board: Board, event: RoundEnded | RoundVoid) -> None:
         if isinstance(event, RoundVoid):

@@ -1,58 +1,99 @@
-"""Report a running search in plain lines on stderr.
+"""Report running work in plain lines on stderr, and a sign of life after every silent ten seconds.
 
-On a terminal `autotune.console.live` draws a table in their place. `autotune.console.answer_lines`
-renders the result.
+On a terminal `autotune.console.live` draws a table in place of a search's lines.
+`autotune.console.event_lines` renders the events, `autotune.console.answer_lines` the result.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
 
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.answer_lines import answer_lines, nothing_lines
-from autotune.console.waiting import Waiting
+from autotune.console.event_lines import (
+    doing,
+    gain_text,
+    plan_lines,
+    rate_of,
+    remark_line,
+    round_line,
+    stage_lines,
+    verdict_text,
+    waiting_line,
+)
 from autotune.context.search_context import SearchContext
-from autotune.knobs.base import spelled
-from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.events import (
     Answered,
-    CandidateRefused,
-    CandidateSetAside,
-    CostsMeasured,
     Event,
-    IncumbentRevoked,
-    LeftOut,
     NothingFeasible,
     PhaseStarted,
     Planned,
     RoundEnded,
-    RoundVoid,
     StagesTimed,
     StagesUnknown,
     StepStarted,
     TrialEnded,
-    TrialsEnded,
     TrialStarted,
-    Warned,
 )
-from autotune.searching.trials.drift import conditions
-from autotune.storage.finished_trial import FinishedTrial
 from autotune.study.repair import Repaired
-from autotune.values.statistics import Interval
 from autotune.values.text import about_left, clean, size, span
 
 Write = Callable[[str], None]
+_EVERY_SECONDS = 10.0
 
 
 def to_stderr(line: str) -> None:
     """Write a line to stderr, without foreign control characters and passwords."""
     sys.stderr.write(clean(line) + "\n")
     sys.stderr.flush()
+
+
+class Waiting:
+    """Calls a function in another thread after every `every` seconds without output."""
+
+    def __init__(self, say: Callable[[float], None], every: float = _EVERY_SECONDS) -> None:
+        """Prepare to call `say` with the seconds since the last output."""
+        self._say = say
+        self._every = every
+        self._lock = threading.Lock()
+        self._since = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @contextmanager
+    def saying(self) -> Iterator[None]:
+        """Hold `say` back while the block writes output itself."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._since = time.monotonic()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Call `say` while the block runs."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        due = self._every
+        while not self._ended.wait(due):
+            with self._lock:
+                silent = time.monotonic() - self._since
+                due = self._every - silent % self._every
+                if silent >= self._every and not self._ended.is_set():
+                    with suppress(OSError):  # the terminal is gone
+                        self._say(silent)
 
 
 @contextmanager
@@ -149,75 +190,6 @@ class PlainProgress:
             self.write(line)
 
 
-def remark_line(
-    event: CandidateRefused
-    | CandidateSetAside
-    | CostsMeasured
-    | IncumbentRevoked
-    | LeftOut
-    | RoundVoid
-    | TrialsEnded
-    | Warned,
-) -> str:
-    """Return the line of an event that takes one."""
-    match event:
-        case CandidateRefused(trial, reason):
-            return f"  trial {trial.number} does not hold: {reason}"
-        case CandidateSetAside(trial, other):
-            return f"  trial {trial.number} is set aside for trial {other.number}"
-        case CostsMeasured():
-            return costs_line(event)
-        case IncumbentRevoked(trial, reason, best):
-            leader = f"trial {best.number}" if best.number else "your settings"
-            return f"  trial {trial.number} leads no longer, {leader} does: {reason}"
-        case LeftOut(note):
-            return f"  left out: {note}"
-        case RoundVoid(number, disturbance):
-            return void_line(number, disturbance)
-        case TrialsEnded(reason):
-            return f"no further trial: {reason}"
-        case Warned(warning):
-            return f"warning: {warning}"
-        case _:
-            assert_never(event)
-
-
-def doing(event: Event) -> str:
-    """Return the step that begins with an event, in a few words; empty if none does."""
-    match event:
-        case PhaseStarted(phase):
-            return phase
-        case StepStarted(detail):
-            return detail
-        case TrialStarted(number):
-            return f"trial {number}"
-        case TrialEnded():
-            return "accuracy of what is best"
-        case _:
-            return ""
-
-
-def waiting_line(seconds: float, what: str) -> str:
-    """Return a line that says that a step still runs, after `seconds` of silence."""
-    return f"  ... {what or 'a first look at the file'}, {span(seconds)} so far"
-
-
-def costs_line(event: CostsMeasured) -> str:
-    """Return a line on the seconds of a trial, a confirmation round and an accuracy seed."""
-    parts = {"start": event.start_seconds, "timing": event.timing_seconds}
-    shared = ""
-    if event.is_dataset_shared:
-        shared = f"; the dataset {event.dataset_seconds:.1f} s, built once"
-    elif event.dataset_seconds:
-        parts = {"dataset": event.dataset_seconds, **parts}
-    told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
-    seed = "" if event.seed_seconds is None else f", a seed of accuracy {span(event.seed_seconds)}"
-    return (
-        f"  a trial takes about {span(sum(parts.values()))} ({told}), a round of the confirmation "
-        f"{span(event.round_seconds)}{seed}{shared}"
-    )
-
-
 def repair_lines(repaired: Repaired) -> list[str]:
     """Return lines on the result of a repair."""
     lines = [f"{repaired.database} was made anew from {repaired.trials} finished trials."]
@@ -234,88 +206,3 @@ def stopped_lines(command: str, so_far: Path | None) -> list[str]:
     if so_far is not None:
         lines.append(f"The fastest trial so far, not confirmed: {so_far}")
     return lines
-
-
-def plan_lines(context: SearchContext) -> list[str]:
-    """Return the plan of a search: study, device, limits, space and budget."""
-    options, space = context.options, context.space
-    budget = f"{context.trials} trials"
-    if context.time_budget_seconds is not None:
-        budget += f" or {span(context.time_budget_seconds)}"
-    return [
-        f"study {options.study} in {options.folder}",
-        f"device {context.machine.device} ({context.machine.device_name}), "
-        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}",
-        f"memory limit {size(context.memory_limit_bytes)}",
-        *_script_lines(context),
-        f"your settings: {render(context.baseline.as_dict())}",
-        f"objective: {_objective_line(context)}",
-        f"search space {options.space}: {space.size} configurations",
-        *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
-        *(f"  note: {note}" for note in space.notes),
-        f"budget: {budget}",
-    ]
-
-
-def _script_lines(context: SearchContext) -> list[str]:
-    """Return lines on the observed training of the unchanged script."""
-    seen = context.observed
-    if seen is None:
-        return []
-    return [
-        f"{context.options.model_path} is run as a training script, up to and into its training, "
-        "whatever it does before that",
-        *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
-        f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
-        f"waiting for data {100 * seen.wait_share:.2g} % of the time",
-        *(f"{name}: {why}" for name, why in seen.fixed.items()),
-    ]
-
-
-def stage_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the samples/s of each stage alone, and the stage that bounds training."""
-    limits = diagnosis.limits()
-    width = max(map(len, limits))
-    waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
-    return [
-        f"\ndiagnosis: {waits}each stage alone would reach",
-        *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
-    ]
-
-
-def round_line(ratios: Sequence[float], interval: Interval, disturbed: int | None = None) -> str:
-    """Return the line on the last round, with the interval over all rounds."""
-    low, high = interval
-    count = f", {disturbed} disturbed" if disturbed else ""
-    return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f}{count})"
-
-
-def void_line(number: int, disturbance: str) -> str:
-    """Return the line on a round that does not count, with its reason."""
-    return f"  round {number} void: {disturbance}; repeated"
-
-
-def _objective_line(context: SearchContext) -> str:
-    samples = context.objective.run_samples
-    if samples is None:
-        return "samples/s of the steady state"
-    return f"time of a run of {samples} samples, start and compilation included"
-
-
-def rate_of(trial: FinishedTrial) -> float | None:
-    """Return the samples per second of a trial; None if it was not timed."""
-    return trial.details.samples_per_second
-
-
-def verdict_text(trial: FinishedTrial) -> str:
-    """Return the verdict on a trial, with remarks on its timing."""
-    if not trial.verdict.feasible:
-        return f"infeasible: {trial.verdict.reason}"
-    notes = ["given up, clearly slower"] if "raced" in (trial.details.flags or ()) else ["ok"]
-    return ", ".join([*notes, *conditions(trial.details)])
-
-
-def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
-    """Return the ratio of a trial's value to the baseline's, six characters wide."""
-    value, reference = trial.verdict.value, baseline.verdict.value
-    return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"

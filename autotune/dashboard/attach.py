@@ -22,10 +22,10 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.dashboard.attributes import StudyAttributes
-from autotune.dashboard.find_study import StudyPlace
 from autotune.dashboard.logs import Log, host_of, hosts_of, logs_here
 from autotune.dashboard.note import OWN_LINE, noted_answer, summary, trial_summary
 from autotune.dashboard.plots import figures
+from autotune.report.find_study import StudyPlace
 from autotune.storage.finished_trial import finished_trial
 from autotune.storage.notes import StudyFacts
 from autotune.system.trial_folder import make_private

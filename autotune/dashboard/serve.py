@@ -24,9 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
 from autotune.dashboard.attach import attach
-from autotune.dashboard.find_study import StudyPlace
-from autotune.dashboard.guard import Guard
-from autotune.dashboard.shorten import Shortened
+from autotune.dashboard.middleware import Guard, Shortened
+from autotune.report.find_study import StudyPlace
 from autotune.storage.database import existing, storage_errors
 from autotune.storage.mutex import study_lock
 from autotune.values.errors import StorageError, UsageError
@@ -74,7 +73,7 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
     """Attach notes, plots and files, then answer requests until Ctrl-C.
 
     Raises:
-        UsageError: the address cannot be used.
+        UsageError: the address cannot be used, or there is a best.yaml alone.
         StorageError: the study cannot be read, or a search writes it while it is to be edited.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -91,8 +90,13 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
 
 def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
     """Open a storage without creating tables; return it and the names of its studies."""
-    storage = existing(place.storage)
-    with storage_errors(place.storage):
+    if place.url is None:
+        raise UsageError(
+            f"{place.answer} alone says nothing of trials. Name the folder of its study, the "
+            "study.db or a storage URL."
+        )
+    storage = existing(place.url)
+    with storage_errors(place.url):
         names = [study.study_name for study in storage.get_all_studies()]
     if not names:
         raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")

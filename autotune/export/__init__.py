@@ -1,7 +1,6 @@
 """Write a result in the forms that other tools read, and name the settings that a form lacks.
 
-To add a form, write a function from `BestConfig` to `Exported` in its own file and list it in
-`FORMATS`.
+To add a form, write a function from `BestConfig` to `Exported` and list it in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 from autotune.configuration.best_config import BestConfig
 from autotune.export.accelerate import to_accelerate
 from autotune.export.deepspeed import to_deepspeed
-from autotune.export.env import to_env
 from autotune.export.form import Exported, Form, commented
 from autotune.export.hf import to_hf
-from autotune.export.json_object import to_json
 from autotune.export.lightning import to_lightning
-from autotune.export.python_literal import to_python
+from autotune.export.plain import to_json, to_python
+from autotune.export.shell import to_env, to_torchrun
 from autotune.export.timm import to_timm
-from autotune.export.torchrun import to_torchrun
 
 FORMATS: dict[str, Form] = {
     "hf": Form(to_hf),

@@ -44,9 +44,10 @@ from autotune.training.apply import (
     build_loader,
     seed_everything,
 )
+from autotune.training.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.settings import Settings
-from autotune.training.tasks import Bench
+from autotune.training.tasks import LoadedJob
 from autotune.values.outcome import Gated, TrialOutcome
 
 State = Mapping[str, Any]
@@ -95,15 +96,15 @@ class _Reference:
 
 
 @dataclass(frozen=True)
-class _Stand:
+class _TrainingLoops:
     """A builder of equal training loops; each use needs a new one, since optimizers have state."""
 
-    bench: Bench
+    loaded: LoadedJob
     dataset: Dataset[Any]
     store: DiskStore
 
     def setup(self, state: State | None = None) -> TrainingSetup:
-        setup = self.bench.setup(self.dataset, self.bench.job.seed)
+        setup = self.loaded.setup(self.dataset, self.loaded.job.seed)
         _without_dropout(setup.model.train())
         if state is not None:
             setup.model.load_state_dict(state)
@@ -111,13 +112,13 @@ class _Stand:
 
     def batches(self) -> Iterator[Any]:
         """Yield batches without end, the same ones in each call."""
-        bench = self.bench
-        seed_everything(bench.job.seed)
-        loader = build_loader(bench.config, bench.workload, self.dataset, bench.job.seed)
-        return trajectory.without_end(loader)
+        loaded = self.loaded
+        seed_everything(loaded.job.seed)
+        loader = build_loader(loaded.config, loaded.workload, self.dataset, loaded.job.seed)
+        return endless(loader)
 
 
-def compare(bench: Bench, task: Gate) -> TrialOutcome:
+def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
     """Compare loss, gradients, update and first steps under the job's settings with the reference.
 
     Memory use is that of training, because all tensors that are compared lie in a file.
@@ -125,56 +126,56 @@ def compare(bench: Bench, task: Gate) -> TrialOutcome:
     Raises:
         NonFiniteLossError: loss, gradients or weights are not finite under one of the two settings.
     """
-    bench.folder.enter_phase(NUMERICS_CHECK)
-    with tempfile.TemporaryFile(dir=bench.folder.path) as file:
-        stand = _Stand(bench, build_dataset(bench.workload), DiskStore(file))
-        return _compared(stand, task)
+    loaded.folder.enter_phase(NUMERICS_CHECK)
+    with tempfile.TemporaryFile(dir=loaded.folder.path) as file:
+        loops = _TrainingLoops(loaded, build_dataset(loaded.workload), DiskStore(file))
+        return _compared(loops, task)
 
 
-def _compared(stand: _Stand, task: Gate) -> TrialOutcome:
-    bench, seed, store = stand.bench, stand.bench.job.seed, stand.store
-    plain = replace(stand, bench=replace(bench, config=TrainingConfig.of(task.reference)))
-    Settings(plain.bench.config).apply_to_process()
+def _compared(loops: _TrainingLoops, task: Gate) -> TrialOutcome:
+    loaded, seed, store = loops.loaded, loops.loaded.job.seed, loops.store
+    plain = replace(loops, loaded=replace(loaded, config=TrainingConfig.of(task.reference)))
+    Settings(plain.loaded.config).apply_to_process()
     batches = plain.batches()
     pair = store.put_batch(next(batches)), store.put_batch(next(batches))
     reference = _refer(plain, pair, task.in_double)
-    way = trajectory.find_way(
+    steps = trajectory.reference_steps(
         lambda: plain.setup(reference.state),
         reference.before,
         itertools.chain(trajectory.loaded(pair), batches),
         seed,
         store,
     )
-    Settings(bench.config).apply_to_process()
-    if reference.seed_spread > _NONDETERMINISM and bench.config["compile_mode"] is not None:
+    Settings(loaded.config).apply_to_process()
+    if reference.seed_spread > _NONDETERMINISM and loaded.config["compile_mode"] is not None:
         draw_as_eager_does()
-    updated = _update(stand.setup(reference.state), reference.standard.gradients, store)
-    setup = stand.setup(reference.state)
+    updated = _update(loops.setup(reference.state), reference.standard.gradients, store)
+    setup = loops.setup(reference.state)
     computed = _compute(setup, pair[0], seed, store)
     setup.model.load_state_dict(reference.state)
-    losses = trajectory.train(setup, trajectory.loaded(way.batches), seed)
-    apart = trajectory.apart(reference.before, way.end, trajectory.ended(setup, store))
+    losses = trajectory.train(setup, trajectory.loaded(steps.batches), seed)
+    apart = trajectory.distances(reference.before, steps.end, trajectory.ended(setup, store))
     return replace(
         _gated(reference, computed, _update_error(reference, updated)),
         trajectory_error=trajectory.deviation(
-            losses, way.losses, way.other_losses, _rounding(bench.config)
+            losses, steps.losses, steps.other_losses, _rounding(loaded.config)
         ),
         path_error=apart.path,
         reach_error=apart.reach,
-        reference_path_error=way.noise,
+        reference_path_error=steps.noise,
     )
 
 
-def _refer(stand: _Stand, pair: tuple[Load, Load], in_double: bool) -> _Reference:
-    reference = _in_single(stand, pair)
+def _refer(loops: _TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _Reference:
+    reference = _in_single(loops, pair)
     if not in_double:
         return reference
-    return replace(reference, in_double=_compute_in_double(stand, pair[0], reference.state))
+    return replace(reference, in_double=_compute_in_double(loops, pair[0], reference.state))
 
 
-def _in_single(stand: _Stand, pair: tuple[Load, Load]) -> _Reference:
+def _in_single(loops: _TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
     """Compute the reference without float64, for which this model has to be freed first."""
-    setup, seed, store = stand.setup(), stand.bench.job.seed, stand.store
+    setup, seed, store = loops.setup(), loops.loaded.job.seed, loops.store
     state, before = store.put_all(setup.model.state_dict()), parameters(setup, store)
     standard = _compute(setup, pair[0], seed, store)
     return _Reference(
@@ -227,15 +228,15 @@ def _backward(
     return computed
 
 
-def _compute_in_double(stand: _Stand, load: Load, state: State) -> _Computed | None:
+def _compute_in_double(loops: _TrainingLoops, load: Load, state: State) -> _Computed | None:
     """Return loss and gradients in float64, without autocast; None if that does not work."""
-    config = stand.bench.config.replace(amp_dtype=None)
+    config = loops.loaded.config.replace(amp_dtype=None)
     try:
-        exact = replace(stand, bench=replace(stand.bench, config=config)).setup(state)
+        exact = replace(loops, loaded=replace(loops.loaded, config=config)).setup(state)
         exact.model.double()
         with _double_by_default():
             batch = map_leaves(_doubled, exact.transfer(load()))
-            computed = _backward(exact, batch, stand.bench.job.seed, stand.store)
+            computed = _backward(exact, batch, loops.loaded.job.seed, loops.store)
     # Code that was not written for float64 may raise anything; memory may run out.
     except Exception:
         return None

@@ -18,11 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from autotune.numerics.disk_store import DiskStore, Load
 from autotune.training.apply import TrainingSetup, seed_everything
-from autotune.training.batches import Batches
 from autotune.training.quality import NonFiniteLossError
 
 Tensors = Mapping[str, Tensor]
@@ -36,7 +34,7 @@ _MOST_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Apart:
+class Distances:
     """Distances of two trajectories of the weights, relative to the length of the first one.
 
     The length of a trajectory is the distance from its first to its last weights.
@@ -49,7 +47,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReferenceSteps:
     """The reference's first steps, with which others are compared."""
 
     batches: tuple[Load, ...]
@@ -60,7 +58,7 @@ class Way:
     end: Tensors
     """The parameters after the steps."""
     noise: float
-    """`Apart.path` of the reference from itself with rounded first weights and another seed."""
+    """`Distances.path` of the reference from itself with rounded first weights and another seed."""
 
 
 def train(
@@ -85,13 +83,13 @@ def train(
     return tuple(losses)
 
 
-def find_way(
+def reference_steps(
     build: Callable[[], TrainingSetup],
     start: Tensors,
     batches: Iterator[Any],
     seed: int,
     store: DiskStore,
-) -> Way:
+) -> ReferenceSteps:
     """Take the reference's first steps, and repeat them with another seed.
 
     `build` returns an equal training loop each time, with the weights `start`. The other losses use
@@ -104,7 +102,9 @@ def find_way(
     losses, end = _go(build(), _kept_in(used, batches, store), seed, store, ENOUGH_SECONDS)
     other_losses = train(build(), itertools.islice(batches, len(losses)), seed + 1)
     _, other_end = _go(nudge(build()), loaded(used), seed + 1, store)
-    return Way(tuple(used), losses, other_losses, end, apart(start, end, other_end).path)
+    return ReferenceSteps(
+        tuple(used), losses, other_losses, end, distances(start, end, other_end).path
+    )
 
 
 def loaded(used: Iterable[Load]) -> Iterator[Any]:
@@ -141,17 +141,6 @@ def _step(setup: TrainingSetup, seed: int, batch: Any) -> float:
     raise NonFiniteLossError("a gradient of the first steps is not finite")
 
 
-def without_end(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield the loader's batches, one epoch after the other.
-
-    Raises:
-        EmptyEpochError: the loader gives no batch.
-    """
-    batches = Batches(loader, time.perf_counter, lambda: None)
-    while True:
-        yield batches.next()
-
-
 def deviation(
     losses: Sequence[float],
     reference: Sequence[float],
@@ -184,11 +173,11 @@ def ended(setup: TrainingSetup, store: DiskStore) -> Tensors:
     return end
 
 
-def apart(start: Tensors, end: Tensors, other: Tensors) -> Apart:
+def distances(start: Tensors, end: Tensors, other: Tensors) -> Distances:
     """Return the distances of two trajectories from `start`, one to `end`, one to `other`."""
     length, other_length = (distance(far, start) for far in (end, other))
     between = distance(other, end)
-    return Apart(share(between, length), share(abs(other_length - length), length))
+    return Distances(share(between, length), share(abs(other_length - length), length))
 
 
 def nudge(setup: TrainingSetup) -> TrainingSetup:

@@ -49,7 +49,7 @@ class FreshInterpreter:
     host_pid: int | None = None
 
     def __init__(self, files: TrialFolder, environ: Mapping[str, str], lifeline: int) -> None:
-        module = ("-m", "autotune.child.worker", str(files.path), str(lifeline))
+        module = ("-m", "autotune.child.main", str(files.path), str(lifeline))
         for log in (files.stdout, files.stderr):
             log.write_bytes(b"")
         # Append mode, so that the logs can be cut while the child goes on writing.

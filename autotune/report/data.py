@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.source import Source
+from autotune.report.find_study import StudyPlace
 from autotune.searching.run.searched import searched_part
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.identity import Identity
@@ -164,28 +164,28 @@ def readable_note(read: Callable[[], T]) -> T | None:
         return None
 
 
-def read_report(source: Source, name: str | None = None) -> ReportData:
+def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     """Read a study, and its result from its notes or from the best.yaml beside it.
 
     Raises:
         UsageError, StorageError: see `read_archive` and `read_best`.
     """
-    if source.url is None:
-        return _from_answer(source)
-    archive = read_archive(source.url, name)
+    if place.url is None:
+        return _from_answer(place)
+    archive = read_archive(place.url, name)
     best, remarks = _noted_answer(archive)
-    if best is None and source.answer is not None:
-        best, more = _answer_beside(archive, source.answer)
+    if best is None and place.answer is not None:
+        best, more = _answer_beside(archive, place.answer)
         remarks += more
     return ReportData(archive, best, tuple(remarks))
 
 
-def _from_answer(source: Source) -> ReportData:
-    assert source.answer is not None
-    best = read_best(source.answer)
-    archive = Archive(best.provenance.study, str(source.answer))
+def _from_answer(place: StudyPlace) -> ReportData:
+    assert place.answer is not None
+    best = read_best(place.answer)
+    archive = Archive(best.provenance.study, str(place.answer))
     return ReportData(
-        archive, best, (f"Read from {source.answer} alone: of the trials nothing is known.",)
+        archive, best, (f"Read from {place.answer} alone: of the trials nothing is known.",)
     )
 
 

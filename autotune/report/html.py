@@ -18,7 +18,6 @@ from autotune.configuration.best_config import NOT_MEASURED
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
-from autotune.report.chart_parts import legend
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
 from autotune.report.explain import explanation, headline
@@ -170,7 +169,7 @@ def _charts(
         "memory": trial_charts.against_memory(data),
         "accuracy": trial_charts.against_accuracy(data),
         "time": stage_charts.time_spent(spent),
-        "legend": legend(data),
+        "legend": trial_charts.legend(data),
     }
 
 

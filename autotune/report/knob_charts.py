@@ -8,9 +8,8 @@ from xml.etree.ElementTree import Element
 from markupsafe import Markup
 
 from autotune.knobs.base import spelled
-from autotune.report.chart_parts import WIDTH
 from autotune.report.effects import Cell, Effect, Interaction, KnobEffect
-from autotune.report.svg import Scale, box, line, mark, markup, picture, text
+from autotune.report.svg import WIDTH, Scale, box, line, mark, markup, picture, text
 
 _ROW = 22.0
 _LABEL, _START, _END, _NUMBERS = 236.0, 252.0, 546.0, 560.0

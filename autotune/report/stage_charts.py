@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from autotune.report.chart_parts import WIDTH
 from autotune.report.data import ReportData
-from autotune.report.svg import Scale, box, line, mark, markup, picture, text
+from autotune.report.svg import WIDTH, Scale, box, line, mark, markup, picture, text
 from autotune.report.totals import Phase
 from autotune.searching.run.diagnosis import limits_of
 from autotune.values.text import span

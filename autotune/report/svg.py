@@ -14,6 +14,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
+WIDTH = 760.0
+"""Width of a diagram in pixels."""
 _STEPS = (1.0, 2.0, 5.0)
 _TICK = 5.0
 _SIZE = 5.0

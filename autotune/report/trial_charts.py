@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
 
-from autotune.report.chart_parts import MOST_REASON, WIDTH, Rate, tip_of
+from autotune.configuration.training_config import render
 from autotune.report.data import ReportData
-from autotune.report.svg import Axes, Scale, box, line, mark, markup, path, picture, text
+from autotune.report.svg import WIDTH, Axes, Scale, box, line, mark, markup, path, picture, text
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import size
 
@@ -22,14 +23,58 @@ _MOST_WHISKERS = 120
 _FAR = 1.5
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
+_LABELS = {
+    "baseline": "your settings",
+    "answer": "the answer",
+    "feasible": "feasible",
+    "refused": "did not hold when it was put to the test",
+    "memory": "infeasible: memory",
+    "accuracy": "infeasible: accuracy",
+    "failed": "infeasible: did not run",
+    "open": "lost or running",
+}
+# Most characters of a reason in a tooltip.
+_MOST_REASON = 120
+
 Point = tuple[FinishedTrial, float, float]
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """Vertical coordinate of a trial: its ratio to the baseline, or its value without one."""
+
+    data: ReportData
+
+    @property
+    def relative(self) -> bool:
+        """Return True if there is a baseline to compare with."""
+        return bool(self.data.baseline and self.data.baseline.verdict.value)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the axis."""
+        return "times the rate of your settings" if self.relative else "samples/s"
+
+    def of(self, trial: FinishedTrial) -> float | None:
+        """Return the coordinate of a trial; None if it has no value."""
+        return self.data.ratio(trial) if self.relative else trial.verdict.value
+
+    def spelled(self, value: float) -> str:
+        """Return the label of a tick."""
+        return f"{value:g}x" if self.relative else f"{value:g}"
+
+    def scale(self, start: float, end: float) -> Scale:
+        """Return the scale from 0 to a little above the fastest trial."""
+        found = [self.of(trial) for trial in self.data.trials]
+        highest = max((value for value in found if value is not None), default=1.0)
+        return Scale(0.0, 1.08 * max(highest, 1.0 if self.relative else 0.0), start, end)
 
 
 def history(data: ReportData) -> Markup | None:
     """Draw every trial in the order of the search, with the incumbent's rate as steps."""
     if not data.trials:
         return None
-    rate, last = Rate(data), max(*_numbers(data), 1)
+    rate, last = _Rate(data), max(*_numbers(data), 1)
     pad = 0.02 * last
     silent = [trial for trial in data.trials if rate.of(trial) is None]
     foot = _LANE if silent or data.archive.open else 0.0
@@ -45,9 +90,9 @@ def history(data: ReportData) -> Markup | None:
         value = rate.of(trial)
         height = _BOTTOM - foot / 2 if value is None else axes.y.at(value)
         place = (axes.x.at(trial.number), height)
-        mark(drawing, place, data.standing(trial), tip_of(data, trial))
+        mark(drawing, place, data.standing(trial), _tip(data, trial))
     for one in data.archive.open:
-        tip = f"trial {one.number}: {one.state}. {one.reason[:MOST_REASON]}"
+        tip = f"trial {one.number}: {one.state}. {one.reason[:_MOST_REASON]}"
         mark(drawing, (axes.x.at(one.number), _BOTTOM - foot / 2), "open", tip)
     if foot:
         text(drawing, (_LEFT - 8, _BOTTOM - foot / 2 + 4), "none", "end small muted")
@@ -91,6 +136,19 @@ def against_accuracy(data: ReportData) -> Markup | None:
     return markup(drawing)
 
 
+def legend(data: ReportData) -> Markup:
+    """Return a list of the kinds of marks in this study's diagrams, with their names."""
+    kinds = dict.fromkeys(data.standing(trial) for trial in data.trials)
+    found = [kind for kind in _LABELS if kind in kinds or (kind == "open" and data.archive.open)]
+    entries = []
+    for kind in found:
+        swatch = picture(20, 18, "")
+        swatch.attrib = {"viewBox": "0 0 20 18", "aria-hidden": "true", "class": "swatch"}
+        mark(swatch, (10, 9), kind)
+        entries.append(Markup("<li>{}{}</li>").format(markup(swatch), _LABELS[kind]))
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
+
+
 def _accuracy_percent(trial: FinishedTrial) -> float | None:
     """Return the accuracy margin in percent; None if unknown, which is stored as 0."""
     margin = trial.verdict.margins.get("accuracy", 0.0)
@@ -103,7 +161,7 @@ def _numbers(data: ReportData) -> list[int]:
 
 def _points(data: ReportData, of: Callable[[FinishedTrial], float | None]) -> list[Point]:
     """Return the trials that have both coordinates."""
-    rate = Rate(data)
+    rate = _Rate(data)
     found = ((trial, of(trial), rate.of(trial)) for trial in data.trials)
     return [(trial, x, y) for trial, x, y in found if x is not None and y is not None]
 
@@ -111,7 +169,7 @@ def _points(data: ReportData, of: Callable[[FinishedTrial], float | None]) -> li
 def _scatter(
     data: ReportData, points: Sequence[Point], x: Scale, name: str
 ) -> tuple[Element, Axes]:
-    rate = Rate(data)
+    rate = _Rate(data)
     axes = Axes(x, rate.scale(_BOTTOM, _TOP))
     drawing = picture(WIDTH, _HEIGHT, f"Rate of {len(points)} trials against {name}")
     axes.draw(drawing, (name, rate.name), (lambda v: f"{v:g}", rate.spelled))
@@ -133,7 +191,7 @@ def _limit(drawing: Element, axes: Axes, at: float | None, words: str) -> None:
 def _marks(drawing: Element, data: ReportData, points: Sequence[Point], axes: Axes) -> None:
     for trial, x, y in points:
         place = (axes.x.at(x), axes.y.at(y))
-        mark(drawing, place, data.standing(trial), tip_of(data, trial))
+        mark(drawing, place, data.standing(trial), _tip(data, trial))
 
 
 def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
@@ -147,7 +205,7 @@ def _whiskers(drawing: Element, data: ReportData, axes: Axes) -> None:
 
 def _incumbents(drawing: Element, data: ReportData, axes: Axes) -> None:
     """Draw the best rate so far as steps, over feasible trials that confirmation did not refuse."""
-    rate, best = Rate(data), 0.0
+    rate, best = _Rate(data), 0.0
     points: list[tuple[float, float]] = []
     for trial in data.trials:
         value = rate.of(trial)
@@ -160,3 +218,17 @@ def _incumbents(drawing: Element, data: ReportData, axes: Axes) -> None:
         best = value
     if points:
         path(drawing, [*points, (axes.x.end, axes.y.at(best))], "incumbent")
+
+
+def _tip(data: ReportData, trial: FinishedTrial) -> str:
+    """Return the tooltip of a trial's mark."""
+    ratio, rate = data.ratio(trial), trial.details.samples_per_second
+    memory = trial.details.peak_memory_bytes
+    facts = [
+        "" if ratio is None else f"{ratio:.2f}x",
+        "" if rate is None else f"{rate:.1f} samples/s",
+        "" if memory is None else size(memory),
+        render(data.differences(trial.config)) or "your settings",
+        trial.verdict.reason[:_MOST_REASON],
+    ]
+    return f"trial {trial.number}: " + "; ".join(filter(None, facts))

@@ -26,9 +26,8 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
-from autotune.scripting.model_wrapper import or_eager, under_autocast
 from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.optimizers import fuse_optimizers
+from autotune.scripting.wrappers import fuse_optimizers, or_eager, under_autocast
 from autotune.training.settings import Settings
 
 # Steps that show every module that training calls; then settings that change the model are applied.

@@ -24,6 +24,7 @@ from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining, samples_in
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.snapshot import snapshot
+from autotune.scripting.wrappers import Fail
 
 STREAM = "the dataset is a stream, of which each worker gives all"
 UNGUARDED = "workers would run the whole script again, which has no `if __name__ == ...`"
@@ -33,8 +34,6 @@ LOADER_KNOBS = tuple(
     for knob in ALL_KNOBS
     if type(knob).loader_kwargs is not Knob.loader_kwargs and knob.name != "batch_size"
 )
-
-Fail = Callable[[str, BaseException], None]
 
 
 class _Untried:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from autotune.scripting.interpose import Interposition
 
 
-class Companion:
-    """The hooks of a run: apply settings when the script imports torch, report when it ends."""
+class ScriptRun:
+    """Hooks of a run: apply settings when the script imports torch, report when it ends."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -120,7 +120,7 @@ def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
 def main() -> None:
     """Run the script or module that the command line names."""
     plan, *words = sys.argv[1:]
-    Companion(Plan.from_json(plan)).start()
+    ScriptRun(Plan.from_json(plan)).start()
     if words[0] == "-m":
         run_module(words[1], words[2:])
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -17,17 +16,11 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
-from autotune.training.batches import Batches
+from autotune.training.batches import has_long_epochs, probe_boundary
 from autotune.training.tasks import CompileClock, between_blocks
-from autotune.training.timing import Timer, WarmUp
+from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
-
-Course = Generator[int, None, TrialOutcome]
-"""Generator that yields numbers of steps for the script to take and returns the outcome."""
-
-# Seconds of an epoch from which on its boundary is negligible.
-_LONG_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class Stopwatch:
     """A stopwatch for the training of one script."""
 
     interposition: Interposition
-    feed: BatchStream
+    stream: BatchStream
     compiler: CompileClock
     folder: TrialFolder
     start_seconds: float
@@ -43,11 +36,11 @@ class Stopwatch:
     begun: float
     """Monotonic clock at that moment."""
 
-    def course(self, plan: MeasurePlan) -> Course:
+    def timing(self, plan: MeasurePlan) -> StepRequests[TrialOutcome]:
         """Warm up, time blocks, and return the measurement or the fault that was found."""
         build_seconds = time.monotonic() - self.begun
         if plan.incumbent_seconds_per_sample is not None:
-            in_steps = plan.incumbent_seconds_per_sample * self.feed.samples_per_step
+            in_steps = plan.incumbent_seconds_per_sample * self.stream.samples_per_step
             plan = replace(plan, incumbent_seconds_per_sample=in_steps)
         peak = memory.PeakWatch(self.interposition.observed.device)
         timer = self._timer(peak)
@@ -73,7 +66,7 @@ class Stopwatch:
         return Measurement(
             blocks=tuple(map(self._in_samples, blocks)),
             boundary_seconds=self._boundaries(blocks),
-            epoch_samples=self.feed.epoch_samples,
+            epoch_samples=self.stream.epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=self.compiler.seconds,
@@ -88,8 +81,8 @@ class Stopwatch:
         device = self.interposition.observed.device
         return Timer(
             step=lambda _: None,
-            batches=self.feed,
-            clock=self.feed.clock,
+            batches=self.stream,
+            clock=self.stream.clock,
             synchronize=lambda: synchronize(device),
             noise=between_blocks(disturbance.watch(device, time.perf_counter), peak),
             compilations=lambda: self.compiler.events,
@@ -97,21 +90,21 @@ class Stopwatch:
 
     def _in_samples(self, block: Block) -> Block:
         """Return a block that was timed in steps with its counts in samples."""
-        each = self.feed.samples_per_step
+        each = self.stream.samples_per_step
         samples = max(1, round(each * block.samples))
         stock = min(samples - 1, round(each * block.stock_samples))
         return replace(block, samples=samples, stock_samples=stock)
 
     def _boundaries(self, blocks: tuple[Block, ...]) -> tuple[float, ...]:
         """Return the boundaries that were timed, or measure one if no epoch ended."""
-        observed, loader = tuple(self.feed.boundary_seconds), self.feed.loader
+        observed, loader = tuple(self.stream.boundary_seconds), self.stream.loader
         if observed or loader is None or not loader.num_workers:
             return observed
-        epoch = self.feed.epoch_samples
-        each = median(block.seconds_per_sample for block in blocks) / self.feed.samples_per_step
-        if epoch is None or epoch * each > _LONG_SECONDS:
+        epoch = self.stream.epoch_samples
+        each = median(block.seconds_per_sample for block in blocks) / self.stream.samples_per_step
+        if epoch is None or has_long_epochs(epoch * each):
             return ()
-        self.feed.close()
+        self.stream.close()
         return _probed_boundary(loader)
 
     def _fault(self) -> Failure | None:
@@ -125,12 +118,6 @@ class Stopwatch:
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until an accelerator has done its work; returns at once on a CPU."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
@@ -149,7 +136,4 @@ def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
-    batches = Batches(short, time.perf_counter, lambda: None)
-    while not batches.boundary_seconds:
-        batches.next()
-    return tuple(batches.boundary_seconds)
+    return probe_boundary(short, time.perf_counter, lambda: None)

@@ -21,12 +21,13 @@ from autotune.configuration.job import Job, Measure, Observe, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
-from autotune.scripting.observe import Observation
+from autotune.scripting.observation import Observation
 from autotune.scripting.printed import Printed
-from autotune.scripting.timed import Course, Stopwatch, synchronize
+from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training.apply import seed_everything
 from autotune.training.tasks import CompileClock
+from autotune.training.timing import StepRequests, synchronize
 from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
 
 Leave = Callable[[TrialOutcome], NoReturn]
@@ -41,9 +42,9 @@ class Trial:
         self._job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
-        self._feed = BatchStream(lambda: synchronize(self._interposition.observed.device))
+        self._stream = BatchStream(lambda: synchronize(self._interposition.observed.device))
         self._printed = Printed(folder, job.script.metric or "")
-        self._course: Course | None = None
+        self._requests: StepRequests[TrialOutcome] | None = None
         self._steps_left = 0
         self._start = 0.0
         self._changes = 0
@@ -56,29 +57,29 @@ class Trial:
         """
         self._start = time.monotonic()
         self._interposition.install()
-        self._course = self._begun(self._start - process_start)
-        self._feed.watch()
+        self._requests = self._begun(self._start - process_start)
+        self._stream.watch()
         register_optimizer_step_post_hook(self._after_step)
 
-    def _begun(self, start_seconds: float) -> Course:
+    def _begun(self, start_seconds: float) -> StepRequests[TrialOutcome]:
         match self._job.task:
             case Measure(plan):
                 compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
-                parts = (self._interposition, self._feed, compiler, self._folder)
-                return Stopwatch(*parts, start_seconds, self._start).course(plan)
+                parts = (self._interposition, self._stream, compiler, self._folder)
+                return Stopwatch(*parts, start_seconds, self._start).timing(plan)
             case Probe(samples, seeds):
                 seed_everything(seeds[0])
                 return self._probing(samples)
             case Observe():
-                observation = Observation(self._interposition, self._feed)
+                observation = Observation(self._interposition, self._stream)
                 observation.begin()
-                return observation.course()
+                return observation.observing()
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
     def ended(self) -> TrialOutcome:
         """Return the outcome of a script that ended by itself."""
-        steps = self._feed.steps
+        steps = self._stream.steps
         if not steps:
             return UserError("it ended without a single step of a torch optimizer", "")
         if not isinstance(self._job.task, Probe):
@@ -99,14 +100,14 @@ class Trial:
         try:
             if observed.changes != self._changes:
                 self._changes = observed.changes
-                self._feed.pass_over()
-            self._feed.stepped()
-            if self._feed.steps == 1:
+                self._stream.pass_over()
+            self._stream.stepped()
+            if self._stream.steps == 1:
                 self._meet()
             self._steps_left -= 1
-            if self._feed.steps >= SETTLED and self._steps_left <= 0:
-                assert self._course is not None
-                self._steps_left = next(self._course)
+            if self._stream.steps >= SETTLED and self._steps_left <= 0:
+                assert self._requests is not None
+                self._steps_left = next(self._requests)
         except StopIteration as end:
             self._leave(end.value)
         except Exception as error:
@@ -116,7 +117,7 @@ class Trial:
     def _meet(self) -> None:
         """Check after the first step that this training can be timed; leave the script if not."""
         self._folder.enter_phase(FIRST_STEPS)
-        if self._feed.loader is None:
+        if self._stream.loader is None:
             self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
@@ -124,10 +125,10 @@ class Trial:
             if world > 1:
                 self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
 
-    def _probing(self, samples: int) -> Course:
+    def _probing(self, samples: int) -> StepRequests[TrialOutcome]:
         """Train on `samples` samples, then go on until the script prints its quality."""
         self._folder.enter_phase("probe")
-        while self._feed.samples < samples:
+        while self._stream.samples < samples:
             yield 1
         self._printed.mark()
         try:

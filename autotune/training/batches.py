@@ -3,37 +3,62 @@
 A DataLoader's workers keep loading while training is stalled, by a compilation for example. The
 batches that are ready then make any loader look fast until they are used up. So they are counted,
 and batches that training takes from this stock are not credited to the loader.
+
+A boundary is the time between two epochs. Without persistent workers each epoch starts its
+processes anew; with them it still waits for the first batch. `probe_boundary` measures it for
+timings that end before an epoch does.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import drop_iterator, has_iterator, ready_batches
 
 Clock = Callable[[], float]
 Synchronize = Callable[[], None]
 
+# Seconds of an epoch from which on its boundary is negligible.
+_LONG_SECONDS = 100.0
+
 
 class EmptyEpochError(Exception):
     """An epoch gave no full batch."""
 
 
+class StreamSlice(IterableDataset[Any]):
+    """The samples of a stream from `start` up to `stop`; each iteration reads the stream anew.
+
+    In DataLoader workers each of them gives that part of its own stream.
+    """
+
+    def __init__(self, stream: IterableDataset[Any], start: int, stop: int | None) -> None:
+        self._stream = stream
+        self._start = start
+        self._stop = stop
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self._stream), self._start, self._stop)
+
+
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches of one epoch after the other.
+    """Yield the batches of one epoch after the other, and keep none of them.
 
     Raises:
         EmptyEpochError: an epoch gives no batch, as the second one of a stream that can only be
             read once.
     """
     while True:
-        empty = True
-        for batch in loader:
-            empty = False
-            yield batch
-        if empty:
-            raise EmptyEpochError("the DataLoader gives no full batch")
+        epoch = iter(loader)
+        try:
+            yield next(epoch)
+        except StopIteration:
+            raise EmptyEpochError("the DataLoader gives no full batch") from None
+        yield from epoch
 
 
 class Batches:
@@ -102,3 +127,28 @@ class Batches:
             raise EmptyEpochError("the DataLoader gives no full batch") from None
         self.boundary_seconds.append(closing_seconds + self._clock() - start)
         return batch
+
+
+def has_long_epochs(epoch_seconds: float) -> bool:
+    """Return True if epochs are so long that the boundary between them is negligible."""
+    return epoch_seconds > _LONG_SECONDS
+
+
+def probe_boundary(
+    short: DataLoader[Any], clock: Clock, synchronize: Synchronize
+) -> tuple[float, ...]:
+    """Measure the seconds from the end of one epoch to the first batch of the next.
+
+    Args:
+        short: a loader with the workers of training, but epochs of one batch (one per worker for a
+            stream), since an epoch costs its loading.
+        clock: seconds.
+        synchronize: waits until the device has done its work.
+
+    Raises:
+        EmptyEpochError: the loader gives no batch.
+    """
+    batches = Batches(short, clock, synchronize)
+    while not batches.boundary_seconds:
+        batches.next()
+    return tuple(batches.boundary_seconds)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from autotune.configuration.job import Probe
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.system.trial_folder import EVALUATION
 from autotune.training.apply import TrainingSetup, build_dataset, seed_everything
-from autotune.training.batches import Batches, EmptyEpochError
+from autotune.training.batches import EmptyEpochError, StreamSlice, endless
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
@@ -49,25 +48,13 @@ class NonFiniteLossError(Exception):
     """The loss became NaN or infinite."""
 
 
-class _Part(IterableDataset[Any]):
-    """The samples of a stream from `start` up to `stop`; each iteration reads the stream anew."""
-
-    def __init__(self, stream: IterableDataset[Any], start: int, stop: int | None) -> None:
-        self._stream = stream
-        self._start = start
-        self._stop = stop
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._stream), self._start, self._stop)
-
-
 def metric_name(workload: Workload) -> str:
     """Return the metric's name: evaluate (higher is better) or held_out_loss (lower is better)."""
     return "evaluate" if workload.evaluate else "held_out_loss"
 
 
 @dataclass(frozen=True)
-class Exam:
+class ProbeData:
     """The data of a probe: the set to train on and, without `evaluate`, the held-out samples."""
 
     training: Dataset[Any]
@@ -75,7 +62,7 @@ class Exam:
 
 
 def probe(
-    setup: TrainingSetup, exam: Exam, task: Probe, enter_phase: Callable[[str], None]
+    setup: TrainingSetup, data: ProbeData, task: Probe, enter_phase: Callable[[str], None]
 ) -> float:
     """Train on exactly the task's number of samples, whatever the batch size; return the quality.
 
@@ -87,7 +74,7 @@ def probe(
     enter_phase("probe")
     _train(setup, samples)
     enter_phase(EVALUATION)
-    quality = _evaluate(setup, exam.held_out, task.evaluation_batch)
+    quality = _evaluate(setup, data.held_out, task.evaluation_batch)
     if not math.isfinite(quality):
         raise NonFiniteLossError(
             f"{metric_name(setup.workload)} is {quality} after {samples} samples"
@@ -111,18 +98,16 @@ def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
     left = samples % size
     if left == 1 and samples > 1:
         left += size  # BatchNorm cannot train on a single sample
-    yield from itertools.islice(_whole_batches(setup.loader), (samples - left) // size)
+    yield from itertools.islice(_full_batches(setup.loader), (samples - left) // size)
     if left:
         _stop_compiling(setup)
         yield _batch_of(left, setup.loader)
 
 
-def _whole_batches(loader: DataLoader[Any]) -> Iterator[Any]:
+def _full_batches(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield full batches without end, one epoch after the other."""
-    batches = Batches(loader, time.perf_counter, lambda: None)
     try:
-        while True:
-            yield batches.next()
+        yield from endless(loader)
     except EmptyEpochError:
         raise _nothing_to_train_on() from None
 
@@ -189,7 +174,7 @@ def _sum_of_losses(setup: TrainingSetup, counted: tuple[int, Any]) -> tuple[floa
     return samples * float(loss), samples
 
 
-def prepare_exam(workload: Workload) -> Exam:
+def probe_data(workload: Workload) -> ProbeData:
     """Build the training set; without `evaluate`, hold out a slice of it.
 
     The slice is a tenth, at most 2048 samples; of a stream it is the first 256.
@@ -199,11 +184,11 @@ def prepare_exam(workload: Workload) -> Exam:
     """
     dataset = build_dataset(workload)
     if workload.evaluate is not None:
-        return Exam(dataset, None)
+        return ProbeData(dataset, None)
     if isinstance(dataset, IterableDataset):
         first = _HELD_OUT_OF_STREAM
-        return Exam(_Part(dataset, first, None), _Part(dataset, 0, first))
+        return ProbeData(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     held_out = max(1, min(HELD_OUT_MOST, int(HELD_OUT_SHARE * count)))
-    return Exam(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))
+    return ProbeData(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))

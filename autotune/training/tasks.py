@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, Subset
 
 from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
@@ -21,12 +21,11 @@ from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import on_compilation
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, inspection, memory, quality
-from autotune.training.apply import TrainingSetup, apply, build_dataset
-from autotune.training.batches import Batches
+from autotune.training.apply import TrainingSetup, apply, build_dataset, build_loader
+from autotune.training.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
 from autotune.training.before_fork import Prepared, with_dataset
-from autotune.training.epoch_boundary import probe_boundary
 from autotune.training.settings import Settings
-from autotune.training.timing import Timer
+from autotune.training.timing import Timer, synchronize
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import Block, Measurement, Noise
 from autotune.values.outcome import (
@@ -34,13 +33,12 @@ from autotune.values.outcome import (
     Measured,
     NotApplied,
     Probed,
-    SpeedLimits,
     TrialOutcome,
 )
 
 
 @dataclass(frozen=True)
-class Bench:
+class LoadedJob:
     """The inputs of a task that trains: job, folder, workload and configuration."""
 
     job: Job
@@ -60,7 +58,7 @@ class Bench:
 
 def prepare(
     job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
-) -> Bench:
+) -> LoadedJob:
     """Import the workload, unless the host did, then put the process-wide settings in force.
 
     `process_start` is the parent's monotonic clock when it launched this process, in seconds.
@@ -79,7 +77,7 @@ def prepare(
     start_seconds = time.monotonic() - process_start
     if prepared:
         start_seconds += prepared.import_seconds
-    return Bench(job, folder, workload, config, start_seconds, prepared)
+    return LoadedJob(job, folder, workload, config, start_seconds, prepared)
 
 
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
@@ -106,18 +104,18 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     return Inspected(machine, facts, uuid, *seconds, is_shared=prepared is not None)
 
 
-def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
+def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
-    bench.folder.enter_phase("build")
+    loaded.folder.enter_phase("build")
     build_start = time.perf_counter()
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     build_seconds = time.perf_counter() - build_start
-    if bench.prepared:
-        build_seconds += bench.prepared.dataset_seconds
-    bench.folder.enter_phase("warm-up")
+    if loaded.prepared:
+        build_seconds += loaded.prepared.dataset_seconds
+    loaded.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
-    compiler = CompileClock(bench.config["compile_mode"] is not None)
+    compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
     timer = _timer(setup, step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
@@ -126,12 +124,12 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
     missed = setup.not_applied()
     blocks: tuple[Block, ...] = ()
     if not missed:
-        bench.folder.enter_phase("measure")
+        loaded.folder.enter_phase("measure")
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for knob, got in missed:
-        return NotApplied(knob.name, spelled(bench.config[knob.name]), spelled(got))
+        return NotApplied(knob.name, spelled(loaded.config[knob.name]), spelled(got))
     peak_bytes = peak.bytes
     epoch_samples = _epoch_samples(setup, timer.batches)
     return Measured(
@@ -142,52 +140,55 @@ def measure(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=compiler.seconds,
-            start_seconds=bench.start_seconds,
+            start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
             allocator_retries=memory.allocator_retries(setup.device),
-            shared_seconds=bench.prepared.seconds if bench.prepared else 0.0,
+            shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
     )
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
-    """Return the boundaries that were timed, or measure one if no epoch ended."""
+    """Return the boundaries that were timed, or measure one if no epoch ended.
+
+    None is measured if epochs are long, or if the training process loads itself: a first batch is
+    then as any other. A stream's is not charged without a known length of its epochs.
+    """
     seen = tuple(timer.batches.boundary_seconds)
     if seen:
         return seen
     timer.batches.close()
+    dataset, size = setup.loader.dataset, setup.loader.batch_size or 1
+    if not setup.loader.num_workers:
+        return ()
     rate = median(block.seconds_per_sample for block in blocks)
-    return probe_boundary(setup, rate, timer.clock, timer.synchronize)
+    if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * rate):
+        return ()
+    one_batch: Dataset[Any] = (
+        StreamSlice(dataset, 0, size)
+        if isinstance(dataset, IterableDataset)
+        else Subset(dataset, range(size))
+    )
+    short = build_loader(setup.config, setup.workload, one_batch, seed=0)
+    return probe_boundary(short, timer.clock, timer.synchronize)
 
 
-def probe(bench: Bench, task: Probe) -> TrialOutcome:
+def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
     """Train a new model on a fixed number of samples for each seed and evaluate it."""
     start = time.perf_counter()
-    bench.folder.enter_phase("build")
-    exam = quality.prepare_exam(bench.workload)
+    loaded.folder.enter_phase("build")
+    data = quality.probe_data(loaded.workload)
     # Each seed's model is gone before the next one is built.
-    qualities = tuple(_quality_of(bench, exam, task, seed) for seed in task.seeds)
+    qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
     return Probed(qualities, time.perf_counter() - start)
 
 
-def _quality_of(bench: Bench, exam: quality.Exam, task: Probe, seed: int) -> float:
-    bench.folder.enter_phase("build")
-    setup = bench.setup(exam.training, seed)
-    return quality.probe(setup, exam, task, bench.folder.enter_phase)
-
-
-def find_limits(bench: Bench, plan: MeasurePlan) -> TrialOutcome:
-    """Measure samples/s of the loader without training, and of training on one resident batch."""
-    bench.folder.enter_phase("limits")
-    setup = bench.setup(build_dataset(bench.workload), bench.job.seed)
-    setup.model.train()
-    batch = setup.transfer(next(iter(setup.loader)))
-    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
-    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
-    batch_size = setup.loader.batch_size or 1
-    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
+def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:
+    loaded.folder.enter_phase("build")
+    setup = loaded.setup(data.training, seed)
+    return quality.probe(setup, data, task, loaded.folder.enter_phase)
 
 
 def seconds_per_batch(
@@ -207,17 +208,12 @@ def _timer(
     compiler: CompileClock | None = None,
     peak: memory.PeakWatch | None = None,
 ) -> Timer:
-    synchronize = (
-        (lambda: None)
-        if setup.device.type == "cpu"
-        else (lambda: torch.accelerator.synchronize(setup.device))
-    )
-    clock = time.perf_counter
+    clock, wait = time.perf_counter, partial(synchronize, setup.device)
     return Timer(
         step,
-        Batches(source, clock, synchronize),
+        Batches(source, clock, wait),
         clock,
-        synchronize,
+        wait,
         noise=between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
     )

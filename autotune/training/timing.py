@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
+import torch
+
 from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches, Clock, Synchronize
 from autotune.values.measurement import QUIET, Block, Noise
@@ -20,7 +22,7 @@ from autotune.values.statistics import median_interval, relative_half_width
 
 Step = Callable[[Any], object]
 Result = TypeVar("Result")
-Course = Generator[int, None, Result]
+StepRequests = Generator[int, None, Result]
 """Generator that yields numbers of training steps to take, resumes when they are taken, and returns
 its result. A `Timer` takes the steps itself; in an unmodified script the script's loop does."""
 
@@ -89,17 +91,17 @@ class Timer:
         """Take and time blocks of steps as `timing_blocks` says."""
         return self._take(self.timing_blocks(plan, step_seconds, batch_size))
 
-    def _take(self, course: Course[Result]) -> Result:
+    def _take(self, requests: StepRequests[Result]) -> Result:
         """Take the steps that a generator asks for, and return its result."""
         while True:
             try:
-                steps = next(course)
+                steps = next(requests)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             for _ in range(steps):
                 self.step(self.batches.next())
 
-    def warming_up(self, plan: MeasurePlan) -> Course[WarmUp]:
+    def warming_up(self, plan: MeasurePlan) -> StepRequests[WarmUp]:
         """Ask for untimed steps until enough in a row went by without a stall.
 
         Workers fill their queue during a stall. So each stall restarts the count, and the steps
@@ -132,7 +134,7 @@ class Timer:
 
     def timing_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
-    ) -> Course[tuple[Block, ...]]:
+    ) -> StepRequests[tuple[Block, ...]]:
         """Ask for blocks of equally many steps until the interval of the median is narrow enough.
 
         They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
@@ -153,7 +155,7 @@ class Timer:
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
-    ) -> Course[tuple[int, Block]]:
+    ) -> StepRequests[tuple[int, Block]]:
         """Find the number of steps of a block; return it with the first block.
 
         A first block that is much too short is replaced by a longer one: the warm-up's last steps
@@ -195,7 +197,7 @@ class Timer:
             self.flags.add("raced")
         return beaten
 
-    def _block(self, steps: int, batch_size: int) -> Course[Block]:
+    def _block(self, steps: int, batch_size: int) -> StepRequests[Block]:
         """Time a block; one in which something was compiled or the clock jumped is repeated."""
         for _ in range(_MOST_VOID_BLOCKS):
             compilations, ready = self.compilations(), self.batches.ready()
@@ -215,7 +217,7 @@ class Timer:
             noise=noise,
         )
 
-    def _time(self, steps: int) -> Course[Block]:
+    def _time(self, steps: int) -> StepRequests[Block]:
         """Time a block of steps; its `samples` is the number of steps, one sample a step."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         self.synchronize()
@@ -226,6 +228,12 @@ class Timer:
         seconds = self.clock() - start - sum(passed)
         waited = self.batches.wait_seconds - wait
         return Block(seconds, steps, waited, has_boundary=bool(passed))
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until an accelerator has done its work; returns at once on a CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def _from_stock(block: Block, ready: int | None, left: int | None, workers: int) -> int:

@@ -15,7 +15,7 @@ import pytest
         ("import autotune", "torch optuna pydantic yaml numpy"),
         ("import autotune.cli", "torch optuna pydantic"),
         ("import autotune.searching.search", "torch"),
-        ("import autotune.child.worker, autotune.training.tasks", "optuna sqlalchemy"),
+        ("import autotune.child.main, autotune.training.tasks", "optuna sqlalchemy"),
     ],
 )
 def test_importing_loads_nothing_that_it_does_not_need(statement: str, unloaded: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "autotune"
-CHILD = ("training", "numerics", "profiling", "scripting", "child", "knobs")
+CHILD = ("training", "numerics", "scripting", "child", "knobs")
 TORCH_PRIVATE = "knobs/torch_private.py"
 # Private names of Optuna, by file: its public API has no way to write a trial as one step.
 OF_OPTUNA = {

@@ -10,8 +10,8 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.report.data import read_report
+from autotune.report.find_study import find_study
 from autotune.report.html import page as page_of
-from autotune.report.source import find_source
 from autotune.values.text import clean
 from covering import covers
 from factories import best_config
@@ -43,7 +43,7 @@ COLOUR = "node => getComputedStyle(node)[node.classList.contains('failed') ? 'st
 def report(folder: Path) -> Path:
     """The report of a finished study."""
     html = folder / "report.html"
-    html.write_text(clean(page_of(read_report(find_source(str(folder / "studies" / NAME))))))
+    html.write_text(clean(page_of(read_report(find_study(str(folder / "studies" / NAME))))))
     return html
 
 
@@ -52,7 +52,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a search in which trials failed in every way, with every drawing."""
     study = searched(tmp_path_factory.mktemp("every-kind"))
     html = study / "report.html"
-    html.write_text(page_of(read_report(find_source(str(study)))))
+    html.write_text(page_of(read_report(find_study(str(study)))))
     return html
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from autotune.processes.logs import MOST_BYTES
 from autotune.report.data import read_report
+from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
-from autotune.report.source import Source
 from covering import covers
 from finished_study import finished_study
 
@@ -76,7 +76,7 @@ def test_a_report_reads_no_log_and_stays_quick(study: Path) -> None:
     sys.addaudithook(note)
     opened = []
     start = time.process_time()
-    html = page(read_report(Source(f"sqlite:///{study / 'study.db'}", study / "best.yaml")))
+    html = page(read_report(StudyPlace(f"sqlite:///{study / 'study.db'}", study / "best.yaml")))
     seconds = time.process_time() - start
     (study / "best.yaml").read_bytes()
     read, opened = opened, None

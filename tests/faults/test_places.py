@@ -218,13 +218,16 @@ def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_p
 
 
 @covers("X4")
+@pytest.mark.parametrize("content", [None, "somebody's work"])
 @pytest.mark.parametrize("flags", [[], ["--force"]])
-def test_a_template_is_never_written_through_a_link(flags, tmp_path):
+def test_a_template_is_never_written_through_a_link(flags, content, tmp_path):
     target = tmp_path / "elsewhere.py"
+    if content is not None:
+        target.write_text(content)
     (tmp_path / "model.py").symlink_to(target)
     done = run_autotune(tmp_path, "init", *flags)
     assert done.returncode == (0 if flags else USAGE)
-    assert not target.exists()
+    assert (target.read_text() if target.exists() else None) == content
     assert (tmp_path / "model.py").is_symlink() == (not flags)
 
 

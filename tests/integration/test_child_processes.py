@@ -201,7 +201,7 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
     written(tmp_path, job_to_json(job_for(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
-    command = [sys.executable, "-m", "autotune.child.worker", tmp_path, str(lifeline), "0.0"]
+    command = [sys.executable, "-m", "autotune.child.main", tmp_path, str(lifeline), "0.0"]
     with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
         os.close(lifeline)
         ended = wait_until(lambda: child.poll() is not None, seconds=10)

@@ -107,7 +107,7 @@ def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path
             raise StudyMismatchError("something else")
         return True
 
-    monkeypatch.setattr("autotune.commands.drive.drive_search", drive)
+    monkeypatch.setattr("autotune.commands.execute.execute_search", drive)
     arguments = ["search", str(WORKLOADS / "plain.py"), "--new-study"]
     arguments += [] if out is None else ["--out", out]
     done = click.testing.CliRunner().invoke(cli, arguments)

@@ -20,9 +20,9 @@ from autotune.configuration.best_config import write_best
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
-from autotune.scripting.model_wrapper import or_eager, under_autocast
+from autotune.scripting.wrappers import or_eager, under_autocast
 from autotune.training.apply import apply
-from autotune.training.quality import Exam, probe
+from autotune.training.quality import ProbeData, probe
 from autotune.training.workload import Workload
 from children import autotune
 from factories import best_config
@@ -182,7 +182,7 @@ def test_a_trial_evaluates_as_production_does() -> None:
     )
     dataset = workload.build_dataset()
     setup = apply(GRAPHS.replace(batch_size=2), workload, "cpu", 0, dataset)
-    probe(setup, Exam(dataset, None), Probe(samples=4, seeds=(0,)), enter_phase=lambda _: None)
+    probe(setup, ProbeData(dataset, None), Probe(samples=4, seeds=(0,)), enter_phase=lambda _: None)
     assert len({tuple(out.flatten().tolist()) for out in asked}) == 3
 
 

@@ -54,7 +54,7 @@ def refused(monkeypatch, capsys):
 
     def ended(folder, *arguments):
         monkeypatch.chdir(folder)
-        monkeypatch.setattr("autotune.commands.common.unwind_on_sigterm", lambda: None)
+        monkeypatch.setattr("autotune.commands.dashboard.unwind_on_sigterm", lambda: None)
         monkeypatch.setattr(sys, "argv", ["autotune", "dashboard", "--no-browser", *arguments])
         with pytest.raises(SystemExit) as end:
             main()

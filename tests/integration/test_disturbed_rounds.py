@@ -18,7 +18,7 @@ from autotune.console.answer_lines import result
 from autotune.console.progress import PlainProgress
 from autotune.report.data import read_report
 from autotune.report.explain import headline
-from autotune.report.source import find_source
+from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, CandidateRefused, Event, RoundVoid, StepStarted
 from autotune.study.archive import read_archive
 from autotune.values.measurement import Noise
@@ -134,7 +134,7 @@ def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
     assert json.loads(result(events[-1]))["best"]["evidence"]["speedup"] == written
     said = "(1.60 to 1.60, 13 rounds, 13 of them disturbed)"
     assert any(said in line for line in lines_of(events))
-    assert said in headline(read_report(find_source(f"sqlite:///{tmp_path / 'study.db'}")))
+    assert said in headline(read_report(find_study(f"sqlite:///{tmp_path / 'study.db'}")))
 
 
 def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: 
     said = "beyond the noise. 13 of the rounds that say so were disturbed."
     assert any(line.endswith(said) for line in lines_of(events))
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    assert headline(read_report(find_source(url))).endswith(said)
+    assert headline(read_report(find_study(url))).endswith(said)
     confirmation = read_archive(url).notes.confirmation
     assert confirmation is not None
     (log,) = confirmation.candidates.values()

@@ -140,8 +140,8 @@ def test_no_batch_is_kept_in_memory(tmp_path):
     with tempfile.TemporaryFile(dir=tmp_path) as file:
         store = DiskStore(file)
         start = trajectory.parameters(build(), store)
-        way = trajectory.find_way(build, start, batches(), 0, store)
-    assert len(alive) == 2 * len(way.losses) == 2 * len(way.batches)
+        steps = trajectory.reference_steps(build, start, batches(), 0, store)
+    assert len(alive) == 2 * len(steps.losses) == 2 * len(steps.batches)
     assert max(at_most) <= 1, "the one in use"
 
 

@@ -13,8 +13,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.system.trial_folder import TrialFolder
 from autotune.training.apply import apply
 from autotune.training.batches import EmptyEpochError
-from autotune.training.quality import Exam, probe
-from autotune.training.tasks import Bench
+from autotune.training.quality import ProbeData, probe
+from autotune.training.tasks import LoadedJob
 from autotune.training.tasks import probe as probe_seeds
 from autotune.training.workload import Workload, default_optimizer
 
@@ -77,7 +77,7 @@ def prepared(dataset, **settings):
 def trained_on(dataset, samples, **settings):
     """The batches of a probe, each a list of its samples' numbers."""
     setup = prepared(dataset, **settings)
-    probe(setup, Exam(dataset, None), Probe(samples, (0,)), lambda phase: None)
+    probe(setup, ProbeData(dataset, None), Probe(samples, (0,)), lambda phase: None)
     return setup.model.batches
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_compiled_for_the_last_batch_alone():
         return setup.model.forward(batch)
 
     setup.model._compiled_call_impl = compiled
-    probe(setup, Exam(setup.loader.dataset, None), Probe(100, (0,)), lambda phase: None)
+    probe(setup, ProbeData(setup.loader.dataset, None), Probe(100, (0,)), lambda phase: None)
     assert compiled_for == [64]
     assert sizes_of(setup.model.batches) == [64, 36]
 
@@ -161,6 +161,6 @@ def test_each_seed_is_built_trained_and_evaluated_in_phases_of_its_own(tmp_path)
     )
     task = Probe(samples=4, seeds=(0, 1, 2))
     config = TrainingConfig.of({"num_threads": 1, "batch_size": 4})
-    bench = Bench(Job(task=task, device="cpu"), folder, workload, config, start_seconds=0.0)
+    bench = LoadedJob(Job(task=task, device="cpu"), folder, workload, config, start_seconds=0.0)
     assert probe_seeds(bench, task).qualities == (1.0, 1.0, 1.0)
     assert seen == 3 * ["built in build", "trained in probe", "evaluated in evaluation"]

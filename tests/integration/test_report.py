@@ -18,8 +18,8 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
 from autotune.report.data import read_report
+from autotune.report.find_study import find_study
 from autotune.report.html import page
-from autotune.report.source import find_source
 from autotune.report.terminal import show_report
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import OpenTrial
@@ -221,7 +221,7 @@ def test_on_a_terminal_numbers_stay_whole_however_narrow_it_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
-    data, terminal = read_report(find_source(str(folder))), Terminal(columns=columns)
+    data, terminal = read_report(find_study(str(folder))), Terminal(columns=columns)
     with written_to(terminal) as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
         show_report(data)

@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
-from autotune.report.source import find_source
+from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
@@ -79,7 +79,7 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     accuracy = answered.best.constraints.accuracy
     assert (accuracy.metric, accuracy.evidence, accuracy.samples) == (UNCHANGED, "exact", 0)
     assert not accuracy.is_measured
-    trials = read_report(find_source(str(tmp_path))).trials
+    trials = read_report(find_study(str(tmp_path))).trials
     assert [trial.details.quality for trial in trials] == [None] * len(trials)
     assert answered.best.evidence.speedup.rounds >= 6
 

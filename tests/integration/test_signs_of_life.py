@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import drive
-from autotune.console.waiting import Waiting
+from autotune.commands import execute
+from autotune.console.progress import Waiting
 from autotune.context.search_context import SearchOptions
 from autotune.processes.devices import Device
 from autotune.searching.run.events import Event, PhaseStarted
@@ -38,15 +38,15 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
 
 
 def profile(folder: Path) -> None:
-    drive.drive_profile(options_of(folder), None)
+    execute.execute_profile(options_of(folder), None)
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (lambda _: drive.inspect_once("cpu", None), "a look at the machine"),
-        (lambda _: drive.inspect_once("cpu", PLAIN), "a first look at the file"),
-        (lambda folder: drive.show_plan(options_of(folder)), "a first look at the file"),
+        (lambda _: execute.inspect_once("cpu", None), "a look at the machine"),
+        (lambda _: execute.inspect_once("cpu", PLAIN), "a first look at the file"),
+        (lambda folder: execute.show_plan(options_of(folder)), "a first look at the file"),
         pytest.param(profile, "the profile", marks=pytest.mark.slow),
     ],
     ids=["machine", "file", "plan", "profile"],
@@ -69,13 +69,13 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
         yield PhaseStarted("search", "16 trials", None)
         time.sleep(0.5)
 
-    monkeypatch.setattr(drive, "join", join)
+    monkeypatch.setattr(execute, "join", join)
     options = WorkerOptions("a", "postgresql://db/all", PLAIN, tmp_path, Device("cpu"))
-    drive.drive_worker(options, "auto")
+    execute.execute_worker(options, "auto")
     said = capsys.readouterr().err
     assert said.index("... a first look at the file") < said.index("16 trials")
     assert said.index("16 trials") < said.index("... search, ")
-    drive.drive_worker(options, "none")
+    execute.execute_worker(options, "none")
     assert capsys.readouterr().err == ""
 
 
@@ -95,4 +95,4 @@ def test_a_dry_run_keeps_to_the_time_budget(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(SLOW_IMPORT)
     with pytest.raises(NotSearchedEnoughError, match="took the time budget"):
-        drive.show_plan(options_of(tmp_path, model, time_budget_seconds=2.0))
+        execute.show_plan(options_of(tmp_path, model, time_budget_seconds=2.0))

@@ -16,11 +16,11 @@ import yaml
 
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context import search_context, time_budget
+from autotune.context import deadlines, search_context
 from autotune.context.search_context import SearchOptions
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
-from autotune.report.source import find_source
+from autotune.report.find_study import find_study
 from autotune.report.summary import summary
 from autotune.report.terminal import before_table
 from autotune.searching.run import search_run
@@ -77,7 +77,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
     def made(**changes: object) -> TimedRunner:
         runner = TimedRunner(**changes)  # type: ignore[arg-type]
         clock = SimpleNamespace(monotonic=lambda: runner.now, sleep=lambda seconds: None)
-        for module in (time_budget, search_context, search_run, baseline, trials_module):
+        for module in (deadlines, search_context, search_run, baseline, trials_module):
             monkeypatch.setattr(module, "time", clock)
         return runner
 
@@ -208,7 +208,7 @@ def test_the_report_says_so_too_also_before_there_is_an_answer(tmp_path):
     for ended in search(options, ScriptedRunner(larger_is_faster)):
         if isinstance(ended, TrialEnded) and ended.trial.number == 3:
             break
-    source = find_source(str(tmp_path / "study.db"))
+    source = find_study(str(tmp_path / "study.db"))
     for measured in (3, 5):
         data = read_report(source)
         assert json.loads(summary(data))["searched"]["measured"] == measured

@@ -17,9 +17,9 @@ from optuna_dashboard._note import get_note_from_system_attrs
 from sqlalchemy import Engine, event, text
 
 from autotune.dashboard.attach import attach
-from autotune.dashboard.find_study import find_study
 from autotune.dashboard.note import OWN_LINE, trial_summary
 from autotune.dashboard.plots import figures
+from autotune.report.find_study import find_study
 from autotune.storage.database import existing
 from autotune.storage.finished_trial import finished_trials
 from autotune.storage.mutex import study_lock

@@ -22,7 +22,7 @@ from autotune.comparison.compare import (
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.comparison import comparison_line, comparison_result, last_round_line
+from autotune.console.answer_lines import comparison_line, comparison_result, last_round_line
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.measurement import Noise
 from autotune.values.outcome import (

@@ -10,7 +10,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from autotune.dashboard.guard import Guard
+from autotune.dashboard.middleware import Guard
 from covering import covers
 
 LOCAL = "127.0.0.1:8080"

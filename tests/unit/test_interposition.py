@@ -16,9 +16,8 @@ import pytest
 import torch
 from torch import nn, optim
 
-from autotune.scripting.model_wrapper import in_float32, under_autocast
-from autotune.scripting.optimizers import fuse_optimizers
 from autotune.scripting.program import AfterImport
+from autotune.scripting.wrappers import fuse_optimizers, in_float32, under_autocast
 
 Model = TypeVar("Model", bound=nn.Module)
 FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)

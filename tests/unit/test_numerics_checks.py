@@ -10,7 +10,7 @@ import torch
 
 from autotune.accuracy.numerics_checks import GateKeeper, gate_fault
 from autotune.context.search_context import survey
-from autotune.numerics.trajectory import apart, deviation
+from autotune.numerics.trajectory import deviation, distances
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Lost, OutOfMemory, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, options_in
@@ -155,13 +155,13 @@ def test_ways_are_compared_by_their_ends_and_by_their_lengths() -> None:
 
     start, end = weights(1.0, 1.0), weights(1.0, 3.0)
     same, half, aside, nowhere = (
-        apart(start, end, other) for other in (end, weights(1, 2), weights(3, 1), start)
+        distances(start, end, other) for other in (end, weights(1, 2), weights(3, 1), start)
     )
     assert (same.path, same.reach) == (0, 0)
     assert (half.path, half.reach) == (0.5, 0.5)
     assert (aside.path, aside.reach) == (pytest.approx(2**0.5), 0)
     assert (nowhere.path, nowhere.reach) == (1, 1)
-    assert apart(start, start, start).path == 0
+    assert distances(start, start, start).path == 0
 
 
 @pytest.mark.parametrize("passing", [OutOfMemory("device", "full"), Lost("disk full")])

@@ -23,9 +23,9 @@ from autotune.production import Best
 from autotune.report.data import ReportData, read_report
 from autotune.report.effects import knob_effects
 from autotune.report.explain import explanation, headline
+from autotune.report.find_study import StudyPlace, find_study
 from autotune.report.frame import COLUMNS, trials_frame
 from autotune.report.html import changes, page
-from autotune.report.source import Source, find_source
 from autotune.report.stage_charts import shade
 from autotune.report.summary import summary
 from autotune.report.terminal import after_table, aligned, before_table, chosen_trials, row_of
@@ -305,7 +305,7 @@ def test_what_is_finished_lost_and_running_is_read_from_a_storage(
     assert [(one.number, one.config) for one in archive.finished] == [(0, config)]
     assert [(one.number, one.state) for one in archive.open] == [(1, "lost"), (2, "running")]
     assert archive.open[0].reason == "disk full"
-    assert headline(read_report(Source(url, None))).startswith("No answer yet")
+    assert headline(read_report(StudyPlace(url, None))).startswith("No answer yet")
 
 
 def test_reading_changes_nothing(nine: SearchSpace, url: str, tmp_path: Path) -> None:
@@ -362,9 +362,9 @@ def test_a_study_is_found_by_name_folder_and_file(study: str, tmp_path: Path, mo
     folder.mkdir(parents=True)
     (folder / "study.db").touch()
     (folder / "best.yaml").touch()
-    wanted = Source("sqlite:///studies/mine/study.db", folder / "best.yaml")
-    assert find_source(study) == wanted
-    assert find_source("sqlite:///studies/mine/study.db") == wanted
+    wanted = StudyPlace("sqlite:///studies/mine/study.db", folder / "best.yaml")
+    assert find_study(study) == wanted
+    assert find_study("sqlite:///studies/mine/study.db") == wanted
 
 
 def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
@@ -375,16 +375,16 @@ def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
         folder.mkdir(parents=True)
     Path("mnist", "model.py").touch()
     Path("studies", "mnist", "study.db").touch()
-    assert find_source("mnist") == Source("sqlite:///studies/mnist/study.db", None)
+    assert find_study("mnist") == StudyPlace("sqlite:///studies/mnist/study.db", None)
     Path("mnist", "best.yaml").touch()
-    assert find_source("mnist") == Source(None, Path("mnist", "best.yaml"))
+    assert find_study("mnist") == StudyPlace(None, Path("mnist", "best.yaml"))
 
 
 def test_without_a_study_the_answer_beside_it_is_read(tmp_path: Path) -> None:
     best = best_config(BASELINE.replace(**FASTER), BASELINE)
     write_best(best, tmp_path / "recorded_best.yaml")
     for named in (tmp_path, tmp_path / "recorded_best.yaml"):
-        data = read_report(find_source(str(named)))
+        data = read_report(find_study(str(named)))
         assert data.best == best
         assert "of the trials nothing is known" in data.remarks[0]
 
@@ -401,13 +401,13 @@ def test_what_is_not_there_is_said(study, words, tmp_path: Path, monkeypatch) ->
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     with pytest.raises(UsageError) as refused:
-        find_source(study)
+        find_study(study)
     assert all(word in str(refused.value) for word in words)
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"absent\.db does not exist"):
-        find_source(f"sqlite:///{tmp_path / 'absent.db'}")
+        find_study(f"sqlite:///{tmp_path / 'absent.db'}")
     assert not (tmp_path / "absent.db").exists()
 
 
@@ -417,7 +417,7 @@ def test_an_answer_that_trials_came_after_says_so(nine: SearchSpace, url: str) -
     study.notes.answer = Answer(1, best)
     for rate in (80.0, 90.0, 95.0):
         tell(study, rate, HOLDS)
-    data = read_report(Source(url, None))
+    data = read_report(StudyPlace(url, None))
     assert data.best == best
     assert "confirmed after 1 trials; 2 came later" in data.remarks[0]
 
@@ -428,7 +428,7 @@ def test_the_file_beside_a_study_counts_where_it_is_of_that_study(
 ) -> None:
     tell(open_study(study, url, nine, THROUGHPUT), 80.0, HOLDS)
     write_best(best_config(BASELINE, BASELINE), tmp_path / "best.yaml")  # of "tiny"
-    data = read_report(Source(url, tmp_path / "best.yaml"))
+    data = read_report(StudyPlace(url, tmp_path / "best.yaml"))
     assert (data.best is not None) == (study == "tiny")
     assert any("is of study 'tiny'" in remark for remark in data.remarks) == (study == "other")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.flags import folder_name
-from autotune.dashboard.find_study import find_study
 from autotune.dashboard.serve import ServeOptions, serve
+from autotune.report.find_study import find_study
 from autotune.values.errors import StorageError, UsageError
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_study_is_found_by_name_folder_and_file(folder: Path, source: str) -> None:
     place = find_study(source)
     assert place.folder == folder / "studies" / "mine"
-    assert place.storage == f"sqlite:///{folder}/studies/mine/study.db"
+    assert place.url == "sqlite:///studies/mine/study.db"
 
 
 def test_a_study_is_found_by_url(folder: Path) -> None:
@@ -45,13 +45,11 @@ def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> No
 def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None:
     place = find_study("postgresql://me:secret@host/name")
     assert place.folder is None
-    assert "secret" in place.storage
+    assert "secret" in str(place.url)
     assert "secret" not in place.shown
 
 
-@pytest.mark.parametrize(
-    "source", ["nine", "studies/nine/study.db", "sqlite:///nine.db", "studies", "sqlite://", ""]
-)
+@pytest.mark.parametrize("source", ["nine", "studies/nine/study.db", "studies", "sqlite://", ""])
 def test_what_is_not_there_is_refused_and_not_created(folder: Path, source: str) -> None:
     before = sorted(folder.rglob("*"))
     with pytest.raises(UsageError, match="is no study") as caught:
@@ -73,6 +71,13 @@ def test_where_there_is_no_study_at_all_the_message_says_how_to_make_one(
         find_study("mine")
 
 
+def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
+    answer = folder / "studies" / "mine" / "best.yaml"
+    answer.touch()
+    with pytest.raises(UsageError, match="alone says nothing of trials"):
+        serve(find_study(str(answer)), ServeOptions(browser=False))
+
+
 @pytest.mark.parametrize("source", ["://", "postgresql://me:secret@host:no port/name"])
 def test_what_is_no_url_is_refused_without_its_password(source: str) -> None:
     with pytest.raises(UsageError, match="is not a storage URL") as caught:
@@ -83,8 +88,8 @@ def test_what_is_no_url_is_refused_without_its_password(source: str) -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
     photo = folder / "photo.jpg"
     photo.write_bytes(b"holiday" * 100)
-    with pytest.raises(StorageError, match="no SQLite database"):
-        find_study("photo.jpg")
+    with pytest.raises(StorageError, match="is not a database"):
+        serve(find_study("photo.jpg"), ServeOptions(browser=False))
     assert photo.read_bytes() == b"holiday" * 100
 
 

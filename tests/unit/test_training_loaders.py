@@ -15,8 +15,8 @@ from autotune.knobs.loader import PinMemory
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
-from autotune.scripting.model_wrapper import under_autocast
 from autotune.scripting.observed_training import ObservedTraining
+from autotune.scripting.wrappers import under_autocast
 
 FAILED: dict[str, str] = {}
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from autotune.console.waiting import Waiting
+from autotune.console.progress import Waiting
 
 EVERY = 0.0625
 """Exact in binary, so that whole multiples of it are."""
@@ -26,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("autotune.console.waiting.time", clock)
+    monkeypatch.setattr("autotune.console.progress.time", clock)
     return clock
 
 

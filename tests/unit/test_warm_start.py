@@ -129,7 +129,7 @@ def test_a_name_may_be_one_in_the_storage_of_the_search(
     meant = beside_it(nine, storage)
     for name, wanted in (("my net", (meant,)), ("earlier", best)):
         assert options_of(model, storage=storage, warm_start=name).warm_start == wanted
-    with pytest.raises(UsageError, match="--warm-start: STUDY 'absent': there is neither"):
+    with pytest.raises(UsageError, match="--warm-start: 'absent' is no study: there is neither"):
         options_of(model, storage=storage, warm_start="absent")
     absent = tmp_path / "absent.db"
     with pytest.raises(UsageError, match="there is neither"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import STREAM
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.inspection import process_settings
+from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -29,8 +29,8 @@ _IMAGE_DIMENSIONS = 4
 class Observation:
     """An observation of a script's first steps."""
 
-    def __init__(self, interposition: Interposition, feed: BatchStream) -> None:
-        self._observed, self._feed = interposition.observed, feed
+    def __init__(self, interposition: Interposition, stream: BatchStream) -> None:
+        self._observed, self._stream = interposition.observed, stream
         self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
 
@@ -39,28 +39,28 @@ class Observation:
         self._before = process_settings()
         _watch_scaler(self._observed)
 
-    def course(self) -> Generator[int, None, Observed]:
+    def observing(self) -> StepRequests[Observed]:
         """Yield numbers of steps for the script to take, then return what was observed."""
         yield _FIRST
-        feed = self._feed
-        start, waited, steps = feed.clock(), feed.wait_seconds, feed.steps
-        boundaries = len(feed.boundary_seconds)
+        stream = self._stream
+        start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
+        boundaries = len(stream.boundary_seconds)
         yield _STEPS
-        seconds = feed.clock() - start - sum(feed.boundary_seconds[boundaries:])
-        pace = (feed.steps - steps) / max(seconds, 1e-9)
-        return self._outcome(pace, (feed.wait_seconds - waited) / max(seconds, 1e-9))
+        seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
+        pace = (stream.steps - steps) / max(seconds, 1e-9)
+        return self._outcome(pace, (stream.wait_seconds - waited) / max(seconds, 1e-9))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
-        loader = self._feed.loader
+        loader = self._stream.loader
         assert loader is not None
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
-        settings["batch_size"] = self._observed.batch_size or round(self._feed.samples_per_batch)
+        settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         return Observed(
             device=_spelled(self._observed.device),
             loaders=tuple(self._sites.names),
             training_loader=self._sites.name_of(loader),
             steps_per_second=steps_per_second,
-            samples_per_second=steps_per_second * self._feed.samples_per_step,
+            samples_per_second=steps_per_second * self._stream.samples_per_step,
             wait_share=min(1.0, wait_share),
             fixed=self._fixed(settings),
             workload=self._facts(settings),
@@ -100,12 +100,12 @@ class Observation:
             has_evaluate=False,
             baseline=settings,
             model_parameters=sum(weight.numel() for weight in weights),
-            sample_bytes=self._feed.sample_bytes,
+            sample_bytes=self._stream.sample_bytes,
         )
 
     def _loader_dataset(self) -> Any:
-        assert self._feed.loader is not None
-        return self._feed.loader.dataset
+        assert self._stream.loader is not None
+        return self._stream.loader.dataset
 
 
 def _watch_scaler(observed: ObservedTraining) -> None:

@@ -1,20 +1,26 @@
-"""Wrappers of a model that a script calls: autocast, and a fallback if compilation fails.
+"""Wrappers of what a script calls: models under autocast or with a fallback, optimizers' classes.
 
-The script gets its results in float32, as without autocast.
+A script gets a model's results in float32, as without autocast. An optimizer gets arguments such as
+`fused=True`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
+from torch.optim import Optimizer
 
 from autotune.knobs.compiled import with_tensors
 from autotune.knobs.torch_private import compile_error, compiled_call, eager_call, set_compiled_call
+
+Fail = Callable[[str, BaseException], None]
+"""Function that notes that a knob, by its name, could not be applied, with the error."""
 
 _SHORT = (torch.float16, torch.bfloat16)
 
@@ -92,3 +98,51 @@ def _lengthened(tensor: Tensor) -> Tensor:
 
 def _dtype_in_force(device: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+
+
+def fuse_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
+    """Patch torch's optimizers to use `kwargs`, such as `fused=True`, unless the script sets them.
+
+    An optimizer that refuses them is built as the script wrote it, and `fail` gets the error.
+    """
+    for kind in _taking(kwargs):
+        kind.__init__ = _with_arguments(kind.__init__, kwargs, fail)  # type: ignore[method-assign]
+
+
+def _taking(kwargs: Mapping[str, Any]) -> list[type[Optimizer]]:
+    """Return torch's optimizers that take all of `kwargs`."""
+    kinds = [kind for kind in vars(optim).values() if inspect.isclass(kind)]
+    return [
+        kind
+        for kind in kinds
+        if issubclass(kind, Optimizer)
+        and kwargs.keys() <= inspect.signature(kind).parameters.keys()
+    ]
+
+
+def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(*args: Any, **given: Any) -> None:  # noqa: N807
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError:
+            original(*args, **given)  # raises torch's own error
+            return
+        mine = {n: v for n, v in kwargs.items() if bound.arguments.get(n) is None}
+        if not mine:  # the script, or a subclass, has decided
+            original(*args, **given)
+            return
+        # A list, because an iterator of parameters could not be read a second time.
+        bound.arguments["params"] = list(bound.arguments["params"])
+        try:
+            bound.arguments.update(mine)
+            original(*bound.args, **bound.kwargs)
+        except (RuntimeError, ValueError, TypeError) as error:
+            fail("fused_optimizer", error)
+            for name in mine:
+                bound.arguments.pop(name)
+            original(*bound.args, **bound.kwargs)
+
+    return __init__

@@ -1,14 +1,23 @@
-"""Export to a Python module with the settings as a literal, which imports nothing."""
+"""Export to the settings themselves: a JSON object, or a Python module that imports nothing."""
 
 from __future__ import annotations
+
+import json
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import LR_FACTOR, Exported
 from autotune.knobs import KNOBS
 
 
+def to_json(best: BestConfig) -> Exported:
+    """Return all settings by name, and the learning rate's factor if it is not 1."""
+    factor = best.lr_scaling.factor
+    rate = {} if factor == 1 else {LR_FACTOR: factor}
+    return Exported(json.dumps({**best.training_config.as_dict(), **rate}, indent=2) + "\n")
+
+
 def to_python(best: BestConfig) -> Exported:
-    """Return all settings, each beside the call of PyTorch that applies it."""
+    """Return all settings as a literal, each beside the call of PyTorch that applies it."""
     lines = [
         f"    {name!r}: {value!r},  # {KNOBS[name].call}\n"
         for name, value in best.training_config.as_dict().items()

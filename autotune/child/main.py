@@ -1,4 +1,4 @@
-"""The child process: `python -m autotune.child.worker FOLDER LIFELINE_DESCRIPTOR START`.
+"""The child process: `python -m autotune.child.main FOLDER LIFELINE_DESCRIPTOR START`.
 
 It reads `job.json`, does its one task, writes `outcome.json` beside it and exits at once. Output of
 the user's code goes to the log files; no part of the result passes through stdout. START is the
@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
-from autotune.child.script_job import perform
 from autotune.configuration.job import (
     Diagnose,
     FindLimits,
@@ -34,18 +33,22 @@ from autotune.configuration.job import (
     job_to_json,
     without_arguments,
 )
+from autotune.scripting.program import AfterImport, run_script
 from autotune.system.child_setup import hold_lifeline, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Lost, TrialOutcome, outcome_to_json
+from autotune.values.outcome import Lost, TrialOutcome, UserError, outcome_to_json
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
+    from autotune.scripting.trial import Trial
     from autotune.training.before_fork import Prepared
-    from autotune.training.tasks import Bench
+    from autotune.training.tasks import LoadedJob
 
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
+# Environment variables that tell a script that it runs as a trial.
+_MARKS = {"AUTOTUNE_TRIAL": "1", "WANDB_MODE": "disabled"}
 
 
 def main() -> None:
@@ -84,7 +87,7 @@ def run(
     folder.enter_phase("import")
     try:
         if job.script is not None:
-            return perform(job, folder, process_start, partial(leave, folder))
+            return _run_script(job, folder, process_start)
         from autotune.training import tasks
 
         if isinstance(job.task, Inspect):
@@ -105,26 +108,61 @@ def failed(job: Job, error: BaseException) -> TrialOutcome:
     return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
 
 
-def _answer(bench: Bench, task: Task) -> TrialOutcome:
+def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
+    """Run the job's script; return its outcome if the script ends before the job is done.
+
+    The hooks are set up when the script imports torch, not before. The process ends as soon as the
+    job is done.
+
+    Side effect: sets AUTOTUNE_TRIAL and WANDB_MODE in the environment.
+
+    Raises:
+        BaseException: whatever the script raises.
+    """
+    assert job.script is not None
+    assert job.model_path is not None
+    trials: list[Trial] = []
+
+    def begin() -> None:
+        try:
+            from autotune.scripting.trial import Trial
+
+            trial = Trial(job, folder, partial(leave, folder))
+            trial.begin(process_start)
+            trials.append(trial)
+        except Exception as error:
+            traceback.print_exception(error)
+            leave(folder, Lost(f"a fault of autotune beside the script: {error!r}"))
+
+    os.environ.update(_MARKS)
+    folder.enter_phase("the script's start, before its first optimizer step")
+    AfterImport("torch", begin)
+    try:
+        run_script(job.model_path, job.script.arguments)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+    return trials[0].ended() if trials else UserError("it ended without importing torch", "")
+
+
+def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
-    from autotune.numerics import numerics_check as gate
-    from autotune.profiling import operators
-    from autotune.profiling import stages as diagnose
-    from autotune.training import tasks
+    from autotune.numerics import numerics_check
+    from autotune.training import profiling, tasks
 
     match task:
         case Measure(plan):
-            return tasks.measure(bench, plan)
+            return tasks.measure(loaded, plan)
         case Probe():
-            return tasks.probe(bench, task)
+            return tasks.probe(loaded, task)
         case FindLimits(plan):
-            return tasks.find_limits(bench, plan)
+            return profiling.find_limits(loaded, plan)
         case Diagnose():
-            return diagnose.diagnose(bench, task)
+            return profiling.diagnose(loaded, task)
         case Profile():
-            return operators.profile_steps(bench, task)
+            return profiling.profile_steps(loaded, task)
         case Gate():
-            return gate.compare(bench, task)
+            return numerics_check.compare(loaded, task)
         case Inspect() | Observe():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:

@@ -1,4 +1,7 @@
-"""Export to environment variables for a shell, which carry few of PyTorch's settings."""
+"""Export to environment variables, for a shell to read or around a torchrun command line.
+
+They carry few of PyTorch's settings.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,20 @@ from autotune.knobs import ALL_KNOBS
 
 def to_env(best: BestConfig) -> Exported:
     """Return lines that a shell reads with `. FILE`."""
-    exports = "".join(f"export {name}={shlex.quote(v)}\n" for name, v in variables(best).items())
+    exports = "".join(f"export {name}={shlex.quote(v)}\n" for name, v in _variables(best).items())
     use = ". FILE, in the shell that starts training"
-    return Exported(exports, left_out(best, carried(best)), use)
+    return Exported(exports, left_out(best, _carried(best)), use)
 
 
-def variables(best: BestConfig) -> dict[str, str]:
+def to_torchrun(best: BestConfig) -> Exported:
+    """Return a shell script; its arguments are the training script and the script's arguments."""
+    pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
+    command = f'exec env {pairs}torchrun --standalone --nproc-per-node 1 "$@"\n'
+    use = "sh FILE train.py --its --arguments"
+    return Exported(command, left_out(best, _carried(best)), use)
+
+
+def _variables(best: BestConfig) -> dict[str, str]:
     """Return environment variable to value, for each setting that a variable can carry."""
     config = best.training_config
     found = environ_of(config)
@@ -28,8 +39,8 @@ def variables(best: BestConfig) -> dict[str, str]:
     return found
 
 
-def carried(best: BestConfig) -> set[str]:
-    """Return the names of the knobs that `variables` carry."""
+def _carried(best: BestConfig) -> set[str]:
+    """Return the names of the knobs that `_variables` carries."""
     config = best.training_config
     names = {"num_threads", *(k.name for k in ALL_KNOBS if k.environ(config[k.name]))}
     return names | ({"compile_mode"} if config["compile_mode"] is None else set())

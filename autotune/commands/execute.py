@@ -1,4 +1,4 @@
-"""Drive searches, comparisons and profiles from the command line: run, show, clean up."""
+"""Run searches, workers, comparisons and profiles for the command line: show, then clean up."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.job import Measure, MeasurePlan, Profile
-from autotune.console.answer_lines import not_enough_result, result
-from autotune.console.comparison import comparison_line, comparison_result, last_round_line
+from autotune.console.answer_lines import (
+    comparison_line,
+    comparison_result,
+    last_round_line,
+    not_enough_result,
+    result,
+)
+from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
-from autotune.console.progress import (
-    plan_lines,
-    signs_of_life,
-    stopped_lines,
-    to_stderr,
-)
+from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.deadlines import BudgetedRunner, Clock
 from autotune.context.search_context import (
@@ -59,7 +60,7 @@ from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as
 from autotune.values.text import span
 
 
-def drive_search(
+def execute_search(
     options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
 ) -> bool:
     """Run a search to its end for a shell; return True if it found anything feasible.
@@ -141,7 +142,7 @@ def _runners(
             yield runner(()), {}
 
 
-def drive_worker(options: WorkerOptions, progress: Mode) -> None:
+def execute_worker(options: WorkerOptions, progress: Mode) -> None:
     """Run trials of a study that another process searches, until none is left.
 
     Raises:
@@ -200,7 +201,7 @@ def show_plan(options: SearchOptions) -> None:
     )
 
 
-def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
+def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     """Compare two configurations to the end; return True if A is as fast as claimed.
 
     Raises:
@@ -221,7 +222,7 @@ def drive_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     return options.is_met(comparison)
 
 
-def drive_profile(options: SearchOptions, trace: Path | None) -> None:
+def execute_profile(options: SearchOptions, trace: Path | None) -> None:
     """Show the stage that bounds training and the costly operators; write the steps to `trace`.
 
     Raises:

@@ -1,0 +1,190 @@
+"""Texts of a search's events, for plain lines and for the table of a terminal alike.
+
+`Remark` is an event that takes one line. The other functions render one fact of an event each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from autotune.configuration.training_config import render
+from autotune.context.search_context import SearchContext
+from autotune.knobs.base import spelled
+from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.events import (
+    CandidateRefused,
+    CandidateSetAside,
+    CostsMeasured,
+    Event,
+    IncumbentRevoked,
+    LeftOut,
+    PhaseStarted,
+    RoundVoid,
+    StepStarted,
+    TrialEnded,
+    TrialsEnded,
+    TrialStarted,
+    Warned,
+)
+from autotune.searching.trials.drift import conditions
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.statistics import Interval
+from autotune.values.text import size, span
+
+Remark = (
+    CandidateRefused
+    | CandidateSetAside
+    | CostsMeasured
+    | IncumbentRevoked
+    | LeftOut
+    | RoundVoid
+    | TrialsEnded
+    | Warned
+)
+"""An event that takes one line."""
+
+
+def remark_line(event: Remark) -> str:
+    """Return the line of an event that takes one."""
+    match event:
+        case CandidateRefused(trial, reason):
+            return f"  trial {trial.number} does not hold: {reason}"
+        case CandidateSetAside(trial, other):
+            return f"  trial {trial.number} is set aside for trial {other.number}"
+        case CostsMeasured():
+            return costs_line(event)
+        case IncumbentRevoked(trial, reason, best):
+            leader = f"trial {best.number}" if best.number else "your settings"
+            return f"  trial {trial.number} leads no longer, {leader} does: {reason}"
+        case LeftOut(note):
+            return f"  left out: {note}"
+        case RoundVoid(number, disturbance):
+            return void_line(number, disturbance)
+        case TrialsEnded(reason):
+            return f"no further trial: {reason}"
+        case Warned(warning):
+            return f"warning: {warning}"
+        case _:
+            assert_never(event)
+
+
+def doing(event: Event) -> str:
+    """Return the step that begins with an event, in a few words; empty if none does."""
+    match event:
+        case PhaseStarted(phase):
+            return phase
+        case StepStarted(detail):
+            return detail
+        case TrialStarted(number):
+            return f"trial {number}"
+        case TrialEnded():
+            return "accuracy of what is best"
+        case _:
+            return ""
+
+
+def waiting_line(seconds: float, what: str) -> str:
+    """Return a line that says that a step still runs, after `seconds` of silence."""
+    return f"  ... {what or 'a first look at the file'}, {span(seconds)} so far"
+
+
+def plan_lines(context: SearchContext) -> list[str]:
+    """Return the plan of a search: study, device, limits, space and budget."""
+    options, space = context.options, context.space
+    budget = f"{context.trials} trials"
+    if context.time_budget_seconds is not None:
+        budget += f" or {span(context.time_budget_seconds)}"
+    return [
+        f"study {options.study} in {options.folder}",
+        f"device {context.machine.device} ({context.machine.device_name}), "
+        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}",
+        f"memory limit {size(context.memory_limit_bytes)}",
+        *_script_lines(context),
+        f"your settings: {render(context.baseline.as_dict())}",
+        f"objective: {_objective_line(context)}",
+        f"search space {options.space}: {space.size} configurations",
+        *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
+        *(f"  note: {note}" for note in space.notes),
+        f"budget: {budget}",
+    ]
+
+
+def _script_lines(context: SearchContext) -> list[str]:
+    """Return lines on the observed training of the unchanged script."""
+    seen = context.observed
+    if seen is None:
+        return []
+    return [
+        f"{context.options.model_path} is run as a training script, up to and into its training, "
+        "whatever it does before that",
+        *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
+        f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
+        f"waiting for data {100 * seen.wait_share:.2g} % of the time",
+        *(f"{name}: {why}" for name, why in seen.fixed.items()),
+    ]
+
+
+def _objective_line(context: SearchContext) -> str:
+    samples = context.objective.run_samples
+    if samples is None:
+        return "samples/s of the steady state"
+    return f"time of a run of {samples} samples, start and compilation included"
+
+
+def stage_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return the samples/s of each stage alone, and the stage that bounds training."""
+    limits = diagnosis.limits()
+    width = max(map(len, limits))
+    waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
+    return [
+        f"\ndiagnosis: {waits}each stage alone would reach",
+        *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
+    ]
+
+
+def costs_line(event: CostsMeasured) -> str:
+    """Return a line on the seconds of a trial, a confirmation round and an accuracy seed."""
+    parts = {"start": event.start_seconds, "timing": event.timing_seconds}
+    shared = ""
+    if event.is_dataset_shared:
+        shared = f"; the dataset {event.dataset_seconds:.1f} s, built once"
+    elif event.dataset_seconds:
+        parts = {"dataset": event.dataset_seconds, **parts}
+    told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
+    seed = "" if event.seed_seconds is None else f", a seed of accuracy {span(event.seed_seconds)}"
+    return (
+        f"  a trial takes about {span(sum(parts.values()))} ({told}), a round of the confirmation "
+        f"{span(event.round_seconds)}{seed}{shared}"
+    )
+
+
+def round_line(ratios: Sequence[float], interval: Interval, disturbed: int | None = None) -> str:
+    """Return the line on the last round, with the interval over all rounds."""
+    low, high = interval
+    count = f", {disturbed} disturbed" if disturbed else ""
+    return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f}{count})"
+
+
+def void_line(number: int, disturbance: str) -> str:
+    """Return the line on a round that does not count, with its reason."""
+    return f"  round {number} void: {disturbance}; repeated"
+
+
+def rate_of(trial: FinishedTrial) -> float | None:
+    """Return the samples per second of a trial; None if it was not timed."""
+    return trial.details.samples_per_second
+
+
+def verdict_text(trial: FinishedTrial) -> str:
+    """Return the verdict on a trial, with remarks on its timing."""
+    if not trial.verdict.feasible:
+        return f"infeasible: {trial.verdict.reason}"
+    notes = ["given up, clearly slower"] if "raced" in (trial.details.flags or ()) else ["ok"]
+    return ", ".join([*notes, *conditions(trial.details)])
+
+
+def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
+    """Return the ratio of a trial's value to the baseline's, six characters wide."""
+    value, reference = trial.verdict.value, baseline.verdict.value
+    return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"

@@ -1,1 +1,0 @@
-"""The profile of a child: each stage of training alone, and its operators."""

@@ -1,0 +1,208 @@
+"""Profile training: time each stage of it alone, and find the operators that a step spends time on.
+
+The stages are loading, copying, computing and updating. Training is never faster than its slowest
+stage, and a stage that takes next to no time is not worth tuning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.data import Dataset
+
+from autotune.configuration.job import Diagnose, MeasurePlan, Profile
+from autotune.training.apply import (
+    DatasetTooSmallError,
+    TrainingSetup,
+    apply,
+    build_dataset,
+    build_loader,
+)
+from autotune.training.batches import endless
+from autotune.training.tasks import LoadedJob, seconds_per_batch
+from autotune.training.timing import synchronize
+from autotune.values.outcome import (
+    Diagnosed,
+    Loading,
+    Operator,
+    Profiled,
+    SpeedLimits,
+    TrialOutcome,
+)
+
+_LAUNCHES = 3
+# Steps of the profiler; without its warm-up it would time itself.
+_SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
+_MOST_OPERATORS = 15
+
+
+def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
+    """Time the stages under the job's configuration, one after the other; all in seconds a batch.
+
+    Raises:
+        WorkloadError: the workload built something of the wrong type, or too small a dataset.
+    """
+    loaded.folder.enter_phase("diagnosis")
+    plan = task.plan
+    dataset = build_dataset(loaded.workload)
+    setup = loaded.setup(dataset, loaded.job.seed)
+    setup.model.train()
+    raw = next(iter(setup.loader))
+    batch = setup.transfer(raw)
+    compute = _seconds(setup, setup.step, batch, plan)
+    return Diagnosed(
+        batch_size=setup.loader.batch_size or 1,
+        compute_seconds=compute,
+        transfer_seconds=_transfer(setup, raw, plan),
+        loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
+        optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
+        double_compute_seconds=_double(loaded, setup, dataset, plan),
+        launch_seconds=_launch(setup, batch),
+        bfloat16_compute_seconds=_bfloat16(loaded, dataset, plan) if task.bfloat16 else None,
+    )
+
+
+def find_limits(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
+    """Measure samples/s of the loader without training, and of training on one resident batch."""
+    loaded.folder.enter_phase("limits")
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
+    setup.model.train()
+    batch = setup.transfer(next(iter(setup.loader)))
+    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
+    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
+    batch_size = setup.loader.batch_size or 1
+    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
+
+
+def _seconds(
+    setup: TrainingSetup, step: Callable[[Any], object], batch: Any, plan: MeasurePlan
+) -> float:
+    """Return the seconds of a step that gets the same batch each time, without loading."""
+    return seconds_per_batch(setup, step, itertools.repeat(batch), plan)
+
+
+def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
+    """Return the seconds of copying a batch to the device; 0 on a CPU."""
+    if setup.device.type == "cpu":
+        return 0.0
+    return _seconds(setup, setup.transfer, raw, plan)
+
+
+def _launch(setup: TrainingSetup, batch: Any) -> float | None:
+    """Return the seconds until a step returns, the device still at work; None on a CPU.
+
+    Few steps are taken, because launching waits once the device's queue is full.
+    """
+    if setup.device.type == "cpu":
+        return None
+    synchronize(setup.device)
+    start = time.perf_counter()
+    for _ in range(_LAUNCHES):
+        setup.step(batch)
+    seconds = (time.perf_counter() - start) / _LAUNCHES
+    synchronize(setup.device)
+    return seconds
+
+
+def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
+    """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
+
+    A compiled model is left out: its graph would be in the cache for the first bfloat16 trial.
+    """
+    if loaded.config["compile_mode"] is not None:
+        return None
+    config = loaded.config.replace(amp_dtype="bfloat16")
+    job = loaded.job
+    try:
+        setup = apply(config, loaded.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup.model.train()
+        batch = setup.transfer(next(iter(setup.loader)))
+        return _seconds(setup, setup.step, batch, plan)
+    except (RuntimeError, ValueError, TypeError):
+        return None
+
+
+def _double(
+    loaded: LoadedJob, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
+) -> float | None:
+    """Return the seconds of a step on a batch of twice the size; None if that does not work.
+
+    A compiled model is left out: its graph would be in the cache for the first trial of that size.
+    """
+    if loaded.config["compile_mode"] is not None:
+        return None
+    double = 2 * (setup.loader.batch_size or 1)
+    config = loaded.config.replace(batch_size=double, num_workers=0)
+    try:
+        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
+        return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
+    except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
+        return None
+
+
+def _loading(
+    loaded: LoadedJob, setup: TrainingSetup, dataset: Dataset[Any], workers: int, plan: MeasurePlan
+) -> Loading:
+    """Time the loading of a batch with `workers` workers while nothing else runs.
+
+    An epoch's first batch is made when the epoch begins, which is loading, too. So epochs follow
+    each other without a boundary, and workers outlive them.
+    """
+    config = loaded.config.replace(num_workers=workers, persistent_workers=workers > 0)
+    loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
+    return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))
+
+
+def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
+    """Profile a few steps by operator under the job's configuration, after some to warm up.
+
+    Side effect: writes a Chrome trace to the task's `trace_path`, if it names one.
+    """
+    loaded.folder.enter_phase("profile")
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
+    setup.model.train()
+    batches = endless(setup.loader)
+    activities = [ProfilerActivity.CPU]
+    if setup.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    for batch in itertools.islice(batches, task.warmup_steps):
+        setup.step(batch)
+    with profile(activities=activities, schedule=schedule(**_SCHEDULE)) as profiler:
+        for batch in itertools.islice(batches, sum(_SCHEDULE.values())):
+            setup.step(batch)
+            synchronize(setup.device)
+            profiler.step()
+    if task.trace_path is not None:
+        profiler.export_chrome_trace(str(Path(task.trace_path)))
+    return Profiled(_operators(profiler.key_averages(), setup.device.type != "cpu"))
+
+
+def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
+    """Return the operators with most time of their own, on the device or else on the CPU.
+
+    On a device its kernels count, not the CPU operators that launched them. Annotations of whole
+    steps never count.
+    """
+    kind = "CUDA" if on_device else "CPU"
+    attribute = "self_device_time_total" if on_device else "self_cpu_time_total"
+    counted = [
+        (one.key, int(one.count), float(getattr(one, attribute)))
+        for one in averages
+        if one.device_type.name == kind and not _annotates(one)
+    ]
+    total = sum(microseconds for _, _, microseconds in counted) or 1.0
+    steps = _SCHEDULE["active"]
+    return tuple(
+        Operator(name, calls, microseconds / 1e6 / steps, microseconds / total)
+        for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST_OPERATORS]
+        if microseconds > 0
+    )
+
+
+def _annotates(event: Any) -> bool:
+    return bool(event.is_user_annotation) or event.key.startswith("ProfilerStep")
