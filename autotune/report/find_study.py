@@ -1,4 +1,4 @@
-"""Resolve the argument STUDY to a storage URL and a best.yaml, without opening either."""
+"""Resolve the argument STUDY to a storage URL and a best.yaml; neither is read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from autotune.values.text import did_you_mean
 _STUDIES, _DATABASE = Path("studies"), "study.db"
 # The second is the name in the repository's examples.
 _ANSWERS = ("best.yaml", "recorded_best.yaml")
+_SQLITE = b"SQLite format 3\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def find_study(study: str) -> StudyPlace:
 
     Raises:
         UsageError: there is no such study; the message names the places searched.
-        StorageError: a URL names a database file that does not exist.
+        StorageError: a URL names a database that does not exist, or the file is no database.
     """
     if "://" in study:
         return _from_url(study)
@@ -59,6 +60,8 @@ def find_study(study: str) -> StudyPlace:
         _refuse(study, f"there is neither {path} nor {_STUDIES / study}")
     if path.suffix in (".yaml", ".yml"):
         return StudyPlace(None, path)
+    if path.name != _DATABASE:  # a damaged one can be repaired, which reading it says
+        _check_is_database(path)
     return StudyPlace(f"sqlite:///{path}", _beside(path.parent))
 
 
@@ -84,6 +87,18 @@ def _from_folder(study: str, folder: Path) -> StudyPlace:
     if answer is None:
         _refuse(study, f"{folder} holds neither {_DATABASE} nor {_ANSWERS[0]}")
     return StudyPlace(None, answer)
+
+
+def _check_is_database(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_SQLITE))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
+    if start != _SQLITE:
+        raise StorageError(
+            f"{path} is no SQLite database. Name the folder of a study, or its {_DATABASE}."
+        )
 
 
 def _holds_study(folder: Path) -> bool:

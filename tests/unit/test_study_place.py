@@ -88,8 +88,8 @@ def test_what_is_no_url_is_refused_without_its_password(source: str) -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
     photo = folder / "photo.jpg"
     photo.write_bytes(b"holiday" * 100)
-    with pytest.raises(StorageError, match="is not a database"):
-        serve(find_study("photo.jpg"), ServeOptions(browser=False))
+    with pytest.raises(StorageError, match="no SQLite database"):
+        find_study("photo.jpg")
     assert photo.read_bytes() == b"holiday" * 100
 
 
