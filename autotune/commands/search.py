@@ -188,7 +188,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         common.unwind_on_sigterm()
         show_plan(options)
         return
-    name = options.study
+    name = options.study.name
     named = (f"{name}-{number}" for number in count(2))
     while True:
         try:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.verdict import AccuracyRule
-from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
+from autotune.context.options import SearchOptions, time_budget_of
+from autotune.context.search_context import SearchContext, survey
 from autotune.context.time_budget import BudgetedRunner, TimeBudget
 from autotune.processes.device_users import neighbours, shared_line
 from autotune.processes.runner import Runner
@@ -66,7 +67,7 @@ def search(
     stop: Stop | None = None,
     extra_devices: ExtraDevices | None = None,
 ) -> Iterator[Event]:
-    """Find the settings under which the workload trains fastest, and write them to `options.out`.
+    """Find the settings under which the workload trains fastest; write them to `study.out`.
 
     Args:
         options: options of the search.
@@ -83,11 +84,11 @@ def search(
         NotSearchedEnoughError: the time budget is too short for enough trials or for confirmation.
         KeyboardInterrupt: a stop was asked for; the same search continues.
     """
-    check_storage(options.storage)
+    check_storage(options.study.storage)
     stop = stop or Stop()
     budget = TimeBudget(time_budget_of(options))
     runner = StoppableRunner(BudgetedRunner(runner, budget), stop)
-    with storage_errors(options.storage):
+    with storage_errors(options.study.storage):
         search = _opened(survey(options, runner), runner, stop, budget)
         try:
             for event in _search(search, extra_devices or {}):
@@ -102,19 +103,19 @@ def search(
 
 def _opened(context: SearchContext, runner: Runner, stop: Stop, budget: TimeBudget) -> SearchRun:
     """Open or create the study, and return this search run."""
-    options = context.options
-    journal = None if options.storage is None else Journal(options.folder)
+    place = context.options.study
+    journal = None if place.storage is None else Journal(place.folder)
 
     def opened(name: str) -> TuningStudy:
-        return open_study(name, options.storage, context.space, context.objective, journal)
+        return open_study(name, place.storage, context.space, context.objective, journal)
 
-    study = opened(options.study)
-    if options.force and study.differences(context.identity):
+    study = opened(place.name)
+    if place.force and study.differences(context.identity):
         mark = fingerprint_of(context.identity)
         study.disconnect()
-        name, folder = f"{options.study}@{mark}", options.folder / mark
-        context = replace(context, options=replace(options, study=name, folder=folder))
-        study = opened(name)
+        place = replace(place, name=f"{place.name}@{mark}", folder=place.folder / mark)
+        context = replace(context, options=replace(context.options, study=place))
+        study = opened(place.name)
     try:
         study.check_identity(context.identity)
         study.lead()
@@ -191,7 +192,7 @@ def _told_first_rule(
 
 def _warnings(context: SearchContext) -> Iterator[Warned]:
     """Warn of a database on a network file system, and of other users of the device."""
-    database = database_of(context.options.storage)
+    database = database_of(context.options.study.storage)
     kind = None if database is None else network_file_system(database)
     if kind:
         yield Warned(

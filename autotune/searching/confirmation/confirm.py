@@ -110,7 +110,7 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     Raises:
         StorageError: the file cannot be written; the study keeps the result.
     """
-    out = search.context.options.out
+    out = search.context.options.study.out
     try:
         write_best(best, out)
     except OSError as error:
@@ -327,7 +327,7 @@ def _course(search: SearchRun, costs: ColdCosts, numbers: Sequence[int]) -> Cour
         worth=worth,
         baseline=Participant("baseline", context.baseline),
         folder=search.folder("confirm", "-".join(f"{number:04d}" for number in numbers)),
-        seed=context.options.seed,
+        seed=context.options.sampling.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
         may_repeat=lambda: not search.over_budget(),

@@ -99,9 +99,9 @@ class ConfirmationTime:
 
     def _proof_seconds(self) -> float:
         """Return the seconds of the seeds that may be missing, of incumbent and baseline."""
-        script = self.context.options.script
-        silent = script is not None and script.metric is None
-        if silent or all(KNOBS[name].effect == "exact" for name in self.context.space.varied()):
+        varied = self.context.space.varied()
+        is_exact = all(KNOBS[name].effect == "exact" for name in varied)
+        if is_exact or not self.context.options.workload.has_quality:
             return 0.0
         # Without an incumbent, no seed of the candidate to come is known.
         training_equivalent = (

@@ -81,15 +81,14 @@ def costs_of(search: SearchRun, runs: Sequence[Measurement]) -> CostsMeasured:
     each = run_seconds(search, runs)
     timing = min(each, median(map(timed_seconds, runs)))
     dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
-    script = context.options.script
-    silent = script is not None and script.metric is None
+    has_quality = context.options.workload.has_quality
     return CostsMeasured(
         start_seconds=max(0.0, each - timing - dataset),
         timing_seconds=timing,
         dataset_seconds=context.dataset_seconds,
         is_dataset_shared=context.is_dataset_shared,
         round_seconds=median(_round_seconds(search, run, each) for run in runs),
-        seed_seconds=None if silent else search.study.notes.seed_seconds,
+        seed_seconds=search.study.notes.seed_seconds if has_quality else None,
     )
 
 
@@ -117,6 +116,5 @@ def _a_run(taken: Sequence[float]) -> float:
 
 def _proof_seconds(search: SearchRun) -> float:
     """Return the seconds to train on all of `SEEDS`; 0 for a script without a metric."""
-    script = search.context.options.script
-    silent = script is not None and script.metric is None
-    return 0.0 if silent else len(SEEDS) * probe_seconds(search.context)
+    context = search.context
+    return len(SEEDS) * probe_seconds(context) if context.options.workload.has_quality else 0.0

@@ -82,7 +82,7 @@ class SearchRun:
 
     def folder(self, *names: str) -> Path:
         """Return the folder for the files of one child process."""
-        return self.context.options.folder.joinpath("trials", *names)
+        return self.context.options.study.folder.joinpath("trials", *names)
 
     @contextmanager
     def noting_seconds(self, phase: str) -> Iterator[None]:
@@ -172,7 +172,7 @@ class SearchRun:
         seconds = [trial.details.seconds or 0.0 for trial in self.study.finished()[1:]]
         trials = min(self.context.trials, self.context.space.size) - len(seconds) - 1
         a_trial = median(seconds) if seconds else self.baseline.details.process_seconds or 0.0
-        trials_seconds = max(0, trials) * a_trial / self.context.options.at_once
+        trials_seconds = max(0, trials) * a_trial / self.context.options.resources.at_once
         left = min(trials_seconds, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()
 
