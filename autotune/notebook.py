@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import optuna
     import pandas as pd
 
-    from autotune.context.search_context import SearchOptions
+    from autotune.context.options import SearchOptions
     from autotune.searching.run.events import Answered, NothingFeasible
 
 # Parameters of the command that are no keywords here.
@@ -106,10 +106,10 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
     from autotune.searching.run.events import Answered
     from autotune.storage.database import connected
 
-    assert options.storage is not None, "what the keywords give is in memory never"
-    storage = connected(options.storage)
+    assert options.study.storage is not None, "what the keywords give is in memory never"
+    storage = connected(options.study.storage)
     assert storage is not None
-    study = optuna.load_study(study_name=options.study, storage=storage)
+    study = optuna.load_study(study_name=options.study.name, storage=storage)
     if isinstance(end, Answered):
         return SearchResult(Best(end.best), end.path, study, {})
     return SearchResult(None, None, study, end.reasons)

@@ -58,8 +58,9 @@ def one_search(table: str, seconds: float, seed: int) -> tuple[float, str, float
     _set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
     with tempfile.TemporaryDirectory() as folder:
         options = options_for(truth, Path(folder), "auto", seed, _NO_LIMIT)
+        options = replace(options, budget=replace(options.budget, seconds=seconds))
         try:
-            *_, last = search(replace(options, time_budget_seconds=seconds), runner)
+            *_, last = search(options, runner)
         except NotSearchedEnoughError:
             return runner.seconds, "not searched enough", truth.share(truth.table.baseline)
         assert isinstance(last, Answered), last

@@ -19,7 +19,7 @@ import click
 
 from autotune.commands import common
 from autotune.console.progress import signs_of_life
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.storage.database import storage_errors
 from autotune.values.errors import AutotuneError, UsageError
@@ -61,7 +61,8 @@ def show_recording(options: SearchOptions, repeats: int) -> None:
         SubprocessRunner(Path(name) / "inductor") as runner,
         signs_of_life("a configuration") as write,
     ):
-        answers = recording(replace(options, folder=Path(name)), runner, repeats)
+        study = replace(options.study, folder=Path(name))
+        answers = recording(replace(options, study=study), runner, repeats)
         for line in lines_of(answers, time.monotonic()):
             write(line)
 

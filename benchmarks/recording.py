@@ -22,7 +22,8 @@ from autotune.accuracy.probes import AccuracyProber, probe_samples, probe_task
 from autotune.accuracy.seeds import MOST_SEEDS
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchContext, SearchOptions, sha256_of, survey
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import SearchContext, sha256_of, survey
 from autotune.processes.runner import Runner
 from autotune.searching.run.diagnosis import time_stages
 from autotune.study.opening import open_study
@@ -82,7 +83,7 @@ class RecordingRunner:
 
 
 def recording(options: SearchOptions, runner: Runner, repeats: int = 1) -> Iterator[Recorded]:
-    """Measure the space of `options` into the table `options.out`, `repeats` times each.
+    """Measure the space of `options` into the table `options.study.out`, `repeats` times each.
 
     Raises:
         UsageError: the table belongs to something else, or the space is too large.
@@ -95,8 +96,8 @@ def recording(options: SearchOptions, runner: Runner, repeats: int = 1) -> Itera
             f"{context.space.size} configurations are too many to measure all of them; the most is "
             f"{_MOST}. Leave knobs or values out of the search space."
         )
-    table = start_table(options.out, header_of(context))
-    recorder = RecordingRunner(runner, options.out, list(table.answers))
+    table = start_table(options.study.out, header_of(context))
+    recorder = RecordingRunner(runner, options.study.out, list(table.answers))
     study = open_study("gates", None, context.space, context.objective)
     yield from _Recording(context, recorder, study).run(repeats)
 
@@ -105,13 +106,13 @@ def header_of(context: SearchContext) -> Header:
     """Return the header of a table for this search context."""
     loads = " ".join(f"{load:.2f}" for load in os.getloadavg())
     return Header(
-        name=context.options.study,
+        name=context.options.study.name,
         machine=context.machine,
         workload=context.facts,
         space=context.space.domains,
         baseline=context.baseline.as_dict(),
         memory_limit_bytes=context.memory_limit_bytes,
-        model_sha256=sha256_of(context.options.model_path),
+        model_sha256=sha256_of(context.options.workload.model_path),
         about=f"autotune {__version__} record; load of the machine before: {loads}",
     )
 
@@ -149,13 +150,13 @@ class _Recording:
 
     def _asked(self, task: Task, config: TrainingConfig, total: int) -> Iterator[Recorded]:
         before = len(self.recorder.answers)
-        folder = self.context.options.folder / "record" / f"{before:05d}"
+        folder = self.context.options.study.folder / "record" / f"{before:05d}"
         self.recorder.run(self.context.job(task, config, self._deadline(task)), folder)
         yield from self._news(before, total)
 
     def _deadline(self, task: Task) -> float:
         """Return the deadline in seconds; each seed of a probe has as long as a trial."""
-        seconds = self.context.options.trial_timeout_seconds
+        seconds = self.context.options.budget.trial_timeout_seconds
         return seconds * len(task.seeds) if isinstance(task, Probe) else seconds
 
     def _news(self, before: int, total: int) -> Iterator[Recorded]:
@@ -172,7 +173,7 @@ class _Recording:
         for outcome in self._timed(self.context.baseline):
             if not isinstance(outcome, Measured):
                 raise WorkloadError(
-                    f"{self.context.options.model_path} fails with your own settings: "
+                    f"{self.context.options.workload.model_path} fails with your own settings: "
                     f"{describe(as_failure(outcome))}"
                 )
 
@@ -186,7 +187,7 @@ class _Recording:
         wanted: list[TrainingConfig] = []
         for number in range(repeats):
             configs = [c for c in self.context.space.configurations() if have[c] <= number]
-            Random(self.context.options.seed + number).shuffle(configs)
+            Random(self.context.options.sampling.seed + number).shuffle(configs)
             for place, config in enumerate(configs):
                 wanted += [config] if place % _BASELINE_EVERY else [self.context.baseline, config]
         return wanted
@@ -232,4 +233,4 @@ class _Recording:
                 return answer.task.samples
         runs = self._timed(self.context.baseline)
         rates = [run.measurement.samples_per_second for run in runs if isinstance(run, Measured)]
-        return self.context.options.accuracy_samples or probe_samples(self.context, median(rates))
+        return self.context.options.accuracy.samples or probe_samples(self.context, median(rates))

@@ -93,7 +93,11 @@ def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> I
     with tempfile.TemporaryDirectory() as folder:
         model = ROOT / "studies" / name / "model.py"
         options = options_for(truth, Path(folder), way, seed, 1000)
-        options = replace(options, model_path=model, time_budget_seconds=seconds)
+        options = replace(
+            options,
+            workload=replace(options.workload, model_path=model),
+            budget=replace(options.budget, seconds=seconds),
+        )
         with SubprocessRunner(Path(folder) / "inductor") as runner:
             for event in search(options, runner):
                 gone = time.monotonic() - start

@@ -31,7 +31,7 @@ import optuna
 from optuna.trial import TrialState
 
 from autotune.configuration.job import Inspect, Job, Measure
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.devices import Device
 from autotune.processes.stop import Stop
 from autotune.searching.search import search
@@ -144,9 +144,8 @@ def one_study(
     own = folder / name
     own.mkdir()
     trials = 1 + workers * arguments.trials
-    options = replace(
-        options_for(truth_of(WORLD), own, SAMPLER, 0, trials), storage=storage, study=name
-    )
+    options = options_for(truth_of(WORLD), own, SAMPLER, 0, trials)
+    options = replace(options, study=replace(options.study, name=name, storage=storage))
     context = multiprocessing.get_context("spawn")
     together, began = context.Barrier(workers), context.Value("d", 0.0)
     processes = [
@@ -180,10 +179,10 @@ def work(number: int, options: SearchOptions, seconds: float, together: Any, beg
     if number == 0:
         events = search(options, runner)
     else:
-        assert options.storage is not None
-        folder = options.folder / f"host-{number}"
-        device = Device(f"cuda:{number}")
-        joined = WorkerOptions(options.study, options.storage, options.model_path, folder, device)
+        place, model = options.study, options.workload.model_path
+        assert place.storage is not None
+        folder = place.folder / f"host-{number}"
+        joined = WorkerOptions(place.name, place.storage, model, folder, Device(f"cuda:{number}"))
         events = join(joined, runner, Stop())
     for _ in events:
         pass

@@ -32,7 +32,15 @@ from autotune.accuracy.seeds import SEEDS
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Tolerance
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import (
+    AccuracyOptions,
+    Budget,
+    Resources,
+    SamplingOptions,
+    SearchOptions,
+    StudyOptions,
+    WorkloadOptions,
+)
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.run.stopping import has_settled
 from autotune.searching.search import search
@@ -286,17 +294,12 @@ def options_for(
     space = folder / "space.yaml"
     space.write_text(truth.space_text, encoding="utf-8")
     return SearchOptions(
-        model_path=space,  # only its digest is read
-        study="replay",
-        storage=None,
-        folder=folder,
-        out=folder / "best.yaml",
-        space=str(space),
-        trials=trials,
-        memory_limit_bytes=truth.table.header.memory_limit_bytes,
-        accuracy_tolerance=TOLERANCE,
-        sampler=sampler,
-        seed=seed,
+        workload=WorkloadOptions(model_path=space),  # only its digest is read
+        study=StudyOptions(name="replay", storage=None, folder=folder, out=folder / "best.yaml"),
+        budget=Budget(trials=trials),
+        accuracy=AccuracyOptions(tolerance=TOLERANCE),
+        resources=Resources(memory_limit_bytes=truth.table.header.memory_limit_bytes),
+        sampling=SamplingOptions(space=str(space), sampler=sampler, seed=seed),
     )
 
 

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from autotune.console.live import LiveProgress
 from autotune.console.progress import PlainProgress, to_stderr
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SamplingOptions, SearchOptions, StudyOptions, WorkloadOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Event, PhaseStarted, TrialStarted
 from autotune.searching.search import search
@@ -94,12 +94,14 @@ def _is_shown(event: Event) -> bool:
 
 def _options() -> SearchOptions:
     return SearchOptions(
-        model_path=STUDY / "model.py",
-        study=NAME,
-        storage=f"sqlite:///{STUDY / 'study.db'}",
-        folder=STUDY,
-        out=STUDY / "best.yaml",
-        space="quick",
+        workload=WorkloadOptions(model_path=STUDY / "model.py"),
+        study=StudyOptions(
+            name=NAME,
+            storage=f"sqlite:///{STUDY / 'study.db'}",
+            folder=STUDY,
+            out=STUDY / "best.yaml",
+        ),
+        sampling=SamplingOptions(space="quick"),
     )
 
 

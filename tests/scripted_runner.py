@@ -22,7 +22,7 @@ from autotune.configuration.job import (
     Profile,
 )
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.values.outcome import (
@@ -169,7 +169,7 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
     model = folder / "model.py"
     if not model.exists():
         written(folder, "# trains\n", "model.py")
-    options = SearchOptions(
+    options = SearchOptions.of(
         model_path=model,
         study="scripted",
         storage=f"sqlite:///{folder / 'study.db'}",
@@ -178,7 +178,12 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
         space=str(written(folder, space)),
         trials=5,
     )
-    return replace(options, **changes)
+    return changed(options, **changes)
+
+
+def changed(options: SearchOptions, **changes: Any) -> SearchOptions:
+    """These options, but for those that flat names give."""
+    return SearchOptions.of(**{**options.flat(), **changes})
 
 
 def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:

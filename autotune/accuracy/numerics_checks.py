@@ -168,7 +168,7 @@ class GateKeeper:
 
     def _folder(self, key: str) -> Path:
         name = key.replace(",", "-").replace("=", "_")
-        return self.context.options.folder / "trials" / "gates" / name
+        return self.context.options.study.folder / "trials" / "gates" / name
 
 
 def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:

@@ -271,7 +271,7 @@ class AccuracyProber:
 
     def _folder(self, key: str, what: str) -> Path:
         name = key.replace(",", "-").replace("=", "_")
-        return self.context.options.folder / "trials" / "accuracy" / f"{name}-{what}"
+        return self.context.options.study.folder / "trials" / "accuracy" / f"{name}-{what}"
 
 
 def no_reference(failure: Failure) -> str:

@@ -37,14 +37,9 @@ class ScriptProber(AccuracyProber):
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """Return the rule from the unmodified script; without a metric, training may not change."""
-        if self._tells_quality:
+        if self.context.options.workload.has_quality:
             return super().rule(seeds)
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
-
-    @property
-    def _tells_quality(self) -> bool:
-        script = self.context.options.script
-        return script is None or script.metric is not None
 
     @property
     def _gates(self) -> NoGates:

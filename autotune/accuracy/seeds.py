@@ -26,8 +26,8 @@ def rule_from(context: SearchContext, baseline: Sequence[float]) -> AccuracyRule
         metric=metric,
         higher_is_better=higher_is_better,
         baseline=tuple(baseline),
-        tolerance=context.options.accuracy_tolerance.absolute(baseline[: len(SEEDS)]),
-        minimum=context.options.min_accuracy,
+        tolerance=context.options.accuracy.tolerance.absolute(baseline[: len(SEEDS)]),
+        minimum=context.options.accuracy.minimum,
     )
 
 

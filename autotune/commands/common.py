@@ -19,7 +19,7 @@ from autotune.values.text import clean
 
 if TYPE_CHECKING:
     from autotune.configuration.training_config import TrainingConfig
-    from autotune.context.search_context import SearchOptions
+    from autotune.context.options import SearchOptions
 
 Command = Callable[..., None]
 
@@ -66,7 +66,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     Raises:
         UsageError: the model or a flag cannot be used, or see `warm_start_from`.
     """
-    from autotune.context.search_context import SearchOptions
+    from autotune.context.options import SearchOptions
 
     check_model(model)
     flags = _SHORT | flags
@@ -83,7 +83,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
             f"Use {FEWEST_SECONDS:g}s or more."
         )
     folder = study_folder(study)
-    return SearchOptions(
+    return SearchOptions.of(
         model_path=model,
         study=study,
         storage=storage or _storage(folder),
@@ -159,10 +159,11 @@ def _study_meant(storage: str, source: str) -> str | None:
 
 def renamed(options: SearchOptions, study: str) -> SearchOptions:
     """Return the options under another study name; paths that a flag set stay unchanged."""
-    old, folder = options.folder, study_folder(study)
-    storage = _storage(folder) if options.storage == _storage(old) else options.storage
-    out = _out(folder) if options.out == _out(old) else options.out
-    return replace(options, study=study, folder=folder, storage=storage, out=out)
+    old, folder = options.study, study_folder(study)
+    storage = _storage(folder) if old.storage == _storage(old.folder) else old.storage
+    out = _out(folder) if old.out == _out(old.folder) else old.out
+    changed = replace(old, name=study, storage=storage, folder=folder, out=out)
+    return replace(options, study=changed)
 
 
 def study_folder(study: str) -> Path:

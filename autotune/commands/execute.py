@@ -28,13 +28,8 @@ from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.deadlines import BudgetedRunner, Clock
-from autotune.context.search_context import (
-    SearchOptions,
-    inspect,
-    inspection,
-    survey,
-    time_budget_of,
-)
+from autotune.context.options import SearchOptions, time_budget_of
+from autotune.context.search_context import inspect, inspection, survey
 from autotune.processes.devices import Device, DeviceRunner
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
@@ -124,7 +119,7 @@ def _runners(
 
     If others may run trials on the same host, each runner waits until its device is free.
     """
-    cache = options.folder / "inductor"
+    cache = options.study.folder / "inductor"
     cancelled = stop.is_at_once
     with ExitStack() as opened:
 
@@ -132,9 +127,9 @@ def _runners(
             made = SubprocessRunner(cache, cores=cores, is_cancelled=cancelled)
             return opened.enter_context(made)
 
-        check_storage(options.storage)
-        if devices or is_server(options.storage):
-            chosen = devices or [Device(options.device)]
+        check_storage(options.study.storage)
+        if devices or is_server(options.study.storage):
+            chosen = devices or [Device(options.resources.device)]
             all_of_them = {one: DeviceRunner(runner(one.cores), one, stop) for one in chosen}
             first = all_of_them.pop(chosen[0])
             yield first, dict(all_of_them)
@@ -162,10 +157,10 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
 
 def _folder_to_lock(options: SearchOptions) -> Path:
     """Return the folder of the study, or of its SQLite file, which allows one writer."""
-    check_storage(options.storage)
-    database = database_of(options.storage)
+    check_storage(options.study.storage)
+    database = database_of(options.study.storage)
     if database is None or not database.parent.is_dir():
-        return options.folder
+        return options.study.folder
     return database.resolve().parent
 
 
@@ -235,7 +230,7 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
         task = Profile(trace_path=None if trace is None else str(written.resolve()))
         with signs_of_life("the profile"):
-            context = survey(replace(options, folder=folder), runner)
+            context = survey(replace(options, study=replace(options.study, folder=folder)), runner)
             stages = time_stages(context, runner)
             profiled = runner.run(
                 context.job(task, context.baseline), folder / "trials" / "profile"
@@ -248,7 +243,8 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
             failure = as_failure(profiled if knows_stages else stages)
             log = folder / "trials" / ("profile" if knows_stages else "diagnosis") / "stderr.log"
             raise WorkloadError(
-                f"{options.model_path} cannot be profiled: {describe(failure)}\nWhole log: {log}"
+                f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
+                f"Whole log: {log}"
             )
         rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
         diagnosis = diagnosis_of(context, stages, rate)

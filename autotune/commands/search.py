@@ -189,7 +189,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         unwind_on_sigterm()
         show_plan(options)
         return
-    name = options.study
+    name = options.study.name
     named = (f"{name}-{number}" for number in count(2))
     while True:
         try:

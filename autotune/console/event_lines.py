@@ -96,14 +96,14 @@ def plan_lines(context: SearchContext) -> list[str]:
     if context.time_budget_seconds is not None:
         budget += f" or {span(context.time_budget_seconds)}"
     return [
-        f"study {options.study} in {options.folder}",
+        f"study {options.study.name} in {options.study.folder}",
         f"device {context.machine.device} ({context.machine.device_name}), "
         f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}",
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
         f"your settings: {render(context.baseline.as_dict())}",
         f"objective: {_objective_line(context)}",
-        f"search space {options.space}: {space.size} configurations",
+        f"search space {options.sampling.space}: {space.size} configurations",
         *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
         *(f"  note: {note}" for note in space.notes),
         f"budget: {budget}",
@@ -116,8 +116,8 @@ def _script_lines(context: SearchContext) -> list[str]:
     if seen is None:
         return []
     return [
-        f"{context.options.model_path} is run as a training script, up to and into its training, "
-        "whatever it does before that",
+        f"{context.options.workload.model_path} is run as a training script, up to and into its "
+        "training, whatever it does before that",
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
         f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
         f"waiting for data {100 * seen.wait_share:.2g} % of the time",

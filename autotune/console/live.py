@@ -100,9 +100,9 @@ def _can_draw(console: Console) -> bool:
 def _others_may_time(board: Board) -> bool:
     """Return True if trials of other devices or workers may run now."""
     options = board.context.options
-    if options.storage is not None and is_server(options.storage):
+    if options.study.storage is not None and is_server(options.study.storage):
         return True
-    return board.phase == "search" and options.at_once > 1
+    return board.phase == "search" and options.resources.at_once > 1
 
 
 class LiveProgress:

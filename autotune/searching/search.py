@@ -13,7 +13,8 @@ from dataclasses import replace
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.verdict import AccuracyRule
 from autotune.context.deadlines import BudgetedRunner, Clock
-from autotune.context.search_context import SearchContext, SearchOptions, survey, time_budget_of
+from autotune.context.options import SearchOptions, time_budget_of
+from autotune.context.search_context import SearchContext, survey
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
@@ -79,11 +80,11 @@ def search(
         NotSearchedEnoughError: the time budget is too short for enough trials or for confirmation.
         KeyboardInterrupt: a stop was asked for; the same search continues.
     """
-    check_storage(options.storage)
+    check_storage(options.study.storage)
     stop = stop or Stop()
     clock = Clock(time_budget_of(options))
     runner = StoppableRunner(BudgetedRunner(runner, clock), stop)
-    with storage_errors(options.storage):
+    with storage_errors(options.study.storage):
         search = _opened(survey(options, runner), runner, stop, clock)
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
@@ -101,17 +102,20 @@ def search(
 def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) -> SearchRun:
     """Open or create the study, and return this search run."""
     options = context.options
-    journal = None if options.storage is None else Journal(options.folder)
+    journal = None if options.study.storage is None else Journal(options.study.folder)
 
     def opened(name: str) -> TuningStudy:
-        return open_study(name, options.storage, context.space, context.objective, journal)
+        return open_study(name, options.study.storage, context.space, context.objective, journal)
 
-    study = opened(options.study)
-    if options.force and study.differences(context.identity):
+    study = opened(options.study.name)
+    if options.study.force and study.differences(context.identity):
         mark = fingerprint_of(context.identity)
         study.disconnect()
-        name, folder = f"{options.study}@{mark}", options.folder / mark
-        context = replace(context, options=replace(options, study=name, folder=folder))
+        name, folder = f"{options.study.name}@{mark}", options.study.folder / mark
+        context = replace(
+            context,
+            options=replace(options, study=replace(options.study, name=name, folder=folder)),
+        )
         study = opened(name)
     try:
         study.check_identity(context.identity)
@@ -200,7 +204,7 @@ def _told_first_rule(
 
 def _warnings(context: SearchContext) -> Iterator[Warned]:
     """Warn of a database on a network file system, and of other users of the device."""
-    database = database_of(context.options.storage)
+    database = database_of(context.options.study.storage)
     kind = None if database is None else network_file_system(database)
     if kind:
         yield Warned(

@@ -125,8 +125,8 @@ def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
     monkeypatch.chdir(home)
     model = written(home, "# trains\n", "model.py")
     options = options_of(model, study=study, trials=2)
-    options.folder.mkdir(parents=True)
-    shutil.copy(empty_database, options.folder / "study.db")
+    options.study.folder.mkdir(parents=True)
+    shutil.copy(empty_database, options.study.folder / "study.db")
     events = events_of(options, ScriptedRunner())
     assert isinstance(events[-1], Answered)
     assert {path.name for path in tmp_path.iterdir()} == {"home"}
@@ -210,11 +210,11 @@ print(f"{len(told)} trials, {sound}")
 def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_path):
     precious = written(tmp_path, "precious", "precious")
     options = options_in(tmp_path)
-    options.out.symlink_to(precious)
+    options.study.out.symlink_to(precious)
     events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
     assert precious.read_text() == "precious"
-    assert not options.out.is_symlink()
-    assert options.out.read_text().startswith("autotune: 1")
+    assert not options.study.out.is_symlink()
+    assert options.study.out.read_text().startswith("autotune: 1")
 
 
 @covers("X4")

@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from autotune.configuration.best_config import read_best
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
@@ -42,7 +42,7 @@ def searched(tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("TMPDIR", str(folder / "tmp"))
         patch.setattr(tempfile, "tempdir", None)
-        options = SearchOptions(
+        options = SearchOptions.of(
             model_path=WORKLOADS / "faulty.py",
             study="mine",
             storage=f"sqlite:///{folder / 'studies' / 'mine' / 'study.db'}",
@@ -51,7 +51,7 @@ def searched(tmp_path_factory):
             space=str(written(folder, SPACE)),
             trials=6,
         )
-        with SubprocessRunner(options.folder / "inductor") as runner:
+        with SubprocessRunner(options.study.folder / "inductor") as runner:
             events = list(search(options, HurriedRunner(runner)))
     return folder, events
 

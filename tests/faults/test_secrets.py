@@ -79,7 +79,9 @@ def test_the_password_of_a_server_is_in_no_file_no_row_and_no_event(server_stora
     shown = PlainProgress(write=(said := []).append)
     for event in events:
         shown.show(event)
-    joined = WorkerOptions("scripted", url, options.model_path, tmp_path / "2", Device("cpu"))
+    joined = WorkerOptions(
+        "scripted", url, options.workload.model_path, tmp_path / "2", Device("cpu")
+    )
     shown.show(next(iter(join(joined, ScriptedRunner(), Stop()))))
     assert PASSWORD not in "\n".join(said)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -18,7 +18,7 @@ import yaml
 
 from autotune.configuration.job import Inspect, Job, Probe
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.searching.run.events import (
     Answered,
     CandidateRefused,
@@ -133,13 +133,8 @@ def options(table: Table, seed: int, **asked: Any) -> SearchOptions:
         "memory_limit_bytes": table.header.memory_limit_bytes,
         **asked,
     }
-    return SearchOptions(
-        model_path=model,
-        folder=Path(),
-        out=Path("best.yaml"),
-        space=str(space),
-        seed=seed,
-        **asked,
+    return SearchOptions.of(
+        model_path=model, folder=Path(), out=Path("best.yaml"), space=str(space), seed=seed, **asked
     )
 
 
@@ -155,8 +150,8 @@ def trace(name: str, seed: int) -> Iterator[str]:
 def events_of(wanted: SearchOptions, runner: ClockedRunner) -> Iterator[str]:
     """Yield a line for each event of a search, then the lines of its best.yaml."""
     yield from told(search(wanted, runner))
-    if wanted.out.exists():
-        yield from leaves(yaml.safe_load(wanted.out.read_text(encoding="utf-8")), "best.yaml")
+    if wanted.study.out.exists():
+        yield from leaves(yaml.safe_load(wanted.study.out.read_text(encoding="utf-8")), "best.yaml")
 
 
 def told(events: Iterator[Event]) -> Iterator[str]:

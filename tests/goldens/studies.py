@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event, IncumbentRevoked, TrialStarted
 from autotune.searching.search import search
 from goldens.dumps import database_lines, journal_lines, leaves

@@ -16,6 +16,7 @@ from scripted_runner import (
     agreeing,
     at,
     batch_of,
+    changed,
     events_of,
     options_in,
 )
@@ -108,7 +109,7 @@ def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path):
     space = FUSED + "num_workers: [0, 1, 2]\n" + TWO_BATCHES
     options = options_in(tmp_path, space=space, trials=12)
     runner = ScriptedRunner(changed_is_faster)
-    events_of(replace(options, trials=4), runner)
+    events_of(changed(options, trials=4), runner)
     again = ScriptedRunner(changed_is_faster)
     events_of(options, again)
     assert len(runner.batches("gate")) + len(again.batches("gate")) == 1
@@ -181,4 +182,4 @@ def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path):
     options = options_in(tmp_path)
     events_of(options, ScriptedRunner())
     with pytest.raises(StudyMismatchError, match="lr_scaling"):
-        events_of(replace(options, lr_scaling="sqrt"), ScriptedRunner())
+        events_of(changed(options, lr_scaling="sqrt"), ScriptedRunner())

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -16,7 +16,7 @@ from autotune.searching.search import search
 from autotune.study.archive import read_archive
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TimedOut, TrialOutcome
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
 FASTEST = 4
@@ -102,8 +102,8 @@ def test_a_machine_that_slows_down_slows_nobodys_further_timings(tmp_path: Path)
     runner.measure = measure
     options = options_in(tmp_path, SPACE, trials=13)
     events_of(options, runner)
-    noted = read_archive(str(options.storage)).notes.re_timings
-    trials = {trial.number: trial for trial in read_archive(str(options.storage)).finished}
+    noted = read_archive(str(options.study.storage)).notes.re_timings
+    trials = {trial.number: trial for trial in read_archive(str(options.study.storage)).finished}
     assert noted
     for number, rates in noted.items():
         truth = rate_of(trials[number].config)
@@ -204,8 +204,8 @@ def test_where_accuracy_took_all_the_time_what_is_left_to_confirm_is_said(
         events_of(options, runner)
     assert clock.now - time.monotonic() > 900.0
     assert runner.batches("confirmation") == []
-    assert not options.out.exists()
-    again = events_of(replace(options, time_budget_seconds=1e6), runner)
+    assert not options.study.out.exists()
+    again = events_of(changed(options, time_budget_seconds=1e6), runner)
     assert again[-1].best.config["batch_size"] == 24
 
 

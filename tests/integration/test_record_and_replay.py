@@ -15,7 +15,8 @@ import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchOptions, survey
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import survey
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
@@ -32,7 +33,7 @@ from autotune.values.outcome import (
 from benchmarks.recording import Recorded, recording
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Row, Table, probed, read_table, write_table
-from scripted_runner import ScriptedRunner, at, batch_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, options_in
 
 SPACE = """\
 batch_size: [8, 16, 32]
@@ -148,7 +149,7 @@ def seeds_and_qualities(found: Mapping[str, Row]) -> dict[str, tuple[object, obj
 def test_each_seed_has_as_long_as_a_trial(tmp_path: Path) -> None:
     runner = scripted()
     recorded(tmp_path, runner)
-    timeout = options(tmp_path).trial_timeout_seconds
+    timeout = options(tmp_path).budget.trial_timeout_seconds
     assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Probe)} == {6 * timeout}
     assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Measure)} == {timeout}
 
@@ -224,7 +225,7 @@ def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> Non
 
 
 def test_a_table_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    wanted = replace(options(tmp_path), out=tmp_path / "new" / "table.jsonl")
+    wanted = changed(options(tmp_path), out=tmp_path / "new" / "table.jsonl")
     assert next(recording(wanted, scripted()))
 
 
@@ -247,7 +248,7 @@ def test_a_space_without_end_is_refused(tmp_path: Path) -> None:
 
 def test_a_search_against_the_table_finds_its_best(tmp_path: Path) -> None:
     table = table_in(tmp_path)
-    wanted = replace(options(tmp_path), out=tmp_path / "best.yaml", storage=None, trials=23)
+    wanted = changed(options(tmp_path), out=tmp_path / "best.yaml", storage=None, trials=23)
     events = list(search(wanted, ReplayRunner(table)))
     assert isinstance(events[-1], Answered)
     config = TrainingConfig.of(events[-1].best.config)
@@ -259,7 +260,7 @@ def test_a_search_against_the_table_finds_its_best(tmp_path: Path) -> None:
 def test_the_same_seed_replays_the_same_search(tmp_path: Path) -> None:
     table = table_in(tmp_path)
     table.__dict__["process_noise"] = 0.1
-    wanted = replace(options(tmp_path), storage=None, trials=6)
+    wanted = changed(options(tmp_path), storage=None, trials=6)
     values = [
         [
             e.trial.verdict.value

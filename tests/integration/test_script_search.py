@@ -14,7 +14,7 @@ from autotune.configuration.best_config import UNCHANGED, read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Flag, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
 from autotune.report.find_study import find_study

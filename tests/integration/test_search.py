@@ -12,7 +12,7 @@ import optuna
 import pytest
 
 import autotune
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
@@ -37,14 +37,14 @@ DRIVER = """
 import sys
 from pathlib import Path
 from autotune.processes.runner import SubprocessRunner
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.searching.search import search
 from hurried_runner import HurriedRunner
 
 folder = Path.cwd()
-options = SearchOptions(
-    folder / "model.py", "template", f"sqlite:///{folder / 'study.db'}", folder,
-    folder / "best.yaml", space="quick", trials=3,
+options = SearchOptions.of(
+    model_path=folder / "model.py", study="template", storage=f"sqlite:///{folder / 'study.db'}",
+    folder=folder, out=folder / "best.yaml", space="quick", trials=3,
 )
 with SubprocessRunner(folder / "inductor") as runner:
     events = list(search(options, HurriedRunner(runner, one_host=True)))
@@ -153,7 +153,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 def hurried_search(folder, workload: str, monkeypatch) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
     monkeypatch.setattr("autotune.comparison.sequential_test.looks", lambda family: (2,))
-    options = SearchOptions(
+    options = SearchOptions.of(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",
         storage=f"sqlite:///{folder / 'studies' / 'mine' / 'study.db'}",

@@ -10,7 +10,7 @@ from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Block
 from autotune.values.outcome import Crashed, Measured
 from factories import measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"
 
@@ -62,11 +62,11 @@ def test_a_candidate_that_was_set_aside_is_tried_where_the_other_fails(tmp_path)
 def test_short_of_time_only_the_fastest_is_tested(tmp_path):
     options = options_in(tmp_path)
     events_of(options, ScriptedRunner(two_lead))  # leaves five trials for a run in no time
-    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     study.set_user_attr("answer", None)
-    (options.folder / "results.jsonl").unlink()  # which would tell it again
+    (options.study.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(two_lead)
-    events = events_of(replace(options, time_budget_seconds=30.0), runner)
+    events = events_of(changed(options, time_budget_seconds=30.0), runner)
     assert set(runner.batches("confirmation")) == {8, 128}
     assert isinstance(events[-1], Answered)
 
@@ -78,11 +78,11 @@ def test_with_time_a_contest_goes_on_to_its_second_look(tmp_path):
 
     options = options_in(tmp_path, "batch_size: [8, 16]\n")
     events_of(options, ScriptedRunner(lambda config, phase: at(100 + batch_of(config))))
-    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     study.set_user_attr("answer", None)
-    (options.folder / "results.jsonl").unlink()  # which would tell it again
+    (options.study.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(loses_once)
-    events = events_of(replace(options, time_budget_seconds=1e6), runner)
+    events = events_of(changed(options, time_budget_seconds=1e6), runner)
     assert len(runner.batches("confirmation")) == 2 * 9
     assert not events[-1].best.keeps_baseline
 

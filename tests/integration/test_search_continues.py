@@ -34,7 +34,7 @@ def in_proportion(config, phase):
 
 
 def states(options) -> list[str]:
-    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     return [trial.state.name for trial in study.trials]
 
 
@@ -75,11 +75,11 @@ def test_a_machine_that_has_some_pages_less_after_a_boot_is_the_same(tmp_path):
 def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):
     options = options_in(tmp_path)
     answer = events_of(options, ScriptedRunner(in_proportion))[-1]
-    options.out.unlink()
+    options.study.out.unlink()
     runner = ScriptedRunner(in_proportion)
     assert events_of(options, runner)[-1] == answer
     assert [asked.phase for asked in runner.asked] == ["inspection"]
-    assert options.out.exists()
+    assert options.study.out.exists()
 
 
 def test_the_space_ends_the_search_where_it_is_smaller_than_the_total(tmp_path):
@@ -103,7 +103,7 @@ def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
 def test_a_trial_that_a_dead_process_left_running_is_failed(tmp_path):
     options = options_in(tmp_path, trials=3)
     events_of(options, ScriptedRunner(in_proportion))
-    optuna.load_study(study_name="scripted", storage=options.storage).ask()
+    optuna.load_study(study_name="scripted", storage=options.study.storage).ask()
     events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
     assert states(options) == ["COMPLETE"] * 3 + ["FAIL"] + ["COMPLETE"] * 2
 
@@ -165,7 +165,7 @@ def test_settings_that_fail_in_the_baseline_are_the_users_to_mend(failure, tmp_p
     options = options_in(tmp_path)
     with pytest.raises(WorkloadError, match=failure.detail):
         events_of(options, ScriptedRunner(lambda config, phase: failure))
-    assert not options.out.exists()
+    assert not options.study.out.exists()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_settings_that_do_not_fit_are_nothing_feasible(failure, tmp_path):
     options = options_in(tmp_path)
     events = events_of(options, ScriptedRunner(lambda config, phase: failure))
     assert isinstance(events[-1], NothingFeasible)
-    assert not options.out.exists()
+    assert not options.study.out.exists()
 
 
 def test_a_baseline_that_failed_is_measured_anew_the_next_time(tmp_path):

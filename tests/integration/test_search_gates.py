@@ -1,15 +1,14 @@
 """What stops a search before it answers, and what an earlier answer is worth."""
 
-from dataclasses import replace
-
 import pytest
 
 from autotune.configuration.verdict import Tolerance
-from autotune.context.search_context import SearchOptions, survey
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import survey
 from autotune.searching.run.events import NothingFeasible
 from autotune.values.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
 from autotune.values.outcome import Lost, Measured, OutOfMemory
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 
 def in_proportion(config, phase):
@@ -23,7 +22,7 @@ def test_an_answer_does_not_outlive_the_limits_that_it_was_found_under(tmp_path,
     options = options_in(tmp_path)
     events_of(options, ScriptedRunner(in_proportion))
     with pytest.raises(StudyMismatchError, match="accuracy"):
-        events_of(replace(options, **changes), ScriptedRunner(in_proportion))
+        events_of(changed(options, **changes), ScriptedRunner(in_proportion))
 
 
 def test_a_baseline_that_is_interrupted_before_it_is_told_is_measured_again(tmp_path):
@@ -69,12 +68,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_what_is_no_storage_url_is_refused_before_anything_runs(tmp_path, storage):
     runner = ScriptedRunner(in_proportion)
     with pytest.raises(UsageError, match="not a storage URL"):
-        events_of(replace(options_in(tmp_path), storage=storage), runner)
+        events_of(changed(options_in(tmp_path), storage=storage), runner)
     assert runner.asked == []
 
 
 def test_a_database_whose_driver_is_missing_is_a_storage_error(tmp_path):
-    options: SearchOptions = replace(
+    options: SearchOptions = changed(
         options_in(tmp_path), storage="postgresql+nosuchdriver://user:secret@localhost/studies"
     )
     with pytest.raises(StorageError) as raised:

@@ -134,7 +134,7 @@ def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
 
     options = options_in(tmp_path)
     assert answer_of(tmp_path, ScriptedRunner(bounded)).best.config["batch_size"] == 32
-    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
     large = [trial for trial in study.trials if trial.user_attrs["config"]["batch_size"] > 32]
     assert large

@@ -12,7 +12,7 @@ from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnd
 from autotune.searching.run.stopping import FEWEST
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from factories import cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\nfused_optimizer: [false, true]\n"
 # Loading and updating take no time worth mentioning.
@@ -111,7 +111,7 @@ def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: 
         diagnosed=replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1))),
         inspected=Inspected(cuda_machine(), FACTS),
     )
-    wanted = replace(options_in(tmp_path, trials=None, storage=None), space="loader")
+    wanted = changed(options_in(tmp_path, trials=None, storage=None), space="loader")
     (ended,) = [e.reason for e in events_of(wanted, scripted) if isinstance(e, TrialsEnded)]
     assert "95 % of 80.0/s" in ended
 

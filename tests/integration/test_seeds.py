@@ -11,7 +11,7 @@ from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import survey
 from autotune.study.opening import open_study
 from autotune.values.outcome import TimedOut
-from scripted_runner import ScriptedRunner, batch_of, options_in
+from scripted_runner import ScriptedRunner, batch_of, changed, options_in
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
@@ -25,7 +25,7 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3, **script):
     runner = ScriptedRunner(quality=quality, **script)
     options = options_in(folder)
     context = survey(options, runner)
-    study = open_study("s", options.storage, context.space, context.objective)
+    study = open_study("s", options.study.storage, context.space, context.objective)
     prober = AccuracyProber(context, runner, study, samples=640)
     rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule)
@@ -126,7 +126,7 @@ def test_what_speaks_against_another_is_held_against_three_seeds_of_the_baseline
 
 def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):
     prober, *_ = prober_of(tmp_path, (0.0,) * 6)
-    floor = replace(prober.context.options, min_accuracy=0.95)
+    floor = changed(prober.context.options, min_accuracy=0.95)
     prober = replace(prober, context=replace(prober.context, options=floor))
     verdict = prober.verdict(LARGE, MOST_SEEDS)
     assert verdict.decision == "undecided"

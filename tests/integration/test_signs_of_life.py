@@ -12,7 +12,7 @@ import pytest
 
 from autotune.commands import execute
 from autotune.console.progress import Waiting
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.processes.devices import Device
 from autotune.searching.run.events import Event, PhaseStarted
 from autotune.searching.trials.workers import WorkerOptions
@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOptions:
     kept = {"study": "a", "storage": None, "folder": folder, "out": folder / "table.jsonl"}
-    return SearchOptions(model_path=model, device="cpu", **{**kept, **changes})  # type: ignore[arg-type]
+    return SearchOptions.of(model_path=model, device="cpu", **{**kept, **changes})  # type: ignore[arg-type]
 
 
 def profile(folder: Path) -> None:

@@ -17,7 +17,7 @@ import yaml
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context import deadlines, search_context
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
 from autotune.report.find_study import find_study
@@ -31,7 +31,7 @@ from autotune.searching.trials import trials as trials_module
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
 from factories import measurement, written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -172,8 +172,8 @@ def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path):
     with pytest.raises(NotSearchedEnoughError, match=r"[23] of 16 configurations were") as raised:
         events_of(options, runner)
     assert raised.value.exit_code == 9
-    assert not options.out.exists()
-    longer = replace(options, time_budget_seconds=raised.value.seconds)
+    assert not options.study.out.exists()
+    longer = changed(options, time_budget_seconds=raised.value.seconds)
     events = events_of(longer, timed(measure=all_alike, seconds=seconds))
     assert events[-1].best.keeps_baseline, "the same search goes on, with the time that was named"
     assert events[-1].best.evidence.searched.measured >= 4
@@ -194,7 +194,7 @@ def test_the_answer_says_which_part_of_the_space_it_rests_on(tmp_path):
     trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
     assert (searched.configurations, searched.measured) == (8 * 3, 5)
     assert set(searched.tried["batch_size"]) == {batch_of(config) for config in trials}
-    told = yaml.safe_load(options.out.read_text())["evidence"]["searched"]
+    told = yaml.safe_load(options.study.out.read_text())["evidence"]["searched"]
     assert told["tried"]["batch_size"] == sorted(told["tried"]["batch_size"])
     for name in ("num_workers", "persistent_workers"):
         values = {
@@ -315,7 +315,7 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
     options = options_with(tmp_path, 150.0, space)
     with suppress(NotSearchedEnoughError):
         assert not events_of(options, runner())[-1].best.keeps_baseline
-    again = events_of(replace(options, time_budget_seconds=1000.0), runner())
+    again = events_of(changed(options, time_budget_seconds=1000.0), runner())
     assert again[-1].best.config["fused_optimizer"]
 
 

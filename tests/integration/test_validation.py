@@ -10,7 +10,7 @@ import pytest
 
 from autotune.configuration.job import Job, Measure, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialEnded, TrialStarted
 from autotune.searching.search import search
 from autotune.study.archive import read_archive, warm_start_from
@@ -149,7 +149,7 @@ def test_what_is_not_proven_leads_no_longer_nor_does_what_was_trained_alike(tmp_
     assert batch_of(lost.best.config) != 64
     later = [e for e in events[events.index(lost) :] if isinstance(e, TrialEnded)]
     assert all(batch_of(e.best.config) != 64 for e in later)
-    archive = read_archive(options.storage)
+    archive = read_archive(options.study.storage)
     feasible = {batch_of(t.config) for t in archive.finished if t.verdict.feasible}
     assert feasible == {8, 32}
     reasons = {t.verdict.reason for t in archive.finished if batch_of(t.config) == 64}
@@ -274,9 +274,9 @@ def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
     database = tmp_path / "study.db"
-    before = warm_start_from(options.storage)
+    before = warm_start_from(options.study.storage)
     assert 64 not in map(batch_of, before)
     repair(tmp_path, database)
-    assert warm_start_from(options.storage) == before
-    study = optuna.load_study(study_name="scripted", storage=options.storage)
+    assert warm_start_from(options.study.storage) == before
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert study.best_trial.params["batch_size"] == 32

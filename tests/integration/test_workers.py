@@ -26,7 +26,7 @@ from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected
 from covering import covers
 from factories import cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, options_in
 from tuning import HOLDS, THROUGHPUT, tell
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3, 4]\n"
@@ -49,8 +49,9 @@ class OnDevice(ScriptedRunner):
 
 
 def worker_of(options, number, **changes):
-    folder = options.folder / f"host-{number}"
-    made = WorkerOptions(options.study, options.storage, options.model_path, folder, Device("cuda"))
+    folder = options.study.folder / f"host-{number}"
+    place, model = options.study, options.workload.model_path
+    made = WorkerOptions(place.name, place.storage, model, folder, Device("cuda"))
     return replace(made, **changes)
 
 
@@ -201,11 +202,11 @@ def test_nobody_else_can_look_into_the_folder_of_a_study_on_any_host(server_stor
             return super().run(job, folder)
 
     options = options_in(tmp_path, storage=server_storage, trials=3)
-    options = replace(options, folder=tmp_path / "studies" / "scripted")
+    options = changed(options, folder=tmp_path / "studies" / "scripted")
     list(search(options, Keeping(0)))
     joined = worker_of(options, 1)
     list(join(joined, Keeping(1), Stop()))
-    modes = [folder.stat().st_mode & 0o777 for folder in (options.folder, joined.folder)]
+    modes = [folder.stat().st_mode & 0o777 for folder in (options.study.folder, joined.folder)]
     assert modes == [0o700, 0o700]
 
 
@@ -252,11 +253,11 @@ def test_another_kind_of_machine_has_a_ranking_of_its_own(server_storage, tmp_pa
     other = replace(cuda_machine(), torch="2.16.0")
     options = options_in(tmp_path, storage=server_storage, trials=3)
     list(search(options, OnDevice(0)))
-    forced = replace(options, force=True)
+    forced = changed(options, force=True)
     list(search(forced, OnDevice(0, other)))
     joining = worker_of(options, 1, allow_mixed=True)
     events = list(join(joining, OnDevice(1, other), Stop()))
-    assert events[0].context.options.study.startswith("scripted@")
+    assert events[0].context.options.study.name.startswith("scripted@")
     assert len(trials_in(server_storage)) == 3
 
 
@@ -290,7 +291,7 @@ def test_devices_of_one_host_share_a_file_and_a_search(tmp_path):
     options = options_in(tmp_path, space=SPACE, trials=12, at_once=2)
     first, second = OnDevice(0), OnDevice(1)
     events = list(search(options, first, None, {Device("cuda:1"): second}))
-    trials = optuna.load_study(study_name="scripted", storage=options.storage).trials
+    trials = optuna.load_study(study_name="scripted", storage=options.study.storage).trials
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 12
     assert len({str(trial.user_attrs["config"]) for trial in trials}) == 12
     assert min(len(runner.batches("trial")) for runner in (first, second)) > 2

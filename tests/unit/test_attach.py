@@ -236,13 +236,13 @@ def test_each_search_of_one_database_has_its_own_answer_and_logs(tmp_path: Path)
     folder = finished_study(tmp_path)
     other = options_in(folder, "batch_size: [8, 32]\n", force=True, trials=2)
     events_of(other, runner())
-    (forced,) = [s for s in optuna.get_all_study_names(other.storage) if s != NAME]
+    (forced,) = [s for s in optuna.get_all_study_names(other.study.storage) if s != NAME]
     mark = forced.removeprefix(f"{NAME}@")
     written_log(folder / mark / "trials" / "0001", "of the second search\n")
     written_log(folder / "trials" / "0001", "of the first search\n")
     attached_to(folder)
     for name, log, batch in ((NAME, "first", 64), (forced, "second", 32)):
-        study = optuna.load_study(study_name=name, storage=other.storage)
+        study = optuna.load_study(study_name=name, storage=other.study.storage)
         (one,) = [t for t in study.trials if t.number == 1]
         (about,) = [
             json.loads(str(value))

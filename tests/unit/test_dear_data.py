@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from autotune.cli import cli
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from factories import cpu_machine, written
-from scripted_runner import FACTS, Inspected, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    Inspected,
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+    options_in,
+)
 
 
 def dear(is_shared: bool) -> ScriptedRunner:
@@ -41,7 +49,7 @@ def test_rounds_have_hosts_of_their_own_where_these_build_nothing(tmp_path: Path
 def test_each_job_says_whether_its_process_builds_the_dataset(
     fresh_data: bool, tmp_path: Path
 ) -> None:
-    options = replace(options_in(tmp_path), fresh_data=fresh_data)
+    options = changed(options_in(tmp_path), fresh_data=fresh_data)
     events_of(options, runner := dear(is_shared=not fresh_data))
     assert {job.fresh_data for job in runner.jobs} == {fresh_data}
 
@@ -59,7 +67,7 @@ def test_the_flag_of_the_command_reaches_the_search(
     model = str(written(tmp_path, "def build_model(): ...\n", "model.py"))
     for flags in ([], ["--fresh-data"]):
         assert CliRunner().invoke(cli, ["search", model, *flags]).exit_code == 0
-    assert [options.fresh_data for options in found] == [False, True]
+    assert [options.workload.fresh_data for options in found] == [False, True]
 
 
 def test_a_script_takes_no_such_flag(tmp_path: Path) -> None:

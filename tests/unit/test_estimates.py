@@ -14,7 +14,8 @@ from optuna.trial import TrialState
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.verdict import Verdict
-from autotune.context.search_context import SearchContext, SearchOptions
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import (
     Event,
     PhaseStarted,
@@ -31,7 +32,7 @@ from autotune.study.study import TuningStudy
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
-from scripted_runner import ScriptedRunner, events_of, options_in
+from scripted_runner import ScriptedRunner, changed, events_of, options_in
 from tuning import HOLDS, THROUGHPUT
 
 
@@ -63,14 +64,20 @@ def test_whoever_stops_at_the_announcement_leaves_no_trial_running(tmp_path: Pat
         if isinstance(event, TrialStarted):
             break
     running.close()  # type: ignore[attr-defined]
-    study = optuna.load_study(study_name=options.study, storage=options.storage)
+    study = optuna.load_study(study_name=options.study.name, storage=options.study.storage)
     last = study.trials[-1]
     assert (last.state, last.user_attrs["reason"]) == (TrialState.FAIL, "interrupted")
 
 
 def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> SearchRun:
     """A search of nine trials, of which the baseline and these are done."""
-    options = SearchOptions(Path("model.py"), "s", None, folder, folder / "best.yaml")
+    options = SearchOptions.of(
+        model_path=Path("model.py"),
+        study="s",
+        storage=None,
+        folder=folder,
+        out=folder / "best.yaml",
+    )
     first, *others = nine.configurations()
     study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
     for config, each in zip((first, *others), (1.0, *seconds), strict=False):
@@ -116,7 +123,7 @@ def test_a_round_of_slow_steps_takes_three_blocks_of_them(
 
 def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Path) -> None:
     one = session_with(nine, tmp_path, [2.0])
-    options = replace(one.context.options, at_once=2)
+    options = changed(one.context.options, at_once=2)
     two = replace(one, context=replace(one.context, options=options))
     assert one.time_budget.eta_seconds() - two.time_budget.eta_seconds() == pytest.approx(
         7 * 2.0 / 2

@@ -29,7 +29,7 @@ from autotune.searching.run.events import (
 )
 from covering import covers
 from finished_study import runner
-from scripted_runner import events_of, options_in
+from scripted_runner import changed, events_of, options_in
 from terminals import Terminal, written_to
 
 ESCAPE = "\x1b"
@@ -247,8 +247,8 @@ def test_more_trials_than_fit_show_the_last_ones(events: list[Event]) -> None:
 def run_by(events: list[Event], **options: object) -> list[Event]:
     """The events as a search with these options would tell them."""
     (planned,) = [event for event in events if isinstance(event, Planned)]
-    changed = replace(planned.context.options, **options)  # type: ignore[arg-type]
-    plan = replace(planned, context=replace(planned.context, options=changed))
+    other = changed(planned.context.options, **options)
+    plan = replace(planned, context=replace(planned.context, options=other))
     return [plan if event is planned else event for event in events]
 
 

@@ -16,7 +16,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.console.answer_lines import result
 from autotune.console.progress import PlainProgress
-from autotune.context.search_context import SearchContext, SearchOptions
+from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions
+from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import (
     Answered,
     CandidateSetAside,
@@ -56,7 +57,8 @@ def shown(tmp_path: Path) -> tuple[PlainProgress, list[str]]:
     """Progress that knows its plan, and the lines that it writes from then on."""
     file = read_space(written(tmp_path, "batch_size: [32, 64, 512]\n"))
     space = narrow(file, cpu_machine(), IMAGE_FACTS, BASELINE)
-    options = SearchOptions(Path("model.py"), "s", "sqlite://", tmp_path, tmp_path / "best.yaml")
+    kept = StudyOptions("s", "sqlite://", tmp_path, tmp_path / "best.yaml")
+    options = SearchOptions(WorkloadOptions(Path("model.py")), kept)
     lines: list[str] = []
     progress = PlainProgress(lines.append)
     progress.show(

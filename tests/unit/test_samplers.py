@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from autotune.searching.run.events import Answered, TrialEnded
 from autotune.study.study import TuningStudy
 from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 from tuning import HOLDS, THROUGHPUT, tell
 
 SPACE = """\
@@ -180,7 +179,7 @@ def test_any_sampler_goes_through_a_space_of_three_knobs(
     wanted = TrainingConfig.of({"batch_size": 16, "num_workers": 1, "num_threads": 2})
     options = options_in(tmp_path, THREE_KNOBS, trials=8, storage=None, warm_start=(wanted,))
     runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)))
-    events = events_of(replace(options, sampler=sampler()), runner)
+    events = events_of(changed(options, sampler=sampler()), runner)
     assert isinstance(events[-1], Answered)
     tried = [event.trial.config for event in events if isinstance(event, TrialEnded)]
     assert len(set(tried)) == len(tried) == 8

@@ -125,10 +125,10 @@ def test_a_name_may_be_one_in_the_storage_of_the_search(
     model = written(tmp_path, "# trains\n", "model.py")
     configs = earlier(nine, storage)
     best = (configs[1], configs[3], configs[0])
-    assert options_of(model, warm_start=storage).warm_start == best
+    assert options_of(model, warm_start=storage).sampling.warm_start == best
     meant = beside_it(nine, storage)
     for name, wanted in (("my net", (meant,)), ("earlier", best)):
-        assert options_of(model, storage=storage, warm_start=name).warm_start == wanted
+        assert options_of(model, storage=storage, warm_start=name).sampling.warm_start == wanted
     with pytest.raises(UsageError, match="--warm-start: 'absent' is no study: there is neither"):
         options_of(model, storage=storage, warm_start="absent")
     absent = tmp_path / "absent.db"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.context.search_context import SearchOptions
+from autotune.context.options import SearchOptions
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.system.trial_folder import write_atomically
 from autotune.values.strict_yaml import dump
@@ -19,7 +19,7 @@ NAME = "best-so-far.yaml"
 
 def path_so_far(options: SearchOptions) -> Path:
     """Return the file's path in the study's folder."""
-    return options.folder / NAME
+    return options.study.folder / NAME
 
 
 def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: FinishedTrial) -> None:
@@ -35,7 +35,7 @@ def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: Finished
         "unconfirmed": True,
         "note": "The fastest trial so far. It was timed once, beside many others, and never "
         "confirmed: let the search end, which writes best.yaml.",
-        "study": options.study,
+        "study": options.study.name,
         "trial": best.number,
         "config": best.config.as_dict(),
         "samples_per_second": best.details.samples_per_second,

@@ -63,7 +63,7 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     Raises:
         StorageError: the file cannot be written; the study keeps the result.
     """
-    out = search.context.options.out
+    out = search.context.options.study.out
     try:
         write_best(best, out)
     except OSError as error:

@@ -229,7 +229,7 @@ def _course(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -> 
         worth=worth,
         baseline=Participant("baseline", context.baseline),
         folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in group)),
-        seed=context.options.seed,
+        seed=context.options.sampling.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
         may_repeat=lambda: not search.clock.is_over,

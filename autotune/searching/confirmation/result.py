@@ -91,7 +91,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
             accuracy=_accuracy(prober, won),
         ),
         lr_scaling=LearningRate(
-            rule=context.options.lr_scaling, factor=context.lr_factor(won.trial.config)
+            rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
         machine=_machine(context),
         provenance=_provenance(context, won),
@@ -194,10 +194,10 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
 
 def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
     context = prober.context
-    if context.options.script is not None:
+    if context.options.workload.script is not None:
         return None
     job = context.job(FindLimits(_LIMITS_PLAN), won.trial.config)
-    outcome = prober.runner.run(job, context.options.folder / "trials" / "limits")
+    outcome = prober.runner.run(job, context.options.study.folder / "trials" / "limits")
     if not isinstance(outcome, SpeedLimits):
         return None
     return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
@@ -254,13 +254,13 @@ def _machine(context: SearchContext) -> MachineRecord:
 
 
 def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
-    options = context.options
+    place, model = context.options.study, context.options.workload.model_path
     return Provenance(
-        study=options.study,
-        storage=masked(options.storage),
+        study=place.name,
+        storage=masked(place.storage),
         trial=won.trial.number,
-        model=str(options.model_path),
-        model_sha256=sha256_of(options.model_path),
+        model=str(model),
+        model_sha256=sha256_of(model),
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -228,7 +228,7 @@ def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | N
 
 def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diagnosis | str:
     """Time the stages and note them; return the reason if that fails, which is no error."""
-    if context.options.script is not None:
+    if context.options.workload.script is not None:
         return "the stages of a script cannot be timed one by one"
     outcome = time_stages(context, runner)
     if not isinstance(outcome, Diagnosed):
@@ -258,11 +258,11 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process."""
     cores = context.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
-    seconds = min(_longest_seconds(context), context.options.trial_timeout_seconds)
+    seconds = min(_longest_seconds(context), context.options.budget.trial_timeout_seconds)
     halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
     asks = halves and "bfloat16" in context.space.domains["amp_dtype"]
     job = context.job(Diagnose(_PLAN, workers, asks), context.baseline, seconds)
-    outcome = runner.run(job, context.options.folder / "trials" / "diagnosis")
+    outcome = runner.run(job, context.options.study.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
 
 

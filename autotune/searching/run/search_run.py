@@ -79,7 +79,7 @@ class SearchRun:
 
     def folder(self, *names: str) -> Path:
         """Return the folder for the files of one child process."""
-        return self.context.options.folder.joinpath("trials", *names)
+        return self.context.options.study.folder.joinpath("trials", *names)
 
     @contextmanager
     def noting_seconds(self, phase: str) -> Iterator[None]:

@@ -144,7 +144,7 @@ def _to_go_on(search: SearchRun, missing: int) -> float:
 def cut_by_budget(search: SearchRun, outcome: object) -> bool:
     """Return whether a process ended for no other reason than the time budget."""
     if isinstance(outcome, TimedOut) and search.clock.seconds is not None:
-        return outcome.limit_seconds < search.context.options.trial_timeout_seconds
+        return outcome.limit_seconds < search.context.options.budget.trial_timeout_seconds
     return outcome == Lost(OUT_OF_TIME)
 
 

@@ -83,7 +83,7 @@ class TimeBudget:
         seconds = [trial.details.seconds or 0.0 for trial in self.study.finished()[1:]]
         trials = min(self.context.trials, self.context.space.size) - len(seconds) - 1
         a_trial = median(seconds) if seconds else self._baseline.details.process_seconds or 0.0
-        trials_seconds = max(0, trials) * a_trial / self.context.options.at_once
+        trials_seconds = max(0, trials) * a_trial / self.context.options.resources.at_once
         left = min(trials_seconds, max(0.0, self.seconds_left()))
         return left + self.conclusion_seconds()
 
@@ -166,7 +166,7 @@ class TimeBudget:
     def _missing_seed_seconds(self) -> float:
         """Return the seconds of the seeds that may be missing, of incumbent and baseline."""
         exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
-        if exact or _has_no_metric(self.context):
+        if exact or not self.context.options.workload.has_quality:
             return 0.0
         # Without an incumbent, no seed of the candidate to come is known.
         equivalent = "" if self._best is None else str(self._best.details.training_equivalent)
@@ -224,7 +224,7 @@ class FirstEstimates:
 
     def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
         """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
-        context = self.context
+        context, notes = self.context, self.study.notes
         each = self.run_seconds(runs)
         timing = min(each, median(map(timed_seconds, runs)))
         dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
@@ -234,7 +234,7 @@ class FirstEstimates:
             dataset_seconds=context.dataset_seconds,
             is_dataset_shared=context.is_dataset_shared,
             round_seconds=median(self._round_seconds(run, each) for run in runs),
-            seed_seconds=None if _has_no_metric(context) else self.study.notes.seed_seconds,
+            seed_seconds=notes.seed_seconds if context.options.workload.has_quality else None,
         )
 
     def run_seconds(self, runs: Sequence[Measurement]) -> float:
@@ -254,12 +254,7 @@ class FirstEstimates:
 
     def _a_seed(self) -> float:
         """Return the seconds of training on one seed; 0 for a script without a metric."""
-        return 0.0 if _has_no_metric(self.context) else probe_seconds(self.context)
-
-
-def _has_no_metric(context: SearchContext) -> bool:
-    script = context.options.script
-    return script is not None and script.metric is None
+        return probe_seconds(self.context) if self.context.options.workload.has_quality else 0.0
 
 
 def _a_run(taken: Sequence[float]) -> float:

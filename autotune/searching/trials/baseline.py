@@ -89,15 +89,15 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
 
 def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:
     """Return the prober of this study; the samples per probe stay as noted at its start."""
-    script = search.context.options.script
-    if script is not None and script.metric is None:
+    workload = search.context.options.workload
+    if not workload.has_quality:
         return ScriptProber(search.context, search.runner, search.study, samples=0)
-    samples = search.context.options.accuracy_samples or search.study.notes.probe_samples
+    samples = search.context.options.accuracy.samples or search.study.notes.probe_samples
     if samples is None:
         speed = median(run.samples_per_second for run in runs)
         samples = probe_samples(search.context, speed)
         search.study.notes.probe_samples = samples
-    kind = AccuracyProber if script is None else ScriptProber
+    kind = AccuracyProber if workload.script is None else ScriptProber
     return kind(search.context, search.runner, search.study, samples)
 
 
@@ -113,7 +113,7 @@ def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
         WorkloadError: the probe fails for another reason than memory or time.
         NotSearchedEnoughError: the time budget is too short for the probe.
     """
-    rule = prober.rule(1 if prober.context.options.min_accuracy is None else len(SEEDS))
+    rule = prober.rule(1 if prober.context.options.accuracy.minimum is None else len(SEEDS))
     if cut_by_budget(search, rule):
         raise ran_out(search, "measuring the accuracy of your settings")
     return rule if isinstance(rule, AccuracyRule) else no_reference(rule)
@@ -138,7 +138,7 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
 
 def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -> str:
     return (
-        f"{search.context.options.model_path} fails with your own settings: "
+        f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{describe(as_failure(outcome))}\n"
         "Nothing can be compared with settings that fail: mend the file, or change BASELINE.\n"
         f"Whole log: {folder / 'stderr.log'}"

@@ -28,7 +28,7 @@ def validates_late(search: SearchRun) -> bool:
     Only autotune's own sampler takes revocations into account. Optuna's see what a trial was told,
     and nothing later.
     """
-    return search.context.options.sampler == AUTO
+    return search.context.options.sampling.sampler == AUTO
 
 
 def seeds_are_dear(search: SearchRun) -> bool:

@@ -38,7 +38,7 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
     context = search.context
     seen = {context.device_uuid: context.machine.device}
     for device, runner in extra_devices.items():
-        folder = context.options.folder / "trials" / "inspect" / device.folder_name
+        folder = context.options.study.folder / "trials" / "inspect" / device.folder_name
         inspected = inspect(runner, inspection(device.torch_name, None), folder)
         found, uuid = inspected.machine, inspected.device_uuid
         if found.fingerprint != context.machine.fingerprint:
@@ -89,7 +89,7 @@ def _run_threads(
             news.put(error)
 
     prepare(search, accuracy)
-    breaker = Breaker(search.context.options.max_failures)
+    breaker = Breaker(search.context.options.budget.max_failures)
     members = [work(search, accuracy, breaker)]
     for device, runner in extra_devices.items():
         members.append(work(*joined(search, accuracy, device, runner), breaker))
@@ -123,10 +123,10 @@ def joined(
 ) -> tuple[SearchRun, Accuracy]:
     """Return search run and accuracy judgement for another device, with a folder of its own."""
     options = search.context.options
-    folder = options.folder / "workers" / device.folder_name
+    folder = options.study.folder / "workers" / device.folder_name
     context = replace(
         search.context,
-        options=replace(options, folder=folder),
+        options=replace(options, study=replace(options.study, folder=folder)),
         machine=replace(search.context.machine, device=device.torch_name),
     )
     stoppable = StoppableRunner(BudgetedRunner(runner, search.clock), search.stop)

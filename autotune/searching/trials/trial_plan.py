@@ -80,4 +80,4 @@ def deadline(search: SearchRun, config: TrainingConfig) -> float:
     # A process that cannot be forked builds its dataset itself.
     building = search.context.dataset_seconds
     seconds = max(least, _SLOWER_THAN_BASELINE * baseline_seconds) + allowance + building
-    return float(min(seconds, search.context.options.trial_timeout_seconds))
+    return float(min(seconds, search.context.options.budget.trial_timeout_seconds))

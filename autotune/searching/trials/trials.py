@@ -52,14 +52,14 @@ def run_trials(search: SearchRun, accuracy: Accuracy) -> Iterator[Told]:
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
     prepare(search, accuracy)
-    yield from work(search, accuracy, Breaker(search.context.options.max_failures))
+    yield from work(search, accuracy, Breaker(search.context.options.budget.max_failures))
 
 
 def prepare(search: SearchRun, accuracy: Accuracy) -> None:
     """Choose the sampler, once for all threads of this process."""
-    options, study = search.context.options, search.study
-    seed = options.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
-    study.use_sampler(options.sampler, seed, trial_cost(search, accuracy))
+    study, sampling = search.study, search.context.options.sampling
+    seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
+    study.use_sampler(sampling.sampler, seed, trial_cost(search, accuracy))
     study.news()  # drops those of earlier runs
 
 
@@ -96,7 +96,8 @@ def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     search.study.skipped_modes = modes_too_dear(search)
     if end_reason(search) is not None:
         return None
-    return search.study.claim(context.trials, map(context.space.within, context.options.warm_start))
+    warm_start = context.options.sampling.warm_start
+    return search.study.claim(context.trials, map(context.space.within, warm_start))
 
 
 def _nothing_comes(search: SearchRun) -> bool:
@@ -129,7 +130,7 @@ def _run_trial(
         training_equivalent=accuracy.prober.training_equivalent(config).quality_key(),
     )
     trial = search.study.tell(number, verdict, details)
-    check_still_there(search.context.options.storage)
+    check_still_there(search.context.options.study.storage)
     return trial
 
 

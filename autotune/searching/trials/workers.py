@@ -19,13 +19,8 @@ import optuna
 from optuna.storages import RDBStorage
 
 from autotune.configuration.verdict import Tolerance
-from autotune.context.search_context import (
-    SearchContext,
-    SearchOptions,
-    inspect,
-    inspection,
-    sha256_of,
-)
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import SearchContext, inspect, inspection, sha256_of
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
@@ -92,8 +87,9 @@ def admit(search: SearchRun) -> None:
     if not search.study.is_shared:
         return
     context = search.context
-    told: dict[str, Any] = {name: getattr(context.options, name) for name in _TOLD}
-    told[_TOLERANCE] = asdict(context.options.accuracy_tolerance)
+    options = context.options.flat()
+    told: dict[str, Any] = {name: options[name] for name in _TOLD}
+    told[_TOLERANCE] = asdict(context.options.accuracy.tolerance)
     if not isinstance(told["sampler"], str):
         told["sampler"] = AUTO  # a sampler object cannot leave its process
     search.study.notes.workers = Workers(told, context.trials)
@@ -229,7 +225,7 @@ def _search(
     worker = f"{socket.gethostname()}-{os.getpid()}"
     folder = options.folder / "workers" / worker
     told = {**ready.options, _TOLERANCE: Tolerance(**ready.options[_TOLERANCE])}
-    search = SearchOptions(
+    search = SearchOptions.of(
         model_path=options.model_path,
         study=waiting.name,
         storage=options.storage,

@@ -1,0 +1,260 @@
+"""Options of a search, in one value for each question that they answer.
+
+Flags, notes of a study and tests name options flatly; `SearchOptions.of` sorts such names into the
+values, and `SearchOptions.flat` returns them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.training_config import TrainingConfig, render
+from autotune.configuration.verdict import Tolerance
+from autotune.knobs.base import Value
+from autotune.values.errors import UsageError
+from autotune.values.lr_scaling import LrRule
+from autotune.values.machine import Machine
+from autotune.values.objectives import OBJECTIVES, Objective, run_time
+from autotune.values.workload_facts import WorkloadFacts
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """What is trained, and how."""
+
+    model_path: Path
+    script: ScriptOptions | None = None
+    """Options to call the script at `model_path`; None for a model.py."""
+    baseline: dict[str, Value] = field(default_factory=dict)
+    """Settings that override the workload's own."""
+    lr_scaling: LrRule = "none"
+    """Rule by which the learning rate follows the batch size."""
+    fresh_data: bool = False
+    """True if each process builds its dataset itself, instead of forking a host that did."""
+
+    @property
+    def has_quality(self) -> bool:
+        """True if a training has a quality; only that of a script without a metric has none."""
+        return self.script is None or self.script.metric is not None
+
+    def metric(self, facts: WorkloadFacts) -> tuple[str, bool]:
+        """Return the name of the quality metric, and True if higher is better."""
+        if self.script is not None:
+            return "metric_regex", self.script.higher_is_better
+        return ("evaluate", True) if facts.has_evaluate else ("held_out_loss", False)
+
+    def own_settings(self, facts: WorkloadFacts) -> TrainingConfig:
+        """Return the user's settings: those of the workload, overridden by `baseline`.
+
+        Raises:
+            UsageError: other settings switch off one of `baseline`.
+        """
+        config = TrainingConfig.of({**facts.baseline, **self.baseline})
+        lost = {n: v for n, v in self.baseline.items() if v is not None and config[n] != v}
+        if lost:
+            raise UsageError(
+                f"--baseline {render(lost)} contradicts the other settings, with which it can "
+                f"only be {render({name: config[name] for name in lost})}."
+            )
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """Where the study and its files are."""
+
+    name: str
+    storage: str | None
+    """URL of Optuna's storage; None keeps the study in memory, until the process ends."""
+    folder: Path
+    """Folder for trials, logs and the result."""
+    out: Path
+    """File of the result."""
+    force: bool = False
+    """True to begin a new study beside one that was made for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When the search ends, and each of its trials."""
+
+    trials: int | None = None
+    """Total number of trials; None takes that of the search space."""
+    seconds: float | None = None
+    """Seconds for one run of the search; None for no limit, or that of the search space."""
+    trial_timeout_seconds: float = 600.0
+    max_failures: int = 8
+    """Number of consecutive failed trials that ends the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveOptions:
+    """What the search maximises."""
+
+    name: str = "throughput"
+    run_samples: int | None = None
+    """Length of the production run in samples, which makes its predicted time the objective."""
+    run_epochs: int | None = None
+    """Length of the production run in epochs, with the same effect."""
+
+    def for_workload(self, facts: WorkloadFacts) -> Objective:
+        """Return the objective for a workload.
+
+        Raises:
+            UsageError: the options contradict each other or the workload.
+        """
+        if self.run_samples is not None and self.run_epochs is not None:
+            raise UsageError("--run-samples and --run-epochs say the same. Give one of them.")
+        if self.name == "run_time" and self.run_samples is self.run_epochs is None:
+            raise UsageError(
+                "--objective run_time needs the run: add --run-samples or --run-epochs."
+            )
+        if self.run_samples is not None:
+            return run_time(self.run_samples)
+        if self.run_epochs is None:
+            return OBJECTIVES["throughput"]
+        if facts.dataset_samples is None:
+            raise UsageError(
+                f"--run-epochs {self.run_epochs} needs a dataset that knows its length; "
+                "give --run-samples."
+            )
+        return run_time(self.run_epochs * facts.dataset_samples)
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyOptions:
+    """How accurate a configuration has to be, and how long that is probed."""
+
+    tolerance: Tolerance = field(default_factory=lambda: Tolerance(0.01, relative=True))
+    minimum: float | None = None
+    """Least quality that `evaluate` may return; None for no such limit."""
+    samples: int | None = None
+    """Samples that each probe trains on; None takes some seconds of the baseline's training."""
+
+    @property
+    def identity(self) -> list[object]:
+        """The options as JSON values, by which a study is recognised."""
+        return [asdict(self.tolerance), self.minimum, self.samples]
+
+    def check(self, facts: WorkloadFacts, model_path: Path) -> None:
+        """Check that the workload at `model_path` measures what `minimum` limits.
+
+        Raises:
+            UsageError: it measures no quality itself.
+        """
+        if self.minimum is not None and not facts.has_evaluate:
+            raise UsageError(
+                f"--min-accuracy {self.minimum:g} needs a quality that {model_path} measures "
+                "itself: define evaluate(model, device)."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What trials may use of the machine."""
+
+    device: str = "auto"
+    memory_headroom: float = 0.08
+    """Share of the device's memory that no trial may use, 0 to 1."""
+    memory_limit_bytes: int | None = None
+    """Most memory of a trial in bytes; None for all but the headroom."""
+    at_once: int = 1
+    """Trials that run at the same time; those on the CPU share its memory evenly."""
+
+    def bytes_per_trial(self, machine: Machine) -> int:
+        """Return the most memory in bytes that a trial may use on a machine."""
+        sharing = 1 if machine.has_accelerator else self.at_once
+        allowed = int((1 - self.memory_headroom) * machine.memory_bytes / sharing)
+        return min(self.memory_limit_bytes or allowed, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """Which configurations are proposed, and how."""
+
+    space: str = "default"
+    """Name of a shipped search space, or the path of a YAML file."""
+    sampler: str | BaseSampler = "auto"
+    """A name in `autotune.sampling.samplers.SAMPLERS`, "auto", or a sampler object."""
+    seed: int = 0
+    """Seed of the search and of the trainings."""
+    warm_start: tuple[TrainingConfig, ...] = ()
+    """Configurations to try before all others; values outside the space move to the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Options of a search, as the user gave them."""
+
+    workload: WorkloadOptions
+    study: StudyOptions
+    budget: Budget = field(default_factory=Budget)
+    objective: ObjectiveOptions = field(default_factory=ObjectiveOptions)
+    accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
+    resources: Resources = field(default_factory=Resources)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+
+    @classmethod
+    def of(cls, **flat: Any) -> SearchOptions:
+        """Return the options that flat names give; those that are not named have their default.
+
+        Raises:
+            TypeError: there is no such name, or one without a default is missing.
+        """
+        if unknown := flat.keys() - _FIELDS.keys():
+            raise TypeError(f"no options of a search: {', '.join(sorted(unknown))}")
+        given: dict[str, dict[str, Any]] = {value: {} for value in _VALUES}
+        for name, option in flat.items():
+            value, field_name = _FIELDS[name]
+            given[value][field_name] = option
+        return cls(**{value: kind(**given[value]) for value, kind in _VALUES.items()})
+
+    def flat(self) -> dict[str, Any]:
+        """Return each option by its flat name."""
+        return {
+            name: getattr(getattr(self, value), field_name)
+            for name, (value, field_name) in _FIELDS.items()
+        }
+
+
+def time_budget_of(options: SearchOptions) -> float | None:
+    """Return the time budget in seconds; the space's own if neither time nor trials are given.
+
+    Raises:
+        UsageError: the search space cannot be read.
+    """
+    if options.budget.seconds is None and options.budget.trials is None:
+        return read_space(find_space(options.sampling.space)).seconds
+    return options.budget.seconds
+
+
+_VALUES: dict[str, type[Any]] = {
+    "workload": WorkloadOptions,
+    "study": StudyOptions,
+    "budget": Budget,
+    "objective": ObjectiveOptions,
+    "accuracy": AccuracyOptions,
+    "resources": Resources,
+    "sampling": SamplingOptions,
+}
+# Flat names that differ from their field's; flags and stored notes have them.
+_OTHER_NAMES = {
+    ("study", "name"): "study",
+    ("budget", "seconds"): "time_budget_seconds",
+    ("objective", "name"): "objective",
+    ("accuracy", "tolerance"): "accuracy_tolerance",
+    ("accuracy", "minimum"): "min_accuracy",
+    ("accuracy", "samples"): "accuracy_samples",
+}
+_FIELDS = {
+    _OTHER_NAMES.get((value, each.name), each.name): (value, each.name)
+    for value, kind in _VALUES.items()
+    for each in fields(kind)
+}
