@@ -246,7 +246,7 @@ def _check_baseline(options: SearchOptions, baseline: TrainingConfig) -> None:
     lost = {n: v for n, v in options.baseline.items() if v is not None and baseline[n] != v}
     if lost:
         raise UsageError(
-            f"--baseline {render(lost)} contradicts the other settings, with which it can only be "
+            f"--baseline {render(lost)} contradicts the other settings, with which it must be "
             f"{render({name: baseline[name] for name in lost})}."
         )
 
@@ -296,8 +296,7 @@ def _run_samples(options: SearchOptions, facts: WorkloadFacts) -> int | None:
         return options.run_samples
     if facts.dataset_samples is None:
         raise UsageError(
-            f"--run-epochs {options.run_epochs} needs a dataset that knows its length; "
-            "give --run-samples."
+            f"--run-epochs {options.run_epochs} needs a dataset with a length; give --run-samples."
         )
     return options.run_epochs * facts.dataset_samples
 
@@ -322,8 +321,9 @@ def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
     is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds
     if is_cut or outcome == Lost(OUT_OF_TIME):
         raise NotSearchedEnoughError(
-            "not searched enough: looking at the machine and the workload took the time budget, or "
-            "a quarter of it. Use a --time-budget of five times what building them takes, or more."
+            "not searched enough: inspecting the machine and the workload took the time budget, or "
+            "a quarter of it. Use a --time-budget of at least five times the seconds that building "
+            "the model and the dataset takes."
         )
     if isinstance(outcome, Rejected):
         raise UsageError(outcome.detail)

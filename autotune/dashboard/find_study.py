@@ -74,7 +74,7 @@ def _database(path: Path, source: str) -> Path:
     """Return the absolute path of an existing SQLite file."""
     if not path.is_file():
         names = sorted(file.parent.name for file in Path("studies").glob("*/study.db"))
-        known = f" Here are: {', '.join(names)}." if names else " `autotune search` makes one."
+        known = f" Studies here: {', '.join(names)}." if names else " `autotune search` makes one."
         raise UsageError(
             f"{source!r} is no study: there is no file {path}.{did_you_mean(source, names)} Name a "
             f"study of this folder, the folder or database of one, or a storage URL.{known}"

@@ -318,7 +318,7 @@ def _without_outcome(child: _Child) -> TrialOutcome:
     """Return the outcome of a child that ended without one, from its exit code."""
     code = child.process.exit_code
     if code is None:
-        return Lost("the warm host was killed, and nobody saw how its child ended")
+        return Lost("the warm host was killed, so it is unknown how its child ended")
     if code < 0:
         name = signal.Signals(-code).name
         if -code == signal.SIGBUS:

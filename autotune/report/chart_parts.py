@@ -17,7 +17,7 @@ LABELS = {
     "baseline": "your settings",
     "answer": "the answer",
     "feasible": "feasible",
-    "refused": "did not hold when it was put to the test",
+    "refused": "not confirmed",
     "memory": "infeasible: memory",
     "accuracy": "infeasible: accuracy",
     "failed": "infeasible: did not run",

@@ -85,7 +85,7 @@ def against_accuracy(data: ReportData) -> Markup | None:
     low, high = min(margins), max(*margins, 0.0)
     reach = max(high - low, 0.1)
     x = Scale(low - 0.08 * reach, high + 0.16 * reach, _LEFT, _RIGHT)
-    drawing, axes = _scatter(data, points, x, "worse than allowed by, % of your quality")
+    drawing, axes = _scatter(data, points, x, "accuracy beyond its limit, % of your quality")
     _limit(drawing, axes, 0.0, "limit")
     _marks(drawing, data, points, axes)
     return markup(drawing)

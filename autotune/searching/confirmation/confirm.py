@@ -50,8 +50,8 @@ _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
-_TOO_LATE = "the time is up before it is confirmed"
-_NOT_DECIDED = "the time is up, and the rounds so far do not decide"
+_TOO_LATE = "the time budget ended before it was confirmed"
+_NOT_DECIDED = "the time budget ended before the rounds decided"
 
 Held = dict[int, tuple[FinishedTrial, tuple[float, ...]]]
 """Trials that are accurate enough, by number: the trial and its qualities, one per seed."""

@@ -32,9 +32,9 @@ from autotune.values.outcome import Measured, OutOfMemory, TrialOutcome
 from autotune.values.text import readable
 
 _LEAST_NOTED = 0.2
-_TIME_UP = "the time is up"
-_TO_CONFIRM = "what is left of the time is needed to confirm"
-_ALL_AFFORDABLE = "every configuration is known that does not take too long to compile"
+_TIME_UP = "the time budget is spent"
+_TO_CONFIRM = "the time left is needed for the confirmation"
+_ALL_AFFORDABLE = "every configuration that compiles in time was tried"
 FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
 """Reasons for the end of trials that mean lack of time: more could have been tried."""
 
@@ -111,12 +111,12 @@ class SearchRun:
         if self.seconds_left() < self.trial_seconds():
             return _TO_CONFIRM if self.candidate else _TIME_UP
         if self.context.may_settle and has_settled(finished):
-            return f"nothing became a percent better in {PATIENCE} trials"
+            return f"no improvement of 1 % in {PATIENCE} trials"
         if is_at_limit(finished, self.ceiling):
             return f"{100 * ENOUGH:.0f} % of {self.ceiling:.1f}/s, which computing alone reaches"
         if not self.study.exhausted():
             return None
-        return "every configuration is known" if not self.study.skipped_modes else _ALL_AFFORDABLE
+        return "every configuration was tried" if not self.study.skipped_modes else _ALL_AFFORDABLE
 
     @property
     def candidate(self) -> FinishedTrial | None:
