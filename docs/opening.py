@@ -29,8 +29,8 @@ _LEADER = re.compile(r" *best so far: trial (\d+),")
 _WIDEST, _VERDICT = 112, 40
 _SHOWN: dict[str, Any] = {
     "autotune": None,
-    "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype", "compile_mode")),
-    "evidence": {"speedup": dict.fromkeys(("ratio", "ci95", "rounds"))},
+    "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype")),
+    "evidence": {"speedup": dict.fromkeys(("ratio", "ci95"))},
 }
 
 
@@ -56,7 +56,7 @@ $ {COMMAND}
 ```
 
 {trials} trials on {facts["machine"]["cores"]} cores without a GPU, shortened; the whole log is
-`{LOG.relative_to(ROOT)}`. On a terminal a search is drawn:
+`{LOG.relative_to(ROOT)}`. A terminal shows a search like this:
 
 ![a search in a terminal](docs/progress.svg)
 
@@ -104,7 +104,7 @@ def _telling(log: Sequence[str], trials: Mapping[int, str]) -> list[int]:
     """
     leaders = list(dict.fromkeys(int(found[1]) for line in log if (found := _LEADER.match(line))))
     shortest = sorted(trials, key=lambda number: len(trials[number]))
-    kinds = ("given up", "infeasible")
+    kinds = ("stopped early", "infeasible")
     others = [next((n for n in shortest if kind in trials[n]), 0) for kind in kinds]
     return sorted({*leaders[-2:], *others} - {0}) or [0]
 

@@ -227,7 +227,7 @@ class AccuracyProber:
         if not isinstance(rule, AccuracyRule):
             raise WorkloadError(own_accuracy_fails(rule))
         decision, margin = rule.decision(qualities), rule.margin(qualities)
-        reason = _reason(decision, margin, seeds)
+        reason = "" if decision == "accept" else rule.objection(qualities)
         if decision == "undecided" and seeds == MOST_SEEDS:
             margin = rule.margin_in_doubt(qualities)
         self._note_margin(config, margin)
@@ -296,12 +296,3 @@ def own_accuracy_fails(failure: Failure) -> str:
     """Return the error message for probes of the baseline that fail."""
     told = f"{describe(failure)}{_advice(failure)}"
     return f"accuracy cannot be measured with your own settings: {told}"
-
-
-def _reason(decision: Decision, margin: float, seeds: int) -> str:
-    if decision == "accept":
-        return ""
-    over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
-    if margin > 0:
-        return f"accuracy: {100 * margin:.3g} % worse than allowed {over}"
-    return f"accuracy: not proven to be within what is allowed {over}"

@@ -205,7 +205,7 @@ def _warn_of_strangers(model: Path) -> None:
                 said = f"belongs to another user ({found.st_uid})"
             else:
                 continue
-            click.echo(clean(f"warning: {path} {said}. What it says is run as you."), err=True)
+            click.echo(clean(f"warning: {path} {said}. Its code runs as you."), err=True)
 
 
 def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:

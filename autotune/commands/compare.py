@@ -32,7 +32,7 @@ _NOT_FASTER = 8
 @click.option(
     "--require-faster",
     is_flag=True,
-    help="Exit with 8 if the speed-up that A states does not hold; given B, if A is not faster.",
+    help="Exit with 8 if A no longer has its confirmed speed-up or, given B, is not faster.",
 )
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:

@@ -56,7 +56,7 @@ def _file_of(storage: str) -> Path:
     database = database_of(storage)
     if database is None:
         raise UsageError(
-            f"{masked(storage)} is no file, and only a file is made anew: a search tells a server "
+            f"{masked(storage)} is no file, and only a file is rebuilt: a search tells a server "
             "by itself what results.jsonl has. Name an SQLite file as sqlite:///FILE."
         )
     if not database.parent.is_dir():

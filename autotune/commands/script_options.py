@@ -109,7 +109,7 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
     changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob == "batch_size"]
     if changing and options.metric is None:
         yield (
-            f"{' and '.join(changing)} can change how well it trains, and only it knows its "
+            f"{' and '.join(changing)} can change the accuracy, and only the script knows its "
             "metric: add --metric-regex, such as --metric-regex 'accuracy ([0-9.]+)'."
         )
     yield from _unsearchable(options.flags)
@@ -120,7 +120,7 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
     world = os.environ.get("WORLD_SIZE", "1")
     if world not in ("", "1"):
         yield (
-            f"WORLD_SIZE={world} is in the environment, and searches are for training in one "
+            f"WORLD_SIZE={world} is in the environment, and a search trains in one "
             "process so far. Start it without torchrun."
         )
 
@@ -136,12 +136,12 @@ def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
 
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
     if flags["device"] != "auto":
-        yield f"--device {flags['device']}: it chooses its device itself, by its own arguments."
+        yield f"--device {flags['device']}: the script chooses its device; use its own arguments."
     if flags["baseline"]:
-        yield "--baseline: what it does untouched is the baseline; change its own arguments."
+        yield "--baseline: the script's own settings are the baseline; change its arguments."
     if flags["lr_scaling"] != "none":
-        yield f"--lr-scaling {flags['lr_scaling']}: its learning rate is its own."
+        yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
     if flags["fresh_data"]:
-        yield "--fresh-data: each of its processes builds its data anyway."
+        yield "--fresh-data: each process of a script builds its data anyway."
     if flags["min_accuracy"] is not None:
         yield "--min-accuracy is for evaluate() of a model.py."

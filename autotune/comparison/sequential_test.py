@@ -26,7 +26,7 @@ from autotune.comparison.rounds import (
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, describe
 from autotune.values.statistics import CONFIDENCE
-from autotune.values.text import rounds_text
+from autotune.values.text import rounds_text, size
 
 # Rounds that a winner may have lost at the last look; earlier looks allow fewer.
 _MOST_LOSSES = 2
@@ -177,13 +177,14 @@ def _fault(
     if timed is not None and not isinstance(timed, Measurement):
         return describe(timed)
     if timed is not None and limit is not None and timed.peak_memory_bytes > limit:
-        return f"{timed.peak_memory_bytes} bytes of memory in a fresh process, over the limit"
+        peak = size(timed.peak_memory_bytes)
+        return f"memory: {peak} in a fresh process is over the limit {size(limit)}"
     if timed is not None and timed.allocator_retries:
-        return "the allocator had to give memory back in a fresh process: the edge of the limit"
+        return "memory: the allocator had to free cached memory in a fresh process, at its limit"
     if timed is not None and not timed.can_win:
         return "never steady in a fresh process"
     if reference is not None and not isinstance(reference, Measurement):
-        return f"your settings failed beside it: {describe(reference)}"
+        return f"your settings failed in the same round: {describe(reference)}"
     return ""
 
 

@@ -322,6 +322,6 @@ def _config_faults(config: Settings, document: Document, *place: str) -> list[st
             if name in config and config[name] != value:
                 faults[name] = (
                     f"{name}={spelled(config[name])} contradicts the other settings, with which "
-                    f"it can only be {spelled(value)}."
+                    f"it must be {spelled(value)}."
                 )
     return [f"{document.position(*place, name)}: {fault}" for name, fault in faults.items()]

@@ -36,6 +36,7 @@ from autotune.values.outcome import (
     describe,
 )
 from autotune.values.statistics import Decision, bounds, decide
+from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
 UNKNOWN = 0.0
@@ -98,6 +99,24 @@ class AccuracyRule:
         """Return the margin of the upper 95 % bound of the mean loss."""
         return self._margin(bounds(self.losses(qualities))[1], qualities)
 
+    def limit(self, seeds: int) -> float:
+        """Return the worst mean quality that is allowed over the first `seeds` seeds."""
+        mean = fmean(self.baseline[:seeds])
+        if not self.higher_is_better:
+            return mean + self.tolerance
+        least = mean - self.tolerance
+        return least if self.minimum is None else max(least, self.minimum)
+
+    def objection(self, qualities: Sequence[float]) -> str:
+        """Return why the qualities, one per seed, are not accepted: their mean and the limit."""
+        mean, limit = fmean(qualities), self.limit(len(qualities))
+        beyond = "below" if self.higher_is_better else "above"
+        seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
+        if self.margin(qualities) > 0:
+            gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
+            return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
+        return f"accuracy: {self.metric} {mean:.6g} may be {beyond} the limit {limit:.6g} ({seeds})"
+
     def _margin(self, loss: float, qualities: Sequence[float]) -> float:
         excess = loss - self.tolerance
         if self.minimum is not None:
@@ -121,7 +140,11 @@ class Verdict:
 
 
 def judge(
-    outcome: TrialOutcome, objective: Objective, memory_limit: int, accuracy: float | None = None
+    outcome: TrialOutcome,
+    objective: Objective,
+    memory_limit: int,
+    accuracy: float | None = None,
+    objection: str = "",
 ) -> Verdict:
     """Return the verdict on an outcome.
 
@@ -130,10 +153,12 @@ def judge(
         objective: the number to maximise.
         memory_limit: most memory that training may take, in bytes.
         accuracy: margin of the accuracy; None if unknown.
+        objection: reason for a margin above 0.
     """
     match outcome:
         case Measured(measurement):
-            return _judge_measured(measurement, objective, memory_limit, accuracy)
+            found = _judge_measured(measurement, memory_limit, accuracy, objection)
+            return Verdict(objective.value(measurement), *found)
         case OutOfMemory(_, _, peak):
             excess = (peak or 0) / memory_limit - 1
             return Verdict(None, _margins(memory=max(excess, _LEAST_EXCESS)), describe(outcome))
@@ -150,22 +175,28 @@ def judge(
 
 
 def _judge_measured(
-    measurement: Measurement, objective: Objective, memory_limit: int, accuracy: float | None
-) -> Verdict:
-    memory = measurement.peak_memory_bytes / memory_limit - 1
-    if measurement.allocator_retries:
-        memory = max(memory, _LEAST_EXCESS)
+    measurement: Measurement, memory_limit: int, accuracy: float | None, objection: str
+) -> tuple[Mapping[str, float], str]:
+    """Return the margins of a measured trial, and the reasons for those above 0."""
+    peak = measurement.peak_memory_bytes
+    memory = peak / memory_limit - 1
     reasons = []
     if memory > 0:
-        reasons.append(f"memory: {_excess(memory)} over the limit")
+        reasons.append(
+            f"memory: {size(peak)} is {_excess(memory)} over the limit {size(memory_limit)}"
+        )
+    elif measurement.allocator_retries:
+        reasons.append(f"memory: the allocator had to free cached memory, at {size(memory_limit)}")
+    if measurement.allocator_retries:
+        memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
-        reasons.append(f"accuracy: {_excess(accuracy)} worse than allowed")
+        reasons.append(objection or f"accuracy: {_excess(accuracy)} worse than allowed")
     unsteady = "unsteady" in measurement.flags
     if unsteady:
         reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")
     ran = _FAILED if unsteady else -1.0
     margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
-    return Verdict(objective.value(measurement), margins, "; ".join(reasons))
+    return margins, "; ".join(reasons)
 
 
 def _margins(

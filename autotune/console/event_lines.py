@@ -49,14 +49,14 @@ def remark_line(event: Remark) -> str:
     """Return the line of an event that takes one."""
     match event:
         case CandidateRefused(trial, reason):
-            return f"  trial {trial.number} does not hold: {reason}"
+            return f"  trial {trial.number} is not confirmed: {reason}"
         case CandidateSetAside(trial, other):
             return f"  trial {trial.number} is set aside for trial {other.number}"
         case CostsMeasured():
             return costs_line(event)
         case IncumbentRevoked(trial, reason, best):
-            leader = f"trial {best.number}" if best.number else "your settings"
-            return f"  trial {trial.number} leads no longer, {leader} does: {reason}"
+            now = f"trial {best.number}" if best.number else "your settings"
+            return f"  trial {trial.number} is revoked: {reason}; best so far: {now}"
         case LeftOut(note):
             return f"  left out: {note}"
         case RoundVoid(number, disturbance):
@@ -79,14 +79,14 @@ def doing(event: Event) -> str:
         case TrialStarted(number):
             return f"trial {number}"
         case TrialEnded():
-            return "accuracy of what is best"
+            return "validating the best trial"
         case _:
             return ""
 
 
 def waiting_line(seconds: float, what: str) -> str:
     """Return a line that says that a step still runs, after `seconds` of silence."""
-    return f"  ... {what or 'a first look at the file'}, {span(seconds)} so far"
+    return f"  ... {what or 'inspecting machine and file'}, {span(seconds)} so far"
 
 
 def plan_lines(context: SearchContext) -> list[str]:
@@ -116,8 +116,8 @@ def _script_lines(context: SearchContext) -> list[str]:
     if seen is None:
         return []
     return [
-        f"{context.options.workload.model_path} is run as a training script, up to and into its "
-        "training, whatever it does before that",
+        f"{context.options.workload.model_path} is run as a training script: each trial runs "
+        "it from its start into its training",
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
         f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
         f"waiting for data {100 * seen.wait_share:.2g} % of the time",
@@ -152,9 +152,9 @@ def costs_line(event: CostsMeasured) -> str:
     elif event.dataset_seconds:
         parts = {"dataset": event.dataset_seconds, **parts}
     told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
-    seed = "" if event.seed_seconds is None else f", a seed of accuracy {span(event.seed_seconds)}"
+    seed = "" if event.seed_seconds is None else f", an accuracy seed {span(event.seed_seconds)}"
     return (
-        f"  a trial takes about {span(sum(parts.values()))} ({told}), a round of the confirmation "
+        f"  a trial takes about {span(sum(parts.values()))} ({told}), a confirmation round "
         f"{span(event.round_seconds)}{seed}{shared}"
     )
 
@@ -180,7 +180,7 @@ def verdict_text(trial: FinishedTrial) -> str:
     """Return the verdict on a trial, with remarks on its timing."""
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
-    notes = ["given up, clearly slower"] if "raced" in (trial.details.flags or ()) else ["ok"]
+    notes = ["stopped early, clearly slower"] if "raced" in (trial.details.flags or ()) else ["ok"]
     return ", ".join([*notes, *conditions(trial.details)])
 
 

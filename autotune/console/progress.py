@@ -192,11 +192,11 @@ class PlainProgress:
 
 def repair_lines(repaired: Repaired) -> list[str]:
     """Return lines on the result of a repair."""
-    lines = [f"{repaired.database} was made anew from {repaired.trials} finished trials."]
+    lines = [f"{repaired.database} was rebuilt from {repaired.trials} finished trials."]
     if repaired.backup is not None:
         lines.append(f"The old file is {repaired.backup}.")
     if repaired.set_aside:
-        lines.append(f"{repaired.set_aside} lines were not readable; results.jsonl.torn has them.")
+        lines.append(f"{repaired.set_aside} unreadable lines were moved to results.jsonl.torn.")
     return lines
 
 

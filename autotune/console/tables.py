@@ -92,9 +92,9 @@ def _bound_lines(diagnosis: Diagnosis) -> list[str]:
     lines = [f"Your settings wait for {diagnosis.bound}."]
     reached, share = diagnosis.reached, diagnosis.reached_share
     if reached is not None and share is not None:
-        lines.append(f"Together they reach {reached:.1f}/s, {100 * share:.0f} % of that alone.")
+        lines.append(f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that stage alone.")
         if share >= ENOUGH:
-            lines.append(f"Nothing is left to win but by faster {diagnosis.bound}.")
+            lines.append(f"Only faster {diagnosis.bound} can still gain speed.")
     return lines
 
 

@@ -60,8 +60,8 @@ class WorkloadOptions:
         lost = {n: v for n, v in self.baseline.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(
-                f"--baseline {render(lost)} contradicts the other settings, with which it can "
-                f"only be {render({name: config[name] for name in lost})}."
+                f"--baseline {render(lost)} contradicts the other settings, with which it must "
+                f"be {render({name: config[name] for name in lost})}."
             )
         return config
 
@@ -122,8 +122,7 @@ class ObjectiveOptions:
             return OBJECTIVES["throughput"]
         if facts.dataset_samples is None:
             raise UsageError(
-                f"--run-epochs {self.run_epochs} needs a dataset that knows its length; "
-                "give --run-samples."
+                f"--run-epochs {self.run_epochs} needs a dataset with a length; give --run-samples."
             )
         return run_time(self.run_epochs * facts.dataset_samples)
 

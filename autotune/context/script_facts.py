@@ -19,7 +19,7 @@ from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, a
 from autotune.values.text import span
 
 _SCALED = "float16"
-_MORE_TIME = "; a longer --time-budget, of which that is a quarter, waits longer"
+_MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
 def observe(
@@ -43,8 +43,8 @@ def observe(
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
         f"{path}, run as a training script: {_reason(outcome, stepped)}\n"
-        "What cannot be tuned from outside can be described instead: `autotune init` writes a "
-        f"model.py.\nWhole log: {folder / 'stderr.log'}"
+        "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+        f"Whole log: {folder / 'stderr.log'}"
     )
 
 

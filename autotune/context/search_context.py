@@ -210,8 +210,9 @@ def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
     is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds
     if is_cut or outcome == Lost(OUT_OF_TIME):
         raise NotSearchedEnoughError(
-            "not searched enough: looking at the machine and the workload took the time budget, or "
-            "a quarter of it. Use a --time-budget of five times what building them takes, or more."
+            "not searched enough: inspecting the machine and the workload took the time budget, or "
+            "a quarter of it. Use a --time-budget of at least five times the seconds that building "
+            "the model and the dataset takes."
         )
     if isinstance(outcome, Rejected):
         raise UsageError(outcome.detail)

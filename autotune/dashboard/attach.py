@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.dashboard.attributes import StudyAttributes
 from autotune.dashboard.logs import Log, host_of, hosts_of, logs_here
-from autotune.dashboard.note import OWN_LINE, noted_answer, summary, trial_summary
+from autotune.dashboard.note import OWN_MARK, noted_answer, summary, trial_summary
 from autotune.dashboard.plots import figures
 from autotune.report.find_study import StudyPlace
 from autotune.storage.finished_trial import finished_trial
@@ -91,7 +91,7 @@ def _set_notes(
         notes[trial._trial_id] = trial_summary(trial, told[0], revocations, host)
     for trial_id, text in notes.items():
         before = attributes.note(trial_id)
-        if not before or OWN_LINE in before:
+        if not before or OWN_MARK in before:
             attributes.set_note(trial_id, text)
 
 
@@ -191,4 +191,4 @@ def _elsewhere(study: str, trials: Sequence[FrozenTrial], logs: Sequence[Log]) -
         if host != socket.gethostname() and missing:
             named = ", ".join(missing[:_MOST_NUMBERS])
             more = f" and {len(missing) - _MOST_NUMBERS} more" * (len(missing) > _MOST_NUMBERS)
-            yield f"{study}: the logs of trials {named}{more} lie on {host}, not here"
+            yield f"{study}: the logs of trials {named}{more} are on {host}, not here"

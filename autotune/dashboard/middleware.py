@@ -47,7 +47,7 @@ class Guard:
         method, host = environ["REQUEST_METHOD"], environ.get("HTTP_HOST", "")
         origin = environ.get("HTTP_ORIGIN")
         if not self._is_known(host):
-            return _refuse(start, _FORBIDDEN, f"{host!r} is not where this dashboard is.")
+            return _refuse(start, _FORBIDDEN, f"{host!r} is not the address of this dashboard.")
         if method not in _READING and not self.allow_edit:
             reason = "This dashboard is read-only. `autotune dashboard --allow-edit` changes that."
             return _refuse(start, _NOT_ALLOWED, reason)

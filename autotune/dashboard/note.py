@@ -19,7 +19,9 @@ from autotune.storage.notes import StudyFacts
 from autotune.storage.trial_details import TrialDetails
 from autotune.values.text import clean, disturbed_sentence, rounds_text, size
 
-OWN_LINE = "*Written by `autotune dashboard`, which keeps its hands off a note without this line.*"
+OWN_MARK = "*Written by `autotune dashboard`"
+"""Start of the last line of a note that the dashboard may rewrite, in all versions."""
+OWN_LINE = f"{OWN_MARK}. Delete this line to keep your changes to this note.*"
 
 
 def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
@@ -68,7 +70,7 @@ def trial_summary(
         notes = [f"{rate:.1f} samples/s", f"{value / before:.2f}x the baseline"]
         lines += ["", ", ".join([*notes, *conditions(details)])]
     if host is not None:
-        lines += ["", f"Its logs lie on `{_code(host)}`."]
+        lines += ["", f"Its logs are on `{_code(host)}`."]
     return "\n".join([*lines, "", OWN_LINE])
 
 
@@ -122,7 +124,8 @@ def _meaning() -> Iterator[str]:
         "and drawn in grey.",
         "- The value of an infeasible trial is kept below the best feasible one. What was measured "
         "is in `samples_per_second`.",
-        "- No value of a trial is the answer's: that was measured again, in turns with yours.",
+        "- The answer's speed-up is not a trial's value: the confirmation timed it again, in turns "
+        "with your settings.",
     )
 
 
@@ -130,7 +133,7 @@ def _reason(trial: FrozenTrial, revocations: Mapping[str, Revocation]) -> str:
     """Return the reason why a trial is infeasible, which may be a later revocation."""
     revocation = revocation_of(trial, revocations)
     later = None if revocation is None else revocation.reason
-    return str(trial.user_attrs.get("reason") or later or "a limit is passed")
+    return str(trial.user_attrs.get("reason") or later or "a limit is exceeded")
 
 
 def _holds(trial: FrozenTrial) -> bool:

@@ -119,7 +119,7 @@ def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) ->
         for line in attach(storage, place):
             to_stderr(line)
     except (OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        to_stderr(f"note, plots and logs stay as they are: {str(error).splitlines()[0]}")
+        to_stderr(f"the note, plots and logs were not updated: {str(error).splitlines()[0]}")
 
 
 def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:

@@ -154,7 +154,7 @@ class RunningChild:
         """Return the outcome of a child that ended without one, from its exit code."""
         code = self.process.exit_code
         if code is None:
-            return Lost("the warm host was killed, and nobody saw how its child ended")
+            return Lost("the warm host was killed, so it is unknown how its child ended")
         if code < 0:
             name = signal.Signals(-code).name
             if -code == signal.SIGBUS:

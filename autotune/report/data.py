@@ -114,7 +114,7 @@ class ReportData:
         return self.confirmation.candidates.get(trial.number, CandidateLog())
 
     def was_candidate(self, trial: FinishedTrial) -> bool:
-        """Return True if a trial was put to the test in the confirmation."""
+        """Return True if a trial was a candidate in the confirmation."""
         return self.candidate_log(trial) != CandidateLog()
 
     def standing(self, trial: FinishedTrial) -> Standing:
@@ -184,9 +184,7 @@ def _from_answer(place: StudyPlace) -> ReportData:
     assert place.answer is not None
     best = read_best(place.answer)
     archive = Archive(best.provenance.study, str(place.answer))
-    return ReportData(
-        archive, best, (f"Read from {place.answer} alone: of the trials nothing is known.",)
-    )
+    return ReportData(archive, best, (f"Read from {place.answer} alone, which holds no trials.",))
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
@@ -197,12 +195,12 @@ def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
             return None, []
         TrainingConfig.of(answer.best.config)
     except (ValueError, UsageError):
-        return None, ["The answer in the study was written by another version and is left out."]
+        return None, ["The answer in the study was written by another version and is ignored."]
     newer = len(archive.finished) - answer.trials
     if newer <= 0:
         return answer.best, []
     text = f"The answer was confirmed after {answer.trials} trials; {newer} came later. "
-    return answer.best, [text + "The same `autotune search` command confirms anew."]
+    return answer.best, [text + "The same `autotune search` command confirms again."]
 
 
 def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, list[str]]:
@@ -210,7 +208,7 @@ def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, lis
     try:
         best = read_best(path)
     except UsageError as error:
-        return None, [f"{path} is left out: {str(error).splitlines()[0]}"]
+        return None, [f"{path} is ignored: {str(error).splitlines()[0]}"]
     if best.provenance.study != archive.name:
-        return None, [f"{path} is left out: it is of study {best.provenance.study!r}."]
+        return None, [f"{path} is ignored: it is of study {best.provenance.study!r}."]
     return best, []

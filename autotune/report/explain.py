@@ -16,10 +16,11 @@ from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5
 _PROBES = {
-    "exact": "it trains exactly what yours train",
-    "gate": "it computes the same but for rounding, as a gate showed",
-    "probe": "probes trained both on as many samples",
-    "gate and probe": "a gate bounds the rounding, and probes trained both on as many samples",
+    "exact": "it trains with exactly the same numbers",
+    "gate": "a numerics check found only rounding errors",
+    "probe": "accuracy probes trained both on equally many samples",
+    "gate and probe": "a numerics check found only rounding errors, and accuracy probes trained "
+    "both on equally many samples",
 }
 
 
@@ -80,12 +81,13 @@ def _headline_without_answer(data: ReportData) -> str:
     if leader is None:
         return "No answer: no trial is feasible, your own settings included."
     if leader is data.baseline:
-        return f"No answer yet: of {len(data.trials)} trials your own settings lead. {state}"
+        tried = f"of {len(data.trials)} trials, none is faster than your settings"
+        return f"No answer yet: {tried}. {state}"
     ratio = data.ratio(leader)
-    factor = "" if ratio is None else f", {ratio:.2f}x by the trials alone"
+    factor = "" if ratio is None else f", {ratio:.2f}x your settings"
     return (
-        f"No answer yet: of {len(data.trials)} trials, trial {leader.number} leads{factor}. "
-        f"Nothing is confirmed. {state}"
+        f"No answer yet: of {len(data.trials)} trials, trial {leader.number} is the "
+        f"fastest{factor}. Nothing is confirmed. {state}"
     )
 
 
@@ -93,7 +95,7 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
     changed = data.differences(best.training_config)
     if not changed:
         return
-    yield f"Trial {best.provenance.trial} won: it was timed against your settings in turns."
+    yield f"Trial {best.provenance.trial} was confirmed: it was timed in turns with your settings."
     baseline = data.baseline_config
     effects = knob_effects(data.trials, baseline) if baseline is not None else ()
     sentences = [change_sentence(one, changed[one.knob]) for one in effects if one.knob in changed]
@@ -102,7 +104,7 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
-    yield f"It takes {size(memory.peak_bytes)} of {size(memory.limit_bytes)}."
+    yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
         yield (
             f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}, "
@@ -127,7 +129,7 @@ def _searched(data: ReportData) -> Iterator[str]:
     searched = data.searched
     if searched is None:
         return
-    yield f"Of {searched.configurations} configurations {searched.measured} were measured."
+    yield f"{searched.measured} of {searched.configurations} configurations were measured."
     values = (f"{name} {', '.join(map(spelled, tried))}" for name, tried in searched.tried.items())
     if searched.tried:
         yield f"Tried: {'; '.join(values)}."
@@ -152,15 +154,15 @@ def _named(data: ReportData, trial: FinishedTrial) -> str:
 def _why_not(data: ReportData, trial: FinishedTrial) -> str:
     log = data.candidate_log(trial)
     if log.refused is not None:
-        return f"was put to the test and did not hold: {log.refused}"
+        return f"was a candidate and was not confirmed: {log.refused}"
     if log.set_aside_for is not None:
-        return f"was put to the test and set aside for trial {log.set_aside_for}"
+        return f"was a candidate, set aside for trial {log.set_aside_for}"
     if not trial.verdict.feasible:
         return f"is infeasible: {trial.verdict.reason}"
     if "raced" in (trial.details.flags or ()):
-        return "was given up early, clearly slower than the best one then"
+        return "was stopped early, clearly slower than the best trial then"
     if log.ratios is not None:
-        return "was put to the test, and another won first"
+        return "was a candidate, and another was confirmed first"
     return _by_interval(data, trial)
 
 
@@ -168,12 +170,12 @@ def _by_interval(data: ReportData, trial: FinishedTrial) -> str:
     """Return how the trial compares with the result, or the incumbent, by their intervals."""
     rival = data.answer or data.leader
     if rival is None or rival is trial:
-        return "leads"
+        return "is the best so far"
     mine, theirs = data.ratio_interval(trial), data.ratio_interval(rival)
     if mine is None or theirs is None:
         return f"was slower than trial {rival.number}"
     if mine[1] < theirs[0]:
         return f"is slower than trial {rival.number} beyond both intervals"
     if (trial.verdict.value or 0.0) > (rival.verdict.value or 0.0):
-        return "was faster in its trial, but not put to the test, or not to its end"
+        return "was faster in its trial, but its confirmation did not begin or did not end"
     return f"was slower than trial {rival.number}, though their intervals overlap"

@@ -111,7 +111,7 @@ def _beside(folder: Path) -> Path | None:
 
 def _refuse(study: str, why: str) -> NoReturn:
     names = sorted(file.parent.name for file in _STUDIES.glob(f"*/{_DATABASE}"))
-    known = f" Here are: {', '.join(names)}." if names else " `autotune search` makes one."
+    known = f" Studies here: {', '.join(names)}." if names else " `autotune search` makes one."
     raise UsageError(
         f"{study!r} is no study: {why}.{did_you_mean(study, names)} Name a study of this folder "
         f"(studies/NAME), its folder, its {_DATABASE}, a best.yaml or a storage URL.{known}"

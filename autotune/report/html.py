@@ -100,10 +100,10 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
         knob = KNOBS[name]
         effect = by_knob[name].of(value) if name in by_knob else None
         follows = knob.needs in changed and value in (knob.default, knob.idle)
-        note = f"comes with {knob.needs}" if follows else "too few trials tell"
+        note = f"comes with {knob.needs}" if follows else "too few trials to tell"
         why = f"More can hurt: {knob.hurts}" if _is_less(knob, own[name], value) else knob.pays
         if effect is not None and effect.ratio < 1 and not follows:
-            why = "Gains nothing by itself here; it is part of what was confirmed as a whole."
+            why = "Gains nothing by itself here, but was confirmed together with the other changes."
         found.append(Change(name, spelled(own[name]), spelled(value), effect, note, why))
     return sorted(found, key=lambda change: -(change.effect.ratio if change.effect else 0.0))
 

@@ -26,7 +26,7 @@ _SHADES = {
     "trials: timing": 5,
     "trials: starting, accuracy, drift": 6,
     "trials that gave no number": 7,
-    "accuracy of what led": 9,
+    "validation of incumbents": 9,
     "confirmation": 8,
 }
 

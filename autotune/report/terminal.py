@@ -30,7 +30,7 @@ _MARKS = {
     "baseline": "",
     "answer": "the answer",
     "feasible": "",
-    "refused": "did not hold",
+    "refused": "not confirmed",
     "memory": "infeasible",
     "accuracy": "infeasible",
     "failed": "infeasible",

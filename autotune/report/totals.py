@@ -89,7 +89,7 @@ def phases(data: ReportData) -> list[Phase]:
             "your settings: timing": own,
             "your settings: accuracy": noted.get("accuracy", 0.0),
             "diagnosis": noted.get("diagnosis", 0.0),
-            "accuracy of what led": noted.get("proving", 0.0),
+            "validation of incumbents": noted.get("proving", 0.0),
         }
         spent = defaultdict(float, {**first, **spent})
     spent["confirmation"] = 0.0 if data.confirmation is None else data.confirmation.seconds

@@ -27,7 +27,7 @@ _LABELS = {
     "baseline": "your settings",
     "answer": "the answer",
     "feasible": "feasible",
-    "refused": "did not hold when it was put to the test",
+    "refused": "not confirmed",
     "memory": "infeasible: memory",
     "accuracy": "infeasible: accuracy",
     "failed": "infeasible: did not run",
@@ -130,7 +130,7 @@ def against_accuracy(data: ReportData) -> Markup | None:
     low, high = min(margins), max(*margins, 0.0)
     reach = max(high - low, 0.1)
     x = Scale(low - 0.08 * reach, high + 0.16 * reach, _LEFT, _RIGHT)
-    drawing, axes = _scatter(data, points, x, "worse than allowed by, % of your quality")
+    drawing, axes = _scatter(data, points, x, "accuracy beyond its limit, % of your quality")
     _limit(drawing, axes, 0.0, "limit")
     _marks(drawing, data, points, axes)
     return markup(drawing)

@@ -190,7 +190,7 @@ class NoRepeatSampler(BaseSampler):
             said = f"{type(error).__name__}: {error}".rstrip(".")
             raise UsageError(
                 f"the sampler {type(self._base).__name__} failed: {said}. "
-                "Mend it or choose another; the same search continues with what was measured."
+                "Correct it or choose another; the same search continues with what was measured."
             ) from error
 
     def _nearest_unknown(self, config: TrainingConfig) -> dict[str, Value] | None:

@@ -37,7 +37,7 @@ _DONE = 4
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
 _MODEL = ("channels_last", "compile_mode", "amp_dtype")
-_NO_MODEL = "no model is called outside of what the script compiles"
+_NO_MODEL = "the script calls its model only inside code that it compiles"
 
 
 @dataclass

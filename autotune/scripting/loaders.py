@@ -26,9 +26,9 @@ from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.snapshot import snapshot
 from autotune.scripting.wrappers import Fail
 
-STREAM = "the dataset is a stream, of which each worker gives all"
-UNGUARDED = "workers would run the whole script again, which has no `if __name__ == ...`"
-CHANGES = "the script changes its dataset between epochs, which workers that stay would not see"
+STREAM = "the dataset is an IterableDataset, all of which each worker would load"
+UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
+CHANGES = "the script changes its dataset between epochs, and persistent workers would not see that"
 LOADER_KNOBS = tuple(
     knob.name
     for knob in ALL_KNOBS

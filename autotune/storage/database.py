@@ -30,11 +30,11 @@ _NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "f
 # A word in a database's error to the advice.
 _ADVICE = {
     "locked": "Another program holds it, such as a backup. Wait for it or end it.",
-    "malformed": "{repair} makes it anew from results.jsonl, and keeps this one.",
-    "not a database": "{repair} makes one from results.jsonl, and keeps this file.",
-    "no such table": "It was deleted while it was in use. The same command makes it anew.",
+    "malformed": "{repair} rebuilds it from results.jsonl, and keeps this file.",
+    "not a database": "{repair} rebuilds it from results.jsonl, and keeps this file.",
+    "no such table": "It was deleted while it was in use. The same command rebuilds it.",
     "full": "Free some space.",
-    "readonly": "It cannot be written: see to its permissions and those of its folder.",
+    "readonly": "It cannot be written: check its permissions and those of its folder.",
     "disk I/O": "The disk fails, or the file was taken away.",
 }
 

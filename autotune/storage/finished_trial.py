@@ -56,7 +56,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
         details = TrialDetails.of(attributes)
     except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
         raise StudyMismatchError(
-            f"trial {trial.number} of the study was not told by autotune ({error}). "
+            f"trial {trial.number} of the study was not written by autotune ({error}). "
             "Give this search a name of its own with --study NAME."
         ) from error
     return FinishedTrial(trial.number, config, verdict, details)

@@ -76,7 +76,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         opened = tuple(_open(trial) for trial in trials if trial.state in _STATES)
     except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(
-            f"{masked(url)}: study {chosen!r} is none of autotune's: its trials have no "
+            f"{masked(url)}: study {chosen!r} was not made by autotune: its trials have no "
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
     return Archive(chosen, masked(url), finished, opened, notes)

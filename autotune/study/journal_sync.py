@@ -206,8 +206,8 @@ def _as_record(trial: FrozenTrial) -> TrialRecord:
         record.as_trial()
     except ValueError as error:
         raise StudyMismatchError(
-            f"trial {trial.number} of the study was not told by autotune ({type(error).__name__}). "
-            "Give this search a name of its own with --study NAME."
+            f"trial {trial.number} of the study was not written by autotune "
+            f"({type(error).__name__}). Give this search a name of its own with --study NAME."
         ) from error
     return record
 

@@ -234,8 +234,8 @@ class TuningStudy:
             leader = self.notes.leader
             if leader is not None and self._mutex.lives(leader):
                 raise StorageError(
-                    f"study {self.name!r} is led by {leader}. Wait for it, help it with "
-                    "`autotune worker`, or give this search a name of its own with --study NAME."
+                    f"study {self.name!r} is in use by the search of {leader}. Wait for it, help "
+                    "it with `autotune worker`, or give this search its own name: --study NAME."
                 )
             self.notes.leader = self._mutex.lease
             self.notes.is_closed = False

@@ -1,14 +1,43 @@
-"""Words that a golden has and the code calls otherwise by now.
+"""Words and sentences that a golden has and the code calls otherwise by now.
 
-Each stands for whole words of the golden's text: `"Scene": "SearchContext"` leaves `Scenery` alone.
-The map is empty again once the goldens are rewritten.
+Both maps are empty again once the goldens are rewritten.
 """
 
 from __future__ import annotations
 
 import re
 
-RENAMED: dict[str, str] = {"LeadLost": "IncumbentRevoked"}
+RENAMED: dict[str, str] = {
+    "LeadLost": "IncumbentRevoked",
+    "accuracy of what led": "validation of incumbents",
+    "every configuration is known": "every configuration was tried",
+    "nothing became a percent better in": "no improvement of 1 % in",
+    "the time is up": "the time budget is spent",
+    "the time is up before it is confirmed": "the time budget ended before it was confirmed",
+    "the time is up, and the rounds so far do not decide": (
+        "the time budget ended before the rounds decided"
+    ),
+    "what is left of the time is needed to confirm": "the time left is needed for the confirmation",
+}
+"""Whole words of a golden: `"Scene": "SearchContext"` leaves `Scenery` alone."""
+_SEEDS = r"\(?(\d seeds?)\)?"
+REPHRASED: dict[str, str] = {
+    rf"accuracy: [\d.e+]+ % worse than allowed over {_SEEDS}": r"accuracy: too low, \1",
+    rf"accuracy: not proven to be within what is allowed over {_SEEDS}": r"accuracy: in doubt, \1",
+    rf"accuracy: \w+ \S+ is \S+ (?:below|above) the limit \S+ {_SEEDS}": r"accuracy: too low, \1",
+    rf"accuracy: \w+ \S+ may be (?:below|above) the limit \S+ {_SEEDS}": r"accuracy: in doubt, \1",
+    r"memory: [^\"]+? is (\S+ %) over the limit [\d.]+ \w+": r"memory: \1 over the limit",
+    r"not run: about \d+ bytes expected from batches of ([\d and]+), with a limit of \d+": (
+        r"not run: too large, \1"
+    ),
+    r"not run: about [\d.]+ \w+ expected, from batches of ([\d and]+); the limit is [\d.]+ \w+": (
+        r"not run: too large, \1"
+    ),
+    r"(\d+) that may be as fast as each other, timed again": (
+        r"re-timing \1 candidates that may be equally fast"
+    ),
+}
+"""Sentences with other numbers now, as patterns; replaced in the golden and in today's text."""
 
 
 def renamed(text: str) -> str:
@@ -18,3 +47,10 @@ def renamed(text: str) -> str:
     longest_first = sorted(RENAMED, key=len, reverse=True)
     either = "|".join(map(re.escape, longest_first))
     return re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda found: RENAMED[found[0]], text)
+
+
+def rephrased(text: str) -> str:
+    """Return `text` with each of the sentences of `REPHRASED` replaced."""
+    for pattern, sentence in REPHRASED.items():
+        text = re.sub(pattern, sentence, text)
+    return text

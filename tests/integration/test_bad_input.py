@@ -146,7 +146,7 @@ def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, tmp_pa
 )
 def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, tmp_path):
     message = refused_search(tmp_path, workload)
-    for word in [*words, "fails with your own settings", "mend the file", "stderr.log"]:
+    for word in [*words, "fails with your own settings", "correct the file", "stderr.log"]:
         assert word in message
 
 

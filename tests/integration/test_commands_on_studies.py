@@ -26,9 +26,9 @@ def test_repair_makes_the_database_anew_and_says_what_it_did(tmp_path):
         file.write("torn\n")
     done = autotune(tmp_path, "repair", "mine")
     assert done.returncode == 0, done.stderr
-    assert "made anew from 5 finished trials" in done.stderr
+    assert "rebuilt from 5 finished trials" in done.stderr
     assert "study.db.bak-1" in done.stderr
-    assert "1 lines were not readable" in done.stderr
+    assert "1 unreadable lines were moved" in done.stderr
     resumed = ScriptedRunner()
     events_of(options_in(folder), resumed)
     assert [asked.phase for asked in resumed.asked] == ["inspection"], "the answer is known, too"

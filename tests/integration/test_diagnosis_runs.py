@@ -83,7 +83,7 @@ def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_pa
     done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for loading." in done.stdout
-    assert re.search(r"Together they reach [\d.]+/s, \d+ % of that alone", done.stdout)
+    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
     assert "aten::" in done.stdout
     assert done.stderr.endswith("Wrote trace.json\n")
     traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

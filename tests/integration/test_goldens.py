@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from goldens.renamed import renamed
+from goldens.renamed import renamed, rephrased
 from goldens.write import PARTS, golden
 
 WRITER = Path(__file__).parents[1] / "goldens" / "write.py"
@@ -39,7 +39,7 @@ def written(folder: Path, *arguments: str) -> dict[str, str]:
 
 def differences(name: str, before: str, now: str) -> list[str]:
     """Return the first lines of a golden that are others now, old words replaced by new ones."""
-    old, new = renamed(before).splitlines(), now.splitlines()
+    old, new = rephrased(renamed(before)).splitlines(), rephrased(now).splitlines()
     if len(old) == len(new):
         old = [there if alike(line, there) else line for line, there in zip(old, new, strict=True)]
     found = difflib.unified_diff(old, new, f"{name}, golden", f"{name}, now", lineterm="", n=0)

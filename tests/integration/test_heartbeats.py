@@ -94,7 +94,7 @@ def test_a_leader_that_is_silent_is_followed_by_another(
 ) -> None:
     first, second = join(), join()
     first.lead()
-    with pytest.raises(StorageError, match="is led by"):
+    with pytest.raises(StorageError, match="is in use by"):
         second.lead()
     silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
     second.lead()
@@ -108,7 +108,7 @@ def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> N
     cut(server_storage, first)
     assert second.others_run()
     assert second.claim(9)[1] != config
-    with pytest.raises(StorageError, match="is led by"):
+    with pytest.raises(StorageError, match="is in use by"):
         second.lead()
     assert first.claim(9) is not None, "it connects anew"
     assert first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails()).number == number

@@ -200,7 +200,7 @@ def test_where_accuracy_took_all_the_time_what_is_left_to_confirm_is_said(
     options = options_in(
         tmp_path, "batch_size: [8, 16, 24, 32, 64]\n", trials=5, time_budget_seconds=900.0
     )
-    with pytest.raises(NotSearchedEnoughError, match=r"looked [34].00x .* the time was up"):
+    with pytest.raises(NotSearchedEnoughError, match=r"was [34].00x .* ended before"):
         events_of(options, runner)
     assert clock.now - time.monotonic() > 900.0
     assert runner.batches("confirmation") == []

@@ -131,8 +131,8 @@ def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_pat
     applied, refused = report_of(done)
     assert applied.startswith("applied: persistent_workers=false, pin_memory=false")
     assert refused == (
-        "not applied: num_workers=2, prefetch_factor=2 (the dataset is a stream, of which each "
-        "worker gives all)"
+        "not applied: num_workers=2, prefetch_factor=2 (the dataset is an IterableDataset, all "
+        "of which each worker would load)"
     )
 
 
@@ -178,7 +178,7 @@ def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, 
     applied, *others = report_of(done)
     if what == "a function":
         assert others == [
-            "not applied: amp_dtype=bfloat16 (no model is called outside of what the script "
+            "not applied: amp_dtype=bfloat16 (the script calls its model only inside code that it "
             "compiles)"
         ]
     else:

@@ -164,7 +164,7 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
     with pytest.raises(WorkloadError) as error:
         events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
     assert f"run as a training script: {said}" in str(error.value)
-    assert "`autotune init` writes a model.py" in str(error.value)
+    assert "`autotune init` writes a template" in str(error.value)
 
 
 def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
@@ -219,17 +219,17 @@ def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
     done = autotune(tmp_path, "search", "train.py", "--", "never steps")
     assert done.returncode == 4
     assert "run as a training script: it ended without a single step" in done.stderr
-    assert "`autotune init` writes a model.py" in done.stderr
+    assert "`autotune init` writes a template" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--allow", "numerics"), "--allow numerics can change how well it trains"),
-        (("--map", "batch_size=--bs"), "--map batch_size=--bs can change how well it trains"),
+        (("--allow", "numerics"), "--allow numerics can change the accuracy"),
+        (("--map", "batch_size=--bs"), "--map batch_size=--bs can change the accuracy"),
         (("--map", "amp_dtype=--p"), "--map amp_dtype is for `autotune run`"),
         (("--metric-regex", "("), "--metric-regex '(' is no regular expression"),
-        (("--device", "cpu", "--baseline", "batch_size=4"), "it chooses its device itself"),
+        (("--device", "cpu", "--baseline", "batch_size=4"), "the script chooses its device"),
     ],
 )
 def test_what_a_script_cannot_be_asked_is_refused_before_it_runs(

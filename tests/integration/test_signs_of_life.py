@@ -45,8 +45,8 @@ def profile(folder: Path) -> None:
     ("command", "words"),
     [
         (lambda _: execute.inspect_once("cpu", None), "a look at the machine"),
-        (lambda _: execute.inspect_once("cpu", PLAIN), "a first look at the file"),
-        (lambda folder: execute.show_plan(options_of(folder)), "a first look at the file"),
+        (lambda _: execute.inspect_once("cpu", PLAIN), "inspecting machine and file"),
+        (lambda folder: execute.show_plan(options_of(folder)), "inspecting machine and file"),
         pytest.param(profile, "the profile", marks=pytest.mark.slow),
     ],
     ids=["machine", "file", "plan", "profile"],
@@ -73,7 +73,7 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
     options = WorkerOptions("a", "postgresql://db/all", PLAIN, tmp_path, Device("cpu"))
     execute.execute_worker(options, "auto")
     said = capsys.readouterr().err
-    assert said.index("... a first look at the file") < said.index("16 trials")
+    assert said.index("... inspecting machine and file") < said.index("16 trials")
     assert said.index("16 trials") < said.index("... search, ")
     execute.execute_worker(options, "none")
     assert capsys.readouterr().err == ""

@@ -214,7 +214,7 @@ def test_the_report_says_so_too_also_before_there_is_an_answer(tmp_path):
         assert json.loads(summary(data))["searched"]["measured"] == measured
         lines = " ".join([*before_table(data), *explanation(data)])
         assert f"{measured} of 16 configurations" in lines
-        assert f"Of 16 configurations {measured} were measured." in lines
+        assert f"{measured} of 16 configurations were measured." in lines
         events_of(options, ScriptedRunner(larger_is_faster))
 
 
@@ -335,8 +335,8 @@ def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_pat
     )
     assert done.returncode == 4, done.stderr
     assert time.monotonic() - start < 40
-    assert "... a first look at the file, 10 s so far" in done.stderr
-    assert "within 15 s; a longer --time-budget" in done.stderr
+    assert "... inspecting machine and file, 10 s so far" in done.stderr
+    assert "within 15 s; a process may take a quarter of --time-budget" in done.stderr
 
 
 def test_a_budget_below_what_any_search_takes_is_refused_at_once(tmp_path, tiny_conv_path):

@@ -1,4 +1,4 @@
-"""Trials that are not run, given up early, or timed while the machine drifts."""
+"""Trials that are not run, stopped early, or timed while the machine drifts."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, mon
         if not t.verdict.feasible
     }
     assert list(reasons) == [(64, 2)]
-    assert "take 1048576 bytes of /dev/shm, where 1048576 are free" in reasons[64, 2]
+    assert "take 1 MiB of /dev/shm, where 1 MiB are free" in reasons[64, 2]
 
 
 def test_the_child_is_told_how_fast_the_best_trial_surely_is(tmp_path):

@@ -227,7 +227,7 @@ def test_one_process_leads(server_storage, tmp_path):
     first, refused = in_threads(lambda: list(search(options, Signalling(0, seconds=0.3))), second)
     assert not isinstance(first, BaseException), first
     assert isinstance(refused, StorageError)
-    assert "is led by process" in str(refused)
+    assert "is in use by the search of process" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_journal_of_a_leader_that_is_gone_makes_no_second_leader(
     leader = of_host(2)
     leader.lead()
     again = of_host(1)
-    with pytest.raises(StorageError, match="is led by process"):
+    with pytest.raises(StorageError, match="is in use by the search of process"):
         again.lead()
     again.disconnect()
     leader.disconnect()

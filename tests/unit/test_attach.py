@@ -324,7 +324,7 @@ def test_a_study_on_a_server_has_what_lies_on_this_host_and_says_what_does_not(
     study = optuna.load_study(study_name=NAME, storage=storage)
     place = find_study(server_storage)
     elsewhere = attach(storage, place)
-    assert elsewhere == [f"{NAME}: the logs of trials 3 lie on node-7, not here"]
+    assert elsewhere == [f"{NAME}: the logs of trials 3 are on node-7, not here"]
     host = socket.gethostname()
     files = {name: path.name for name, path in attached(folder, study).items()}
     assert sorted(files) == sorted([f"{host}/stderr.log", "best.yaml"])
@@ -336,7 +336,7 @@ def test_a_study_on_a_server_has_what_lies_on_this_host_and_says_what_does_not(
     assert set(plots) == {"throughput", "memory-and-throughput"}
     (theirs,) = [trial for trial in study.trials if trial.number == 3]
     note = get_note_from_system_attrs(attributes(folder, study), theirs._trial_id)["body"]
-    assert "Its logs lie on `node-7`" in note
+    assert "Its logs are on `node-7`" in note
     storage.engine.dispose()
 
 

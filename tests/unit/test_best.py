@@ -173,7 +173,7 @@ def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
     change(path, "  num_workers: 2", "  num_workers: 0")
     assert faults(path) == [
         "best.yaml:5:20: prefetch_factor=2 contradicts the other settings, "
-        "with which it can only be null."
+        "with which it must be null."
     ]
 
 

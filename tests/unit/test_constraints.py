@@ -71,7 +71,7 @@ def test_the_memory_margin_is_graded_by_how_far_the_limit_is_passed(
 def test_a_trial_over_its_memory_keeps_its_value_and_says_why_it_cannot_win() -> None:
     found = verdict(measured(1500))
     assert found.value == pytest.approx(40)
-    assert found.reason == "memory: 50 % over the limit"
+    assert found.reason == "memory: 1.46 KiB is 50 % over the limit 1000 B"
 
 
 def test_a_trial_that_made_the_allocator_try_again_counts_as_over_its_memory() -> None:
@@ -96,7 +96,10 @@ def test_an_accuracy_margin_is_taken_over_and_can_refuse() -> None:
 
 def test_two_passed_limits_are_both_named() -> None:
     found = verdict(measured(1500), accuracy=0.25)
-    assert found.reason == "memory: 50 % over the limit; accuracy: 25 % worse than allowed"
+    assert (
+        found.reason
+        == "memory: 1.46 KiB is 50 % over the limit 1000 B; accuracy: 25 % worse than allowed"
+    )
 
 
 @pytest.mark.parametrize(

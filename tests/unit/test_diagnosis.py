@@ -66,7 +66,7 @@ def test_workers_that_are_in_use_are_not_frozen() -> None:
 def test_computing_is_frozen_where_no_loader_keeps_up() -> None:
     frozen = diagnosis(loading=loading(3.2)).frozen()
     assert set(frozen) == set(COMPUTE)
-    assert "320 can be computed already" in frozen["amp_dtype"]
+    assert "less than the 320 that computing reaches" in frozen["amp_dtype"]
 
 
 def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() -> None:
@@ -195,10 +195,10 @@ def test_stages_that_training_outruns_leave_nothing_out() -> None:
 @pytest.mark.parametrize(
     ("reached", "says", "not_said"),
     [
-        (300.0, "Together they reach 300.0/s, 94 % of that alone.\n", "Nothing is left to win"),
-        (308.0, "Nothing is left to win but by faster computing.\n", "Run it again"),
-        (400.0, "Nothing is left to win but by faster computing.\n", "Run it again"),
-        (1142.4, "Run it again: training reaches 357 % of what computing alone", "left to win"),
+        (300.0, "Training reaches 300.0/s, 94 % of that stage alone.\n", "can still gain"),
+        (308.0, "Only faster computing can still gain speed.\n", "Run it again"),
+        (400.0, "Only faster computing can still gain speed.\n", "Run it again"),
+        (1142.4, "Run it again: training reaches 357 % of what computing alone", "can still gain"),
         (None, "Your settings wait for computing.\n\n", "Together"),
     ],
 )

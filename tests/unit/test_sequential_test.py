@@ -261,7 +261,9 @@ def test_where_the_baseline_fails_nobody_is_blamed_for_it() -> None:
 
     stage = Stage(script)
     assert stage.hold(ONE_CHANGE, TWO_CHANGES) is None
-    assert set(stage.refused.values()) == {"your settings failed beside it: killed by SIGKILL"}
+    assert set(stage.refused.values()) == {
+        "your settings failed in the same round: killed by SIGKILL"
+    }
 
 
 def disturbed(samples_per_second: float) -> Measurement:

@@ -104,7 +104,7 @@ def test_a_database_that_cannot_be_written_is_refused(
     reopened: Callable[[], TuningStudy], nine: SearchSpace, tmp_path: Path
 ) -> None:
     url = f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true"
-    with pytest.raises(StorageError, match="see to its permissions"), storage_errors(url):
+    with pytest.raises(StorageError, match="check its permissions"), storage_errors(url):
         open_study("another", url, nine, THROUGHPUT)
 
 

@@ -139,9 +139,11 @@ def test_trials_that_someone_else_told_are_data_and_refused(
     margins = {"constraints": [-1.0, -1.0, -1.0]}
     trial = optuna.create_trial(value=1.0, user_attrs=attributes, system_attrs=margins)
     foreign.add_trial(trial)
-    with pytest.raises(StudyMismatchError, match="trial 0 of the study was not told by autotune"):
+    with pytest.raises(
+        StudyMismatchError, match="trial 0 of the study was not written by autotune"
+    ):
         open_study("s", url, nine, THROUGHPUT)
-    with pytest.raises(UsageError, match=r"'s' is none of autotune's"):
+    with pytest.raises(UsageError, match=r"'s' was not made by autotune"):
         read_archive(url)
 
 
@@ -161,7 +163,9 @@ def test_what_someone_else_told_is_not_written_down(
         )
     )
     journal = Journal(tmp_path)
-    with pytest.raises(StudyMismatchError, match="trial 0 of the study was not told by autotune"):
+    with pytest.raises(
+        StudyMismatchError, match="trial 0 of the study was not written by autotune"
+    ):
         open_study("s", url, nine, THROUGHPUT, journal)
     assert not journal.path.exists()
 
@@ -174,7 +178,7 @@ def test_constraints_that_someone_else_told_are_data_and_refused(
     told = {"config": {}, "value": 1.0, "reason": ""}
     system = {} if margins is None else {"constraints": margins}
     foreign.add_trial(optuna.create_trial(value=1.0, user_attrs=told, system_attrs=system))
-    with pytest.raises(StudyMismatchError, match="not told by autotune"):
+    with pytest.raises(StudyMismatchError, match="not written by autotune"):
         open_study("s", url, nine, THROUGHPUT)
 
 

@@ -81,7 +81,7 @@ def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path)
 
 def test_a_study_that_is_not_ours_is_refused(tmp_path: Path, url: str) -> None:
     optuna.create_study(storage=url).add_trial(optuna.trial.create_trial(value=1.0))
-    with pytest.raises(UsageError, match=r"--warm-start: .* is none of autotune's"):
+    with pytest.raises(UsageError, match=r"--warm-start: .* was not made by autotune"):
         warm_start_from(str(tmp_path / "study.db"))
 
 

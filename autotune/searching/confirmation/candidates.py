@@ -20,7 +20,7 @@ from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import CandidateLog
 
-TOO_LATE = "the time is up before it is confirmed"
+TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 
 

@@ -36,7 +36,7 @@ _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
-_NOT_DECIDED = "the time is up, and the rounds so far do not decide"
+_NOT_DECIDED = "the time budget ended before the rounds decided"
 
 
 @dataclass

@@ -55,7 +55,7 @@ class ReTiming:
                 break
             start = time.monotonic()
             seconds = sum(seconds_again(one.trial) for one in rivals)
-            detail = f"{len(rivals)} that may be as fast as each other, timed again"
+            detail = f"re-timing {len(rivals)} candidates that may be equally fast"
             spent = self._search.time_budget.re_timing_seconds() - self._seconds_left
             yield StepStarted(detail, self._search.time_budget.conclusion_seconds() - spent)
             speed = drift_now(self._search)

@@ -148,7 +148,7 @@ class Diagnosis:
         if self._is_loader_bound():
             why = (
                 f"the loader makes {stages.batch_size / self.fastest_load_seconds:.4g} samples/s "
-                f"at most, and {self.compute_limit:.4g} can be computed already"
+                f"at most, less than the {self.compute_limit:.4g} that computing reaches"
             )
             yield from ((name, why) for name in COMPUTE)
         elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:

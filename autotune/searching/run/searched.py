@@ -119,15 +119,15 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
         first = undecided[0]
         ratio = (first.verdict.value or 0.0) / (search.baseline.verdict.value or math.inf)
         why = (
-            f"trial {first.number} looked {ratio:.2f}x as fast as your settings, and the time was "
-            f"up before that was confirmed ({tried})"
+            f"trial {first.number} was {ratio:.2f}x as fast as your settings, but the time budget "
+            f"ended before that was confirmed ({tried})"
         )
     else:
-        why = f"{tried}, and fewer than {measured + missing} say nothing of the others"
+        why = f"{tried}, fewer than the {measured + missing} that an answer needs"
     seconds = _to_go_on(search, missing)
     raise NotSearchedEnoughError(
         f"not searched enough: {why}. Finished trials are kept: the same command with "
-        f"--time-budget {_flag(seconds)} or more goes on with them. best.yaml was not written.",
+        f"--time-budget {_flag(seconds)} or more continues with them. best.yaml was not written.",
         measured=measured,
         seconds=seconds,
     )

@@ -16,9 +16,9 @@ ENOUGH = 0.95
 """Share of the ceiling that is good enough; the rest is the noise of measuring it."""
 
 
-_TIME_UP = "the time is up"
-_TO_CONFIRM = "what is left of the time is needed to confirm"
-_ALL_AFFORDABLE = "every configuration is known that does not take too long to compile"
+_TIME_UP = "the time budget is spent"
+_TO_CONFIRM = "the time left is needed for the confirmation"
+_ALL_AFFORDABLE = "every configuration that compiles in time was tried"
 FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
 """Reasons that mean lack of time: more could have been tried."""
 
@@ -31,12 +31,12 @@ def end_reason(search: SearchRun) -> str | None:
     if time.seconds_left() < time.trial_seconds():
         return _TO_CONFIRM if time.candidate else _TIME_UP
     if search.context.may_settle and has_settled(finished):
-        return f"nothing became a percent better in {PATIENCE} trials"
+        return f"no improvement of 1 % in {PATIENCE} trials"
     if is_at_limit(finished, search.ceiling):
         return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
     if not search.study.exhausted():
         return None
-    return "every configuration is known" if not search.study.skipped_modes else _ALL_AFFORDABLE
+    return "every configuration was tried" if not search.study.skipped_modes else _ALL_AFFORDABLE
 
 
 def has_settled(finished: Sequence[FinishedTrial]) -> bool:

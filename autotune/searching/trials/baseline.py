@@ -126,7 +126,8 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     run = sorted(runs, key=lambda run: run.samples_per_second)[len(runs) // 2]
     context = search.context
     margin = rule.margin(rule.baseline)
-    verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin)
+    reason = rule.objection(rule.baseline)
+    verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin, reason)
     details = replace(
         details_of(Measured(run), sum(map(process_seconds, runs))),
         training_equivalent=context.baseline.quality_key(),
@@ -140,6 +141,6 @@ def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{describe(as_failure(outcome))}\n"
-        "Nothing can be compared with settings that fail: mend the file, or change BASELINE.\n"
+        "A search compares with your settings, so they must work: correct the file or BASELINE.\n"
         f"Whole log: {folder / 'stderr.log'}"
     )

@@ -16,6 +16,7 @@ from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.outcome import OutOfMemory
+from autotune.values.text import size
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by this factor.
 _SAFETY = 1.05
@@ -39,8 +40,8 @@ def foresee(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:
     if expected is not None and expected > _SAFETY * limit:
         return OutOfMemory(
             "device" if search.context.machine.has_accelerator else "host",
-            f"not run: about {expected} bytes expected from batches of "
-            f"{' and '.join(str(size) for size, _ in points)}, with a limit of {limit}",
+            f"not run: about {size(expected)} expected, from batches of "
+            f"{' and '.join(str(batches) for batches, _ in points)}; the limit is {size(limit)}",
             expected,
             foreseen=True,
         )
@@ -54,11 +55,11 @@ def expected_bytes(points: Sequence[Point], batch: int) -> int | None:
         A low estimate in bytes: the line's value, less twice its largest residual. None with fewer
         than two batch sizes, up to the largest of them, and beyond four times that.
     """
-    sizes = [size for size, _ in points]
+    sizes = [batches for batches, _ in points]
     if len(set(sizes)) < 2 or not max(sizes) < batch <= _REACH * max(sizes):  # noqa: PLR2004
         return None
     slope, intercept = linear_regression(sizes, [peak for _, peak in points])
-    misses = [abs(intercept + slope * size - peak) for size, peak in points]
+    misses = [abs(intercept + slope * batches - peak) for batches, peak in points]
     return round(intercept + slope * batch - 2 * max(misses))
 
 
@@ -87,8 +88,8 @@ def _shared_memory(search: SearchRun, config: TrainingConfig) -> OutOfMemory | N
         return None
     return OutOfMemory(
         "shared",
-        f"not run: {queued} batches in the loader's queue take {needed} bytes of /dev/shm, "
-        f"where {free} are free",
+        f"not run: {queued} batches in the loader's queue take {size(needed)} of /dev/shm, "
+        f"where {size(free)} are free",
         needed,
         foreseen=True,
     )

@@ -169,9 +169,7 @@ def _judge(
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
-    judged = judge(outcome, objective, limit, found.margin)
-    if found.margin > 0:
-        judged = replace(judged, reason=found.reason)
+    judged = judge(outcome, objective, limit, found.margin, found.reason)
     measured = found.qualities and accuracy.rule.metric != UNCHANGED
     return judged, readable(fmean(found.qualities)) if measured else None
 

@@ -188,8 +188,8 @@ class _Waiting:
                 f"study {self._options.study!r} was made for something else:\n"
                 + "\n".join(changed)
                 + "\nWorkers need the same model and the same kind of machine. Where machines "
-                "differ, one of each kind leads with `autotune search --force`, and the others "
-                "of its kind join with --allow-mixed."
+                "differ, start one `autotune search --force` on each kind; workers join the one of "
+                "their kind with --allow-mixed."
             )
         return False
 
@@ -258,4 +258,4 @@ def _work(search: SearchRun) -> Iterator[Event]:
     yield Planned(search.context, len(search.study.finished()))
     yield PhaseStarted("search", f"trials of {search.study.name} run here, too")
     yield from run_trials(search, Accuracy(baseline_prober(search, runs)))
-    yield TrialsEnded(end_reason(search) or "the search takes no more")
+    yield TrialsEnded(end_reason(search) or "the search takes no further trials")
