@@ -67,7 +67,7 @@ format: $(ALL)
 	$(BIN)/ruff check --fix .
 
 docs: $(CORE)
-	$(BIN)/python -m autotune.knobs.docs_page > docs/knobs.md
+	$(BIN)/python docs/knobs_page.py > docs/knobs.md
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python tests/covering.py
 

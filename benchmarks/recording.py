@@ -17,7 +17,7 @@ from random import Random
 from statistics import median
 
 from autotune import __version__
-from autotune.accuracy.numerics_checks import NUMERICS, GateKeeper
+from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
 from autotune.accuracy.probes import AccuracyProber, probe_samples, probe_task
 from autotune.accuracy.seeds import MOST_SEEDS
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
@@ -139,7 +139,7 @@ class _Recording:
         for config in (*own, *timings):
             yield from self._asked(_TIMING, config, total)
             self._check_baseline()
-        keeper = GateKeeper(self.context, self.recorder, self.study)
+        keeper = NumericsChecker(self.context, self.recorder, self.study)
         for config in gates:
             before = len(self.recorder.answers)
             keeper.gated(config)

@@ -27,7 +27,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
-from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, gate_fault
+from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.accuracy.seeds import SEEDS
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
@@ -273,7 +273,7 @@ def _refused(table: Table) -> Iterator[tuple[object, ...]]:
             continue
         config, reference = TrainingConfig.of(row.config), row.task.reference
         shorter = any(config[name] != reference.get(name) for name in PRECISION)
-        if not isinstance(row.outcome, Gated) or gate_fault(row.outcome, shorter):
+        if not isinstance(row.outcome, Gated) or numerics_fault(row.outcome, shorter):
             yield _numerics(config)
 
 

@@ -1,7 +1,7 @@
 """Accuracy of a configuration relative to the baseline: a numerics check, then accuracy probes.
 
 The knobs that differ from the baseline decide which evidence is needed. Exact knobs need none.
-Knobs of numerics need the check of `autotune.accuracy.numerics_checks`. A lower precision or
+Knobs of numerics need the check of `autotune.accuracy.numerics_verdict`. A lower precision or
 another batch size also needs a probe: training on as many samples as the baseline, seed by seed.
 Checks and probes run once. Configurations that differ only in what a probe cannot tell share their
 probes.
@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, GateFault, GateKeeper, Gates
+from autotune.accuracy.numerics_verdict import (
+    NUMERICS,
+    PRECISION,
+    NumericsChecker,
+    NumericsChecks,
+    NumericsFault,
+)
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
@@ -136,8 +142,8 @@ class AccuracyProber:
         Raises:
             WorkloadError: the baseline's own probes fail.
         """
-        fault = self._gates.fault(config)
-        if isinstance(fault, GateFault):
+        fault = self._numerics.fault(config)
+        if isinstance(fault, NumericsFault):
             return AccuracyVerdict("reject", fault.margin, (), fault.reason)
         if fault is not None:
             return fault
@@ -194,7 +200,7 @@ class AccuracyProber:
 
     def evidence(self, config: TrainingConfig) -> Evidence:
         """Return the kind of evidence that the verdict on `config` rests on."""
-        gated = self._gates.needed(config)
+        gated = self._numerics.needed(config)
         probed = self.needs_probe(config)
         if gated:
             return "gate and probe" if probed else "gate"
@@ -202,12 +208,12 @@ class AccuracyProber:
 
     def gated(self, config: TrainingConfig) -> Gated | None:
         """Return the result of the numerics check of `config`; None if there is none."""
-        found = self._gates.gated(config)
+        found = self._numerics.gated(config)
         return found if isinstance(found, Gated) else None
 
     @property
-    def _gates(self) -> Gates:
-        return GateKeeper(self.context, self.runner, self.study)
+    def _numerics(self) -> NumericsChecks:
+        return NumericsChecker(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
         """Return the verdict after the first `seeds` seeds.

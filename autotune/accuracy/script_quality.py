@@ -17,8 +17,8 @@ from autotune.knobs import ALL_KNOBS
 from autotune.values.outcome import Failure
 
 
-class NoGates:
-    """`Gates` without numerics checks."""
+class NoNumericsChecks:
+    """`NumericsChecks` without numerics checks."""
 
     def fault(self, config: TrainingConfig) -> None:
         """Return None: every configuration passes."""
@@ -42,8 +42,8 @@ class ScriptProber(AccuracyProber):
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
     @property
-    def _gates(self) -> NoGates:
-        return NoGates()
+    def _numerics(self) -> NoNumericsChecks:
+        return NoNumericsChecks()
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe trains: harmless knobs at the baseline's values."""

@@ -4,20 +4,27 @@ On a logarithmic scale most settings add the same gain whatever the others are. 
 regression explains the trials: one term for each value of each knob, relative to the user's value.
 Its prior keeps effects that few trials show near zero. Its cost is linear in the number of trials.
 The interaction of two knobs shows measured values, without a model.
+
+The importance of a knob is its part in a trial being among the best, by Optuna's PED-ANOVA.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import optuna
 from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution
+from optuna.importance import get_param_importances
+from optuna.trial import create_trial
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.statistics import Interval
@@ -28,6 +35,8 @@ _PRIOR, _NOISE, _LEAST_NOISE = 0.5, 0.1, 0.02
 _FEWEST_TO_TELL_NOISE = 3
 _FEWEST_VALUES = 2
 _95_PERCENT = 1.96
+# PED-ANOVA compares the best tenth with all trials; that must be more than one trial.
+_FEWEST_FOR_IMPORTANCE = 12
 
 Array = NDArray[np.float64]
 Column = tuple[str, Value]
@@ -200,3 +209,28 @@ def _fitted(present: Array, logs: Array) -> tuple[Array, Array]:
         rest = values - centred @ means
         noise = max(math.sqrt(float(rest @ rest) / free), _LEAST_NOISE)
     return means, np.sqrt(np.diag(covariance))
+
+
+def importances(trials: Sequence[FinishedTrial]) -> dict[str, float]:
+    """Return the importances of the knobs that vary, with sum 1; empty if trials are too few."""
+    if len(trials) < _FEWEST_FOR_IMPORTANCE:
+        return {}
+    values = {k.name: tuple(dict.fromkeys(t.config[k.name] for t in trials)) for k in ALL_KNOBS}
+    choices = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
+    worst = min((trial.verdict.value or 0.0 for trial in trials), default=0.0)
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(
+        create_trial(
+            params={name: trial.config[name] for name in choices},
+            distributions=dict(choices),
+            value=trial.verdict.value if trial.verdict.feasible else worst,
+        )
+        for trial in trials
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning that all values are equal
+        try:
+            found = get_param_importances(study)
+        except (ValueError, RuntimeError):
+            return {}
+    return found if any(found.values()) else {}

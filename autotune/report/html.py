@@ -19,11 +19,10 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.data import ReportData
-from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
+from autotune.report.effects import Effect, KnobEffect, importances, interaction, knob_effects
 from autotune.report.explain import explanation, headline
 from autotune.report.terminal import row_of
 from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
-from autotune.study.importance import importances
 from autotune.values.strict_yaml import dump
 from autotune.values.text import disturbed_sentence, rounds_text, size, span
 

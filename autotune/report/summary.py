@@ -8,12 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.report.data import ReportData
-from autotune.report.effects import knob_effects
+from autotune.report.effects import importances, knob_effects
 from autotune.report.totals import failure_kinds, phases
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import as_json
 from autotune.study.archive import OpenTrial
-from autotune.study.importance import importances
 
 SCHEMA_VERSION = 1
 _DETAILS = (

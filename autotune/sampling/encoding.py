@@ -13,6 +13,7 @@ from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
@@ -173,6 +174,11 @@ def _gains(name: str, values: Sequence[Value]) -> Array:
         return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
     plain = (KNOBS[name].default, KNOBS[name].idle, None)
     return np.array([0.0 if value in plain else gain for value in values])
+
+
+def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """Return Optuna's distributions of the knobs that vary."""
+    return {name: CategoricalDistribution(values) for name, values in space.varied().items()}
 
 
 def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import config_of
+from autotune.sampling.encoding import config_of, distributions_of
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
@@ -103,7 +103,7 @@ class NoRepeatSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Return all varied knobs, so that a proposal is a whole configuration."""
-        return {name: CategoricalDistribution(v) for name, v in self._space.varied().items()}
+        return distributions_of(self._space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

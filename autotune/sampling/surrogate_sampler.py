@@ -31,7 +31,7 @@ from autotune.sampling.acquisition import (
     times_tried,
     trials_without_gain,
 )
-from autotune.sampling.encoding import Encoding, config_of
+from autotune.sampling.encoding import Encoding, config_of, distributions_of
 from autotune.sampling.surrogate import Array, Indices
 
 EXPLORE_EVERY = 4
@@ -83,7 +83,7 @@ class SurrogateSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Return all varied knobs, so that a proposal is a whole configuration."""
-        return {n: CategoricalDistribution(v) for n, v in self._encoding.space.varied().items()}
+        return distributions_of(self._encoding.space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

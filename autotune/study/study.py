@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
@@ -24,7 +24,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import config_of, params_of
+from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.storage.finished_trial import (
@@ -105,9 +105,7 @@ class TuningStudy:
     def narrow(self, space: SearchSpace) -> None:
         """Replace the search space by a part of it; must be called before the first trial."""
         self._space = space
-        self._distributions = {
-            name: CategoricalDistribution(values) for name, values in space.varied().items()
-        }
+        self._distributions = distributions_of(space)
 
     def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
         """Add a finished trial that was not asked for, in one atomic step."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from autotune.accuracy.numerics_checks import NUMERICS, PRECISION, gate_fault
+from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
@@ -42,7 +42,7 @@ def outcome_of(runner, tmp_path):
 
 def fault_of(gated, settings):
     assert isinstance(gated, Gated)
-    return gate_fault(gated, shorter_numbers=any(name in settings for name in PRECISION))
+    return numerics_fault(gated, shorter_numbers=any(name in settings for name in PRECISION))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 from autotune.cli import cli
 from autotune.configuration.space_file import shipped_spaces
-from autotune.knobs.docs_page import knobs_page
 from autotune.values.errors import (
     AutotuneError,
     MismatchError,
@@ -23,9 +23,19 @@ from autotune.values.errors import (
 ROOT = Path(__file__).parent.parent.parent
 
 
+def program(name: str) -> Any:
+    """Load a program of `docs/`, which is no package."""
+    place = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert place is not None
+    assert place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
 def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
     page = (ROOT / "docs" / "knobs.md").read_text(encoding="utf-8")
-    assert page == knobs_page(), "docs/knobs.md is stale: run `make docs`"
+    assert page == program("knobs_page").knobs_page(), "docs/knobs.md is stale: run `make docs`"
 
 
 def test_the_page_about_commands_lists_the_exit_code_of_every_error() -> None:
@@ -42,11 +52,7 @@ def test_the_page_about_commands_names_every_command() -> None:
 
 
 def test_the_example_of_the_readme_is_the_recorded_search() -> None:
-    place = importlib.util.spec_from_file_location("opening", ROOT / "docs" / "opening.py")
-    assert place is not None
-    assert place.loader is not None
-    page = importlib.util.module_from_spec(place)
-    place.loader.exec_module(page)
+    page = program("opening")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
     assert written == page.opening(), "README.md is stale: run `python docs/opening.py`"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.accuracy.numerics_checks import GateKeeper, gate_fault
+from autotune.accuracy.numerics_verdict import NumericsChecker, numerics_fault
 from autotune.context.search_context import survey
 from autotune.numerics.trajectory import deviation, distances
 from autotune.study.study import TuningStudy
@@ -40,7 +40,7 @@ from scripted_runner import ScriptedRunner, agreeing, options_in
     ids=str,
 )
 def test_rounding_passes(found: Gated) -> None:
-    assert gate_fault(found, shorter_numbers=False) is None
+    assert numerics_fault(found, shorter_numbers=False) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_rounding_passes(found: Gated) -> None:
     ids=str,
 )
 def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
-    fault = gate_fault(found, shorter_numbers=False)
+    fault = numerics_fault(found, shorter_numbers=False)
     assert fault is not None
     assert fault.reason == reason
     assert 0 < fault.margin <= 1
@@ -113,13 +113,15 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
 def test_shorter_numbers_are_judged_by_where_the_gradients_point(
     found: Gated, passes: bool
 ) -> None:
-    assert (gate_fault(found, shorter_numbers=True) is None) == passes
+    assert (numerics_fault(found, shorter_numbers=True) is None) == passes
 
 
 def test_the_margin_is_graded_and_bounded() -> None:
     margins = []
     for error in (0.001, 0.2, 7.0):
-        fault = gate_fault(agreeing(gradient_error=error, batch_spread=0.01), shorter_numbers=False)
+        fault = numerics_fault(
+            agreeing(gradient_error=error, batch_spread=0.01), shorter_numbers=False
+        )
         assert fault is not None
         margins.append(fault.margin)
     assert margins == [0.01, 0.2, 1.0]
@@ -174,7 +176,7 @@ def test_what_may_go_better_the_next_time_is_tried_again(
     script = iter(outcomes[2 - first :])
     runner = ScriptedRunner(gate=lambda config: next(script))
     context = survey(options_in(tmp_path), runner)
-    keeper = GateKeeper(context, runner, study)
+    keeper = NumericsChecker(context, runner, study)
     fused = context.baseline.replace(fused_optimizer=True)
     assert keeper.gated(fused) == passing
     assert study.notes.numerics_checks == {}
@@ -185,7 +187,7 @@ def test_what_may_go_better_the_next_time_is_tried_again(
 def test_a_note_that_lacks_a_number_is_measured_anew(study: TuningStudy, tmp_path: Path) -> None:
     runner = ScriptedRunner()
     context = survey(options_in(tmp_path), runner)
-    keeper = GateKeeper(context, runner, study)
+    keeper = NumericsChecker(context, runner, study)
     fused = context.baseline.replace(fused_optimizer=True)
     found = keeper.gated(fused)
     notes = {key: json.loads(note) for key, note in study.notes.numerics_checks.items()}

@@ -21,7 +21,7 @@ from autotune.dashboard.note import summary as note_of
 from autotune.knobs import KNOBS
 from autotune.production import Best
 from autotune.report.data import ReportData, read_report
-from autotune.report.effects import knob_effects
+from autotune.report.effects import importances, knob_effects
 from autotune.report.explain import explanation, headline
 from autotune.report.find_study import StudyPlace, find_study
 from autotune.report.frame import COLUMNS, trials_frame
@@ -34,7 +34,6 @@ from autotune.searching.run.events import Answered
 from autotune.storage.note_types import Answer
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import OpenTrial, read_archive
-from autotune.study.importance import importances
 from autotune.study.opening import open_study
 from autotune.values.errors import StorageError, UsageError
 from factories import best_config

@@ -1,4 +1,4 @@
-"""Write docs/knobs.md from the knobs: `python -m autotune.knobs.docs_page > docs/knobs.md`."""
+"""Write docs/knobs.md from the knobs: `python docs/knobs_page.py > docs/knobs.md`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Numerics checks, which compare what settings compute with the baseline, rounding aside.
+"""Verdict on numerics: whether settings compute what the baseline does, rounding aside.
 
-`autotune.numerics.numerics_check` measures the errors. The thresholds and the decision are here.
-Each check runs once per study.
+A child measures the errors (`autotune.numerics.numerics_check`). Running such checks, once each per
+study, their thresholds and the decision are here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _LEAST_MARGIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class GateFault:
+class NumericsFault:
     """A failed numerics check: its reason, and the margin by which it fails."""
 
     reason: str
@@ -88,7 +88,7 @@ class GateFault:
     """Relative error, 0.01 to 1."""
 
 
-class Gates(Protocol):
+class NumericsChecks(Protocol):
     """Numerics checks against the baseline."""
 
     def gated(self, config: TrainingConfig) -> Gated | Failure | None:
@@ -97,12 +97,12 @@ class Gates(Protocol):
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether `config` needs a check."""
 
-    def fault(self, config: TrainingConfig) -> GateFault | Failure | None:
+    def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
         """Return why `config` does not pass; None if it does."""
 
 
 @dataclass(frozen=True)
-class GateKeeper:
+class NumericsChecker:
     """Runs numerics checks, once each, and keeps their results in the study."""
 
     context: SearchContext
@@ -129,16 +129,16 @@ class GateKeeper:
         tested, reference = self._compared(config)
         return tested != reference
 
-    def fault(self, config: TrainingConfig) -> GateFault | Failure | None:
+    def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
         """Return why `config` does not pass; None if it passes or needs no check."""
         found = self.gated(config)
         match found:
             case Gated():
                 tested, reference = self._compared(config)
                 shorter = any(tested[name] != reference[name] for name in PRECISION)
-                return gate_fault(found, shorter)
+                return numerics_fault(found, shorter)
             case NonFinite(detail):
-                return GateFault(f"accuracy: {detail}", margin=1.0)
+                return NumericsFault(f"accuracy: {detail}", margin=1.0)
             case _:
                 return found
 
@@ -171,7 +171,7 @@ class GateKeeper:
         return self.context.options.study.folder / "trials" / "gates" / name
 
 
-def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
+def numerics_fault(gated: Gated, shorter_numbers: bool) -> NumericsFault | None:
     """Return why the measured errors fail the numerics check; None if they pass.
 
     - Always: the optimizer's update must agree. Losses of the first steps may differ by what
@@ -193,14 +193,14 @@ def gate_fault(gated: Gated, shorter_numbers: bool) -> GateFault | None:
     return _fault_of_reordered(gated) or _fault_of_steps(gated) or _fault_of_weights(gated)
 
 
-def _fault_of_shorter(gated: Gated) -> GateFault | None:
+def _fault_of_shorter(gated: Gated) -> NumericsFault | None:
     noise = max(_SEED_MULTIPLE * gated.seed_spread, _MOST_OF_BATCH_SPREAD * gated.batch_spread)
     turned = gated.gradient_cosine < _LEAST_COSINE and gated.gradient_error > noise
     exact = _best_known(gated)
     return _fault(f"gradients differ from {exact}", gated.gradient_error) if turned else None
 
 
-def _fault_of_reordered(gated: Gated) -> GateFault | None:
+def _fault_of_reordered(gated: Gated) -> NumericsFault | None:
     exact = _best_known(gated)
     slack = gated.seed_spread + (_SLACK if gated.in_double else _SLACK_WITHOUT_DOUBLE)
     usual = _MULTIPLE * gated.reference_gradient_error + slack
@@ -211,15 +211,15 @@ def _fault_of_reordered(gated: Gated) -> GateFault | None:
     return None
 
 
-def _fault_of_steps(gated: Gated) -> GateFault | None:
+def _fault_of_steps(gated: Gated) -> NumericsFault | None:
     error = gated.trajectory_error
     if error <= (_MOST_OF_OTHER_DRAWS if gated.seed_spread > _DRAWS else 1):
         return None
     what = f"losses of the first steps differ by {error:.3g} times what another seed changes"
-    return GateFault(f"accuracy: {what}", _margin(error - 1))
+    return NumericsFault(f"accuracy: {what}", _margin(error - 1))
 
 
-def _fault_of_weights(gated: Gated) -> GateFault | None:
+def _fault_of_weights(gated: Gated) -> NumericsFault | None:
     noise = gated.reference_path_error
     if gated.path_error > max(_MOST_OF_PATH, _MULTIPLE_OF_PATH * noise):
         return _fault("the weights after the first steps differ", gated.path_error)
@@ -232,8 +232,8 @@ def _best_known(gated: Gated) -> str:
     return "float64" if gated.in_double else "float32"
 
 
-def _fault(what: str, error: float) -> GateFault:
-    return GateFault(f"accuracy: {what} by {100 * error:.3g} %", _margin(error))
+def _fault(what: str, error: float) -> NumericsFault:
+    return NumericsFault(f"accuracy: {what} by {100 * error:.3g} %", _margin(error))
 
 
 def _margin(error: float) -> float:
