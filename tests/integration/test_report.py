@@ -121,7 +121,7 @@ def test_the_explanation_names_what_won_and_what_did_not(folder: Path, run: Run)
     best = read_best(folder / "best.yaml")
     assert code == 0
     assert out.startswith(f"{best.evidence.speedup.ratio:.2f}x faster")
-    assert f"Trial {best.provenance.trial} won" in out
+    assert f"Trial {best.provenance.trial} was confirmed" in out
     assert "amp_dtype=bfloat16 makes 1.5" in out
     assert "is infeasible: accuracy" in out
 
