@@ -14,7 +14,7 @@ from autotune.knobs.base import Value
 from autotune.report.data import ReportData
 from autotune.searching.run.search_run import details_of
 from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import Archive
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
@@ -59,7 +59,7 @@ def report_of(
 ) -> ReportData:
     """A report on these trials; `parts` are fields of the archive, `notes` as they are on disk."""
     given = {"name": "made up", "storage": "nowhere", "finished": tuple(trials), **parts}
-    given["notes"] = StudyFacts(parts.get("notes"))
+    given["notes"] = StudyNotes(parts.get("notes"))
     return ReportData(Archive(**given), best)
 
 

@@ -27,7 +27,7 @@ from autotune.dashboard.note import OWN_MARK, noted_answer, summary, trial_summa
 from autotune.dashboard.plots import figures
 from autotune.report.find_study import StudyPlace
 from autotune.storage.finished_trial import finished_trial
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.system.trial_folder import make_private
 from autotune.values.strict_yaml import dump
 
@@ -72,7 +72,7 @@ def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
     """Return the studies of a storage that autotune made."""
     names = optuna.get_all_study_names(storage)
     studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
-    return [study for study in studies if StudyFacts(study.user_attrs).is_of_autotune]
+    return [study for study in studies if StudyNotes(study.user_attrs).is_of_autotune]
 
 
 def _told(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -85,7 +85,7 @@ def _set_notes(
     """Set the notes of the study and of each trial, except those that a person wrote."""
     told = _told(trials)
     notes: dict[int | None, str] = {None: summary(study, told)}
-    revocations = StudyFacts(study.user_attrs).revocations
+    revocations = StudyNotes(study.user_attrs).revocations
     for trial in told:
         host = host_of(trial) if shared else None
         notes[trial._trial_id] = trial_summary(trial, told[0], revocations, host)
@@ -97,12 +97,12 @@ def _set_notes(
 
 def _light(study: optuna.Study) -> float | None:
     """Return the samples per second of the computation alone; None without a diagnosis."""
-    stages = StudyFacts(study.user_attrs).diagnosis
+    stages = StudyNotes(study.user_attrs).diagnosis
     return None if stages is None else stages.batch_size / stages.compute_seconds
 
 
 def _memory_limit(study: optuna.Study) -> int | None:
-    identity = StudyFacts(study.user_attrs).identity
+    identity = StudyNotes(study.user_attrs).identity
     return None if identity is None else identity.memory_limit_bytes
 
 

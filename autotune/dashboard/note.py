@@ -15,7 +15,7 @@ from autotune.knobs.base import spelled
 from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
 from autotune.values.text import clean, disturbed_sentence, rounds_text, size
 
@@ -26,7 +26,7 @@ OWN_LINE = f"{OWN_MARK}. Delete this line to keep your changes to this note.*"
 
 def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
     """Return the study's note: result, trials, meaning of the numbers."""
-    revocations = StudyFacts(study.user_attrs).revocations
+    revocations = StudyNotes(study.user_attrs).revocations
     lines = [*_answer(study), *_trials(trials, revocations), *_meaning(), "", OWN_LINE]
     return "\n".join(lines)
 
@@ -34,7 +34,7 @@ def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
 def noted_answer(study: Study) -> BestConfig | None:
     """Return the content of best.yaml; None if the study has no readable result."""
     try:
-        answer = StudyFacts(study.user_attrs).answer
+        answer = StudyNotes(study.user_attrs).answer
     except ValueError:
         return None
     return None if answer is None else answer.best

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.storage.note_types import Revocation
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TRAINED_AS, TrialDetails
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable
@@ -91,7 +91,7 @@ def revoked(trial: FinishedTrial, revocations: Mapping[str, Revocation]) -> Fini
     return replace(trial, verdict=Verdict(trial.verdict.value, margins, revocation.reason))
 
 
-def as_known(trial: FinishedTrial, notes: StudyFacts) -> FinishedTrial:
+def as_known(trial: FinishedTrial, notes: StudyNotes) -> FinishedTrial:
     """Return the trial with the results about its accuracy that came after it was told.
 
     These are the mean quality over all seeds, the margin and revocations, from the study's `notes`.

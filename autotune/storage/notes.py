@@ -46,14 +46,14 @@ class Note(Generic[T]):
     @overload
     def __get__(self, study: None, owner: type) -> Note[T]: ...
     @overload
-    def __get__(self, study: StudyFacts, owner: type) -> T | None: ...
-    def __get__(self, study: StudyFacts | None, owner: type) -> Note[T] | T | None:
+    def __get__(self, study: StudyNotes, owner: type) -> T | None: ...
+    def __get__(self, study: StudyNotes | None, owner: type) -> Note[T] | T | None:
         return self if study is None else self.read(study)
 
     def __set__(self, study: _Writable, value: T) -> None:
         study.store(self.key, value)
 
-    def read(self, study: StudyFacts, worker: str = "") -> T | None:
+    def read(self, study: StudyNotes, worker: str = "") -> T | None:
         """Return the value of the study's note, or of one worker's; None without one.
 
         Raises:
@@ -81,12 +81,12 @@ class Entries(Note[Mapping[K, T]], Generic[K, T]):
     @overload
     def __get__(self, study: None, owner: type) -> Entries[K, T]: ...
     @overload
-    def __get__(self, study: StudyFacts, owner: type) -> Mapping[K, T]: ...
-    def __get__(self, study: StudyFacts | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
+    def __get__(self, study: StudyNotes, owner: type) -> Mapping[K, T]: ...
+    def __get__(self, study: StudyNotes | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
         return self if study is None else self.read(study) or {}
 
 
-class StudyFacts:
+class StudyNotes:
     """The notes of a study as typed values.
 
     A training equivalence is named by the text that equivalent trials have as their attribute
@@ -139,14 +139,14 @@ class StudyFacts:
     @property
     def is_of_autotune(self) -> bool:
         """True if autotune made the study."""
-        return StudyFacts.constraint_names.key in self.attributes
+        return StudyNotes.constraint_names.key in self.attributes
 
     def drift_checks(self, worker: str) -> Sequence[DriftCheck]:
         """Return the drift checks on one device.
 
         `worker` is the name of an extra device or worker; empty for the search's own device.
         """
-        return StudyFacts.first_drift_checks.read(self, worker) or ()
+        return StudyNotes.first_drift_checks.read(self, worker) or ()
 
     def numerics_check(self, settings: str) -> TrialOutcome | None:
         """Return the outcome of the numerics check of these settings; None if it was not run.
@@ -157,7 +157,7 @@ class StudyFacts:
         return None if text is None else outcome_from_json(text)
 
 
-_NOTES = {note.key: note for note in vars(StudyFacts).values() if isinstance(note, Note)}
+_NOTES = {note.key: note for note in vars(StudyNotes).values() if isinstance(note, Note)}
 
 
 def check_fact(key: str, fact: Any) -> None:

@@ -16,12 +16,12 @@ from autotune.storage.journal_lines import NoteRecord
 from autotune.storage.leases import CLOSED, LEADER, LIVE, Lease, lease_of
 from autotune.storage.mutex import Mutex
 from autotune.storage.note_types import DriftCheck, Revocation, as_json
-from autotune.storage.notes import Note, StudyFacts
+from autotune.storage.notes import Note, StudyNotes
 from autotune.values.outcome import TrialOutcome, outcome_to_json
 
 
-class WritableNotes(StudyFacts):
-    """The notes of a study, to be read and written; see `StudyFacts` for what they are.
+class WritableNotes(StudyNotes):
+    """The notes of a study, to be read and written; see `StudyNotes` for what they are.
 
     A note is written to the journal first. Assigning replaces a whole note. The methods that add or
     set a part of one keep the parts that other processes wrote.

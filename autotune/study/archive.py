@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.database import existing, masked, storage_errors
 from autotune.storage.finished_trial import FinishedTrial, as_known, finished_trial
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 
 # Configurations that a warm start takes.
@@ -53,7 +53,7 @@ class Archive:
     finished: tuple[FinishedTrial, ...] = ()
     """Finished trials in order, with revocations and validated accuracy applied."""
     open: tuple[OpenTrial, ...] = ()
-    notes: StudyFacts = field(default_factory=StudyFacts)
+    notes: StudyNotes = field(default_factory=StudyNotes)
 
 
 def read_archive(url: str, name: str | None = None) -> Archive:
@@ -69,7 +69,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
         study = optuna.load_study(study_name=chosen, storage=storage)
-        trials, notes = study.get_trials(deepcopy=False), StudyFacts(study.user_attrs)
+        trials, notes = study.get_trials(deepcopy=False), StudyNotes(study.user_attrs)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
         finished = tuple(as_known(finished_trial(trial), notes) for trial in complete)

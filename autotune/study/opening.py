@@ -12,7 +12,7 @@ from autotune.configuration.verdict import CONSTRAINTS
 from autotune.storage.database import connected, refuse, storage_errors
 from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.study.journal_sync import reconcile
 from autotune.study.study import TuningStudy
 from autotune.values.errors import StudyMismatchError
@@ -70,9 +70,9 @@ def created(name: str, storage: str | None, objective: Objective) -> optuna.Stud
         direction=objective.direction,
         load_if_exists=True,
     )
-    if not StudyFacts(study.user_attrs).is_of_autotune:
+    if not StudyNotes(study.user_attrs).is_of_autotune:
         _set_metric_name(study, objective.unit)
-        study.set_user_attr(StudyFacts.constraint_names.key, list(CONSTRAINTS))
+        study.set_user_attr(StudyNotes.constraint_names.key, list(CONSTRAINTS))
     return study
 
 

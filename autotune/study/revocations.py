@@ -20,13 +20,13 @@ from autotune.configuration.verdict import CONSTRAINTS
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE
 from autotune.storage.note_types import Revocation
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.study.knowledge import BELOW_BEST, Knowledge
 
 
 def apply_revocations(study: optuna.Study, knowledge: Knowledge) -> None:
     """Apply the study's revocations to `knowledge`, and to the database if something changed."""
-    revocations = StudyFacts(study.user_attrs).revocations
+    revocations = StudyNotes(study.user_attrs).revocations
     knowledge.revoke(revocations)
     # Optuna caches finished trials, so amended ones would look as if they had to be amended again.
     now = (len(revocations), len(knowledge.finished))
@@ -37,7 +37,7 @@ def apply_revocations(study: optuna.Study, knowledge: Knowledge) -> None:
 
 def amend(study: optuna.Study) -> None:
     """Write the study's revocations into the trials in its database; no effect in memory."""
-    revocations = StudyFacts(study.user_attrs).revocations
+    revocations = StudyNotes(study.user_attrs).revocations
     backend = getattr(study._storage, "_backend", None)
     if revocations and isinstance(backend, RDBStorage):
         _amend(

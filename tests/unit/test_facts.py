@@ -11,7 +11,7 @@ import pytest
 from autotune.storage.journal import Journal
 from autotune.storage.journal_lines import NoteRecord
 from autotune.storage.note_types import as_json
-from autotune.storage.notes import Note, StudyFacts
+from autotune.storage.notes import Note, StudyNotes
 from autotune.values.errors import StorageError
 from covering import covers
 from readers import FACTS, RUN
@@ -65,13 +65,13 @@ def test_a_fact_of_a_search_is_read_back(name: str, journal: Journal) -> None:
 
 
 def test_a_study_reads_each_note_as_what_it_wrote() -> None:
-    keys = {note.key: name for name, note in vars(StudyFacts).items() if isinstance(note, Note)}
-    study = StudyFacts(FACTS)
+    keys = {note.key: name for name, note in vars(StudyNotes).items() if isinstance(note, Note)}
+    study = StudyNotes(FACTS)
     for key in FACTS.keys() & keys.keys():
         assert as_json(getattr(study, keys[key])) == as_json(FACTS[key])
     assert as_json(study.drift_checks("@cuda:1")) == FACTS["anchors@cuda:1"]
     assert keys.keys() - FACTS.keys() == {"constraint_names", "anchors"}
-    assert not any(getattr(StudyFacts(), name) for name in keys.values())
+    assert not any(getattr(StudyNotes(), name) for name in keys.values())
 
 
 @covers("S18")

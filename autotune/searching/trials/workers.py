@@ -43,7 +43,7 @@ from autotune.storage.identity import differences
 from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for
 from autotune.storage.note_types import Workers
-from autotune.storage.notes import StudyFacts
+from autotune.storage.notes import StudyNotes
 from autotune.study.opening import open_study
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StudyMismatchError, UsageError
@@ -140,7 +140,7 @@ class _Waiting:
         self._options = options
         self._own = own_identity(options, found)
         self.name = options.study
-        self.notes = StudyFacts()
+        self.notes = StudyNotes()
 
     def until_ready(self, stop: Stop) -> Iterator[Event]:
         """Poll the storage until a suitable study is ready.
@@ -170,7 +170,7 @@ class _Waiting:
         for name in self._names(storage):
             try:
                 study = optuna.load_study(study_name=name, storage=storage)
-                notes = StudyFacts(study.user_attrs)
+                notes = StudyNotes(study.user_attrs)
             except KeyError:
                 continue
             if notes.workers is None or notes.identity is None:
