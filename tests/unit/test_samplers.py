@@ -207,7 +207,7 @@ FAULTS = [
     ("after_trial", raises),
 ]
 NAMED = (
-    r"^the sampler Faulty failed: (KeyError: 'no such thing'|ValueError: '3' not in .*\))\. Mend"
+    r"^the sampler Faulty failed: (KeyError: 'no such thing'|ValueError: '3' not in .*\))\. Correct"
 )
 
 
