@@ -53,8 +53,17 @@ def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
 
 def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A finished `autotune` command that was given in `folder`."""
+    return _finished(folder, _command(arguments))
+
+
+def hurried(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same with its budgets cut short, see `hurried_command`."""
+    return _finished(folder, _hurried_command(arguments))
+
+
+def _finished(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        _command(arguments),
+        command,
         cwd=folder,
         capture_output=True,
         text=True,
@@ -70,7 +79,7 @@ def start_autotune(folder: Path, *arguments: str | Path) -> subprocess.Popen[str
 
 def start_hurried(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     """The same with its budgets cut short, see `hurried_command`."""
-    return _start(folder, [sys.executable, str(HURRIED), *map(str, arguments)])
+    return _start(folder, _hurried_command(arguments))
 
 
 def _start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
@@ -119,3 +128,7 @@ def _belongs_to(process: psutil.Process, folder: Path) -> bool:
 
 def _command(arguments: tuple[str | Path, ...]) -> list[str]:
     return [sys.executable, "-m", "autotune", *map(str, arguments)]
+
+
+def _hurried_command(arguments: tuple[str | Path, ...]) -> list[str]:
+    return [sys.executable, str(HURRIED), *map(str, arguments)]

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 
+import single_threaded  # noqa: F401 (before numpy is imported)
+
+# isort: split
 import optuna
 import pytest
 from hypothesis import settings
@@ -78,6 +81,12 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def _refuse(left: set[str]) -> None:
     leaks.clear(left)
     assert not left, f"left behind: {', '.join(sorted(left))}"
+
+
+@pytest.fixture
+def threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started from now on compute with PyTorch's own number of threads."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from parts import PARTS, SECONDS, install, interpreted
+from parts import PARTS, SECONDS, install, interpreted, with_program
 from steps import Done, Kit, Step
 
 REPO = Path(__file__).resolve().parents[2]
@@ -74,6 +74,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--wheels", type=Path, default=REPO / ".whl", help="default: .whl at the root"
     )
+    parser.add_argument(
+        "--autotune", type=Path, help="a program to run in place of `python -m autotune`"
+    )
     parser.add_argument("--only", help="names of steps, by commas; install always runs")
     return parser.parse_args()
 
@@ -88,6 +91,8 @@ def steps_of(arguments: argparse.Namespace) -> list[Step]:
             own = [Step(**{**one, "command": interpreted(one["command"])}) for one in listed]
         except (OSError, ValueError, TypeError, KeyError) as error:
             sys.exit(f"{arguments.part} is neither one of {', '.join(PARTS)} nor steps: {error}")
+    if arguments.autotune:
+        own = [with_program(step, arguments.autotune.resolve()) for step in own]
     steps = [install(arguments.wheels), *own]
     if not arguments.only:
         return steps

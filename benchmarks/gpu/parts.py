@@ -110,6 +110,14 @@ def with_arguments(step: Step, arguments: list[str]) -> Step:
     return Step(**{**vars(step), "command": [*step.command, *arguments]})
 
 
+def with_program(step: Step, program: Path) -> Step:
+    """Return a step whose command runs a program in place of `python -m autotune`, if it has it."""
+    python, *words = step.command
+    if words[:2] != ["-m", "autotune"]:
+        return step
+    return Step(**{**vars(step), "command": [python, str(program), *words[2:]]})
+
+
 def judge(name: str, model: str, device: str, seconds: int, smoke: bool, *more: str) -> Step:
     """Return a step that runs the judge on a search's best.yaml."""
     best = f"{{out}}/{name}-best.yaml"

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
-from children import SETTINGS, WORKLOADS, autotune, nobody_is_left
+from children import SETTINGS, WORKLOADS, autotune, hurried, nobody_is_left
 from factories import best_config, found_here, written
 
 USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8
@@ -49,7 +49,7 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     assert read_best(best).evidence.speedup.ratio == 1.5, "what it was once"
     _, model, best, *flags = documented_check()
     flags += ["--rounds", "6", "--device", "cpu", "--json"]
-    done = autotune(tmp_path, "compare", model, best, *flags)
+    done = hurried(tmp_path, "compare", model, best, *flags)
     assert done.returncode == NOT_FASTER, done.stderr
     result = json.loads(done.stdout)
     assert result["schema_version"] == 1

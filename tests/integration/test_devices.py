@@ -10,6 +10,7 @@ from autotune.values.outcome import Inspected
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("threads_of_the_machine")
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_child_uses_no_other_cores(warm, tmp_path):
     before = len(os.sched_getaffinity(0))

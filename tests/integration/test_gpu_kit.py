@@ -18,6 +18,7 @@ import yaml
 
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
+from children import HURRIED
 from factories import best_config
 
 KIT = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -89,7 +90,7 @@ def python(name: str, code: str, seconds: float = 60, **more: Any) -> dict[str, 
     ],
 )
 def test_every_step_of_a_part_runs_in_small(part: str, expected: list[str], tmp_path: Path) -> None:
-    done, out = kit(tmp_path, part, "--smoke")
+    done, out = kit(tmp_path, part, "--smoke", "--autotune", str(HURRIED))
     found = steps(out)
     log = (out / "log.txt").read_text(encoding="utf-8", errors="replace")
     assert done.returncode == 0, f"{done.stdout}\n{log}"

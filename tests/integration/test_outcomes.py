@@ -35,6 +35,10 @@ def runner(request, tmp_path_factory):
         yield runner
 
 
+# What only the training decides is the same however its process was started.
+forked_only = pytest.mark.parametrize("runner", ["forked"], indirect=True)
+
+
 @pytest.fixture
 def run(runner, tmp_path):
     return lambda job: runner.run(job, tmp_path / "trial")
@@ -67,6 +71,7 @@ def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp
 
 
 @pytest.mark.parametrize(("batch_size", "least", "most"), [(8, 0.99, 1.0), (128, 0.3, 0.8)])
+@forked_only
 def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, outcome_of):
     job = {"task": Probe(samples=512, seeds=(0, 1, 0)), "settings": {"batch_size": batch_size}}
     outcome = outcome_of("needs_many_updates", **job)
@@ -75,6 +80,7 @@ def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, ou
     assert outcome.qualities[0] == outcome.qualities[2], "the same seed"
 
 
+@forked_only
 def test_loader_and_computation_have_limits_of_their_own(outcome_of):
     outcome = outcome_of("plain", task=FindLimits(QUICK))
     assert isinstance(outcome, SpeedLimits)
@@ -112,6 +118,7 @@ def test_a_worker_that_dies_has_crashed(outcome_of):
     assert "DataLoader worker" in outcome.detail
 
 
+@forked_only
 def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
     outcome = outcome_of("loss_is_vector")
     assert isinstance(outcome, UserError)
@@ -126,6 +133,7 @@ def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
         ("unpicklable", "cannot be sent to DataLoader workers"),
     ],
 )
+@forked_only
 def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, outcome_of):
     settings = {"num_workers": 1} if workload == "unpicklable" else {}
     outcome = outcome_of(workload, settings=settings)
@@ -147,6 +155,7 @@ def test_a_process_that_dies_silently_has_crashed(workload, detail, outcome_of):
     assert detail in outcome.detail
 
 
+@forked_only
 def test_a_loss_that_is_not_a_number_is_not_finite(outcome_of):
     assert outcome_of("nan_loss") == NonFinite("the loss became nan")
 
@@ -156,6 +165,7 @@ def test_threads_changed_behind_our_back_are_noticed(outcome_of):
     assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
 
 
+@forked_only
 def test_the_device_allocators_error_is_out_of_device_memory(outcome_of):
     outcome = outcome_of("device_hog", settings={"batch_size": 64})
     assert isinstance(outcome, OutOfMemory)
@@ -164,6 +174,7 @@ def test_the_device_allocators_error_is_out_of_device_memory(outcome_of):
 
 
 @covers("U5")
+@forked_only
 def test_an_error_at_a_large_batch_is_the_users(outcome_of):
     outcome = outcome_of("fails_when_large", settings={"batch_size": 64})
     assert isinstance(outcome, UserError)
@@ -174,10 +185,10 @@ def test_an_error_at_a_large_batch_is_the_users(outcome_of):
 def test_what_a_file_sets_when_it_is_imported_is_part_of_its_baseline(run):
     outcome = run(Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
     assert isinstance(outcome, Inspected)
-    expected = {"num_threads": 1, "float32_matmul_precision": "medium", "cudnn_benchmark": False}
+    expected = {"num_threads": 2, "float32_matmul_precision": "medium", "cudnn_benchmark": False}
     assert outcome.workload.baseline == expected
 
 
 def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(outcome_of):
-    settings = {"batch_size": 8, "num_threads": 2, "float32_matmul_precision": "highest"}
+    settings = {"batch_size": 8, "num_threads": 1, "float32_matmul_precision": "highest"}
     assert isinstance(outcome_of("sets_process", settings=settings), Measured)

@@ -1,6 +1,7 @@
 """`autotune.search` in a script, with real children: what a notebook gets."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from pathlib import Path
 import optuna
 
 import autotune
+from hurried_command import hurry
 
+hurry()
 with open("started", "a") as file:
     file.write("once\\n")
 found = autotune.search(
@@ -55,6 +58,7 @@ def searched(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, script],
         cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(WORKLOADS.parent)},
         capture_output=True,
         text=True,
         timeout=DEADLINE,

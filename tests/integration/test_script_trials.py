@@ -128,8 +128,11 @@ def test_the_workers_of_a_stream_stay_as_they_are(ask: Ask) -> None:
     assert outcome.knob == "num_workers"
 
 
-def test_what_a_script_decides_itself_is_seen(ask: Ask) -> None:
-    seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
+@pytest.mark.usefixtures("threads_of_the_machine")
+def test_what_a_script_decides_itself_is_seen(tmp_path: Path) -> None:
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        ask = Ask(runner, tmp_path / "trial")
+        seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
     assert set(seen.fixed) == {"num_threads", "amp_dtype"}
     assert seen.workload.baseline["amp_dtype"] == "bfloat16"
     assert seen.workload.baseline["num_threads"] == 1
@@ -217,11 +220,11 @@ def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own
 ) -> None:
     script = tmp_path / "train.py"
     text = (SCRIPTS / "stream_loop.py").read_text()
-    script.write_text(f"import os\nos.environ['OMP_NUM_THREADS'] = '1'\n{text}")
+    script.write_text(f"import os\nos.environ['OMP_NUM_THREADS'] = '2'\n{text}")
     with SubprocessRunner(tmp_path / "inductor") as runner:
         seen = observed(Ask(runner, tmp_path / "trial")(str(script)))
     assert "may set its environment" in (tmp_path / "trial" / "launch").read_text()
-    assert seen.workload.baseline["num_threads"] == 1
+    assert seen.workload.baseline["num_threads"] == 2
 
 
 def test_validation_is_no_part_of_an_epoch_boundary(ask: Ask) -> None:

@@ -210,6 +210,7 @@ def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(ru
     assert launch_of(tmp_path / "trial") == f"forked; dataset built anew: {reason}\n"
 
 
+@pytest.mark.usefixtures("threads_of_the_machine")
 def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(runner, tmp_path):
     model = workload(tmp_path, PARALLEL)
     outcome = runner.run(inspection(model), tmp_path / "inspection")

@@ -38,6 +38,7 @@ def changed(best: Best, **changes: object) -> Best:
 
 def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None:
     threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     try:
         best.apply_to_process()
         assert torch.get_num_threads() == 1

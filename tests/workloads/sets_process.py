@@ -3,7 +3,7 @@
 import torch
 from plain import build_dataset, build_model, compute_loss  # noqa: F401
 
-torch.set_num_threads(1)
+torch.set_num_threads(2)
 torch.set_float32_matmul_precision("medium")
 torch.backends.cudnn.benchmark = True
 
