@@ -168,7 +168,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of the time budget."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.deadlines.time", clock)
+    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
     return clock
 
 

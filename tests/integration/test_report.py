@@ -14,9 +14,9 @@ import pytest
 
 from autotune.cli import main
 from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.report.data import read_report
 from autotune.report.find_study import find_study
 from autotune.report.html import page

@@ -16,7 +16,7 @@ import yaml
 
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context import deadlines, search_context
+from autotune.context import budget_clock, search_context
 from autotune.context.options import SearchOptions
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
@@ -77,7 +77,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
     def made(**changes: object) -> TimedRunner:
         runner = TimedRunner(**changes)  # type: ignore[arg-type]
         clock = SimpleNamespace(monotonic=lambda: runner.now, sleep=lambda seconds: None)
-        for module in (deadlines, search_context, search_run, baseline, trials_module):
+        for module in (budget_clock, search_context, search_run, baseline, trials_module):
             monkeypatch.setattr(module, "time", clock)
         return runner
 

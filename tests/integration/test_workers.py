@@ -8,7 +8,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from autotune.configuration.verdict import Verdict
+from autotune.configuration.constraints import Verdict
 from autotune.processes.devices import Device, devices_of
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far

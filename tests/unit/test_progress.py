@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from autotune.configuration.best_config import PredictedRun
+from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.console.answer_lines import result
 from autotune.console.progress import PlainProgress
 from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions

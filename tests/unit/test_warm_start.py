@@ -9,9 +9,9 @@ import pytest
 
 from autotune.commands.common import options_of, study_folder, warm_start_from
 from autotune.configuration.best_config import write_best
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.searching.run.events import TrialEnded
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.opening import open_study
