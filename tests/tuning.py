@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from click.testing import CliRunner
 from optuna.samplers import BaseSampler
 
+from autotune.cli import cli
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
@@ -64,6 +66,11 @@ def opened(
 def stored(url: str) -> ReportData:
     """Return what a report reads of the only study in a database."""
     return read_report(find_study(url))
+
+
+def repaired(folder: Path) -> str:
+    """Return what `autotune repair` says of the study in a folder; its errors are raised."""
+    return CliRunner().invoke(cli, ["repair", str(folder)], catch_exceptions=False).output
 
 
 def tell(

@@ -45,8 +45,8 @@ def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
     study = opened(url, nine)
     assert study.reap() == 2
     assert study.reap() == 0
-    stored = optuna.load_study(study_name="s", storage=url).trials
-    assert [trial.state for trial in stored] == [TrialState.FAIL] * 2
+    there = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state for trial in there] == [TrialState.FAIL] * 2
     assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
