@@ -63,7 +63,7 @@ def opened(
     return study
 
 
-def stored(url: str) -> ReportData:
+def reported(url: str) -> ReportData:
     """Return what a report reads of the only study in a database."""
     return read_report(find_study(url))
 
@@ -125,13 +125,9 @@ def rounds(*ratios: float) -> PairedComparison:
     return found
 
 
-def note_line(name: str, fact: object) -> str:
-    """Return the journal's line for a fact about the study `s`, whatever that fact is."""
-    record = {"name": name, "fact": fact, "kind": "note"}
-    return json.dumps({"schema_version": 1, "study": "s", "record": record}) + "\n"
-
-
 def note(folder: Path, name: str, fact: object) -> None:
     """Write a fact about the study `s` into the journal in a folder, and nowhere else."""
+    record = {"name": name, "fact": fact, "kind": "note"}
+    line = json.dumps({"schema_version": 1, "study": "s", "record": record})
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
-        file.write(note_line(name, fact))
+        file.write(f"{line}\n")

@@ -16,7 +16,7 @@ from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
-from tuning import repaired, stored
+from tuning import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -149,7 +149,7 @@ def test_what_stays_in_doubt_is_revoked_as_is_what_was_trained_alike(tmp_path):
     assert batch_of(lost.best.config) != 64
     later = [e for e in events[events.index(lost) :] if isinstance(e, TrialEnded)]
     assert all(batch_of(e.best.config) != 64 for e in later)
-    trials = stored(options.study.storage).trials
+    trials = reported(options.study.storage).trials
     feasible = {batch_of(t.config) for t in trials if t.verdict.feasible}
     assert feasible == {8, 32}
     reasons = {t.verdict.reason for t in trials if batch_of(t.config) == 64}

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from tuning import HOLDS, OOM, finish, opened, stored
+from tuning import HOLDS, OOM, finish, opened, reported
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
     assert [trial.verdict.feasible for trial in told.finished()] == [False, False, True]
-    assert stored(url).leader.number == 2
+    assert reported(url).leader.number == 2
     told.disconnect()
 
 
@@ -39,13 +39,13 @@ def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
     again.reap()
     assert reasons(again) == ["accuracy: worse", "memory", ""]
     again.disconnect()
-    assert [t.verdict.reason for t in stored(url).trials] == reasons(again)
+    assert [t.verdict.reason for t in reported(url).trials] == reasons(again)
 
 
 def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     told.notes.qualities = {"large": [0.5, 0.7], "own": [0.8]}
     told.notes.margins = {"large": 0.02, "own": -0.25}
-    trials = stored(url).trials
+    trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
     assert all(trial.verdict.feasible for trial in trials[::2]), "only a ruling takes that back"
@@ -58,7 +58,7 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
     finish(study, number, 3.0, {**HOLDS, "accuracy": 0.0}, training_equivalent="own")
     study.notes.set_qualities("own", [0.8])
     study.notes.set_margin("own", -0.25)
-    (trial,) = stored(url).trials
+    (trial,) = reported(url).trials
     assert (trial.details.quality, trial.verdict.margins["accuracy"]) == (None, 0.0)
     study.disconnect()
 
@@ -69,7 +69,7 @@ def test_what_is_told_after_the_ruling_is_infeasible_too(told, url):
     trial = finish(told, number, 9.0, training_equivalent="large")
     assert trial.verdict.reason == "accuracy: worse"
     assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
-    assert stored(url).leader.number == 2
+    assert reported(url).leader.number == 2
     told.disconnect()
 
 

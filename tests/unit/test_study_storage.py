@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, opened, stored, tell
+from tuning import CRASHED, HOLDS, OOM, opened, reported, tell
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(
@@ -136,7 +136,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
     ):
         opened(url, nine)
     with pytest.raises(UsageError, match=r"'s' was not made by autotune"):
-        stored(url)
+        reported(url)
 
 
 @pytest.mark.parametrize("number", [None, 0.5])
