@@ -16,17 +16,14 @@ import single_threaded  # noqa: F401 (before numpy is imported)
 import optuna
 import pytest
 from hypothesis import settings
-from optuna.samplers import RandomSampler
 
 import leaks
 from autotune.configuration.search_space import SearchSpace
 from autotune.processes.devices import device_locks
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing
 from postgres import create_database, programs, running_server
-from tuning import NINE, THROUGHPUT
+from tuning import NINE, opened, study_of
 
 # `make test-long`: pytest --hypothesis-profile=long
 settings.register_profile("long", max_examples=5_000, deadline=None)
@@ -140,11 +137,15 @@ def nine(tmp_path: Path) -> SearchSpace:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def study(request: pytest.FixtureRequest, nine: SearchSpace, url: str) -> TuningStudy:
+def study(request: pytest.FixtureRequest, nine: SearchSpace, url: str):
     """An empty study with random proposals, which would repeat themselves soon."""
-    if request.param == "memory":
-        tuning = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    else:
-        tuning = open_study("s", url, nine, THROUGHPUT)
-    tuning.use_sampler(RandomSampler(seed=0), seed=0)
-    return tuning
+    return study_of(nine) if request.param == "memory" else opened(url, nine)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.storage import heartbeat
 from autotune.storage.database import with_driver
-from autotune.storage.mutex import ServerMutex
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
 from autotune.values.errors import StorageError
 from children import wait_until
 from covering import covers
 from held import trials_in
-from tuning import HOLDS, THROUGHPUT
+from tuning import finish, opened
 
-OpenStudy = Callable[[], TuningStudy]
+OpenStudy = Callable[[], Any]
 
 
 @pytest.fixture
 def join(server_storage: str, nine: SearchSpace) -> Iterator[OpenStudy]:
     """Opens the same study, as another process would."""
-    opened: list[TuningStudy] = []
+    joined: list[Any] = []
 
-    def join() -> TuningStudy:
-        study = open_study("s", server_storage, nine, THROUGHPUT)
-        study.use_sampler("random", seed=len(opened))
-        opened.append(study)
-        return study
+    def join() -> Any:
+        joined.append(opened(server_storage, nine, seed=len(joined)))
+        return joined[-1]
 
     yield join
-    for study in opened:
+    for study in joined:
         study.disconnect()
 
 
-def silence(storage: str, study: TuningStudy, seconds: float) -> None:
+def silence(storage: str, study: Any, seconds: float) -> None:
     """As if nothing had been heard of it for so long; its connection stays as it is."""
     import psycopg
 
@@ -52,7 +46,7 @@ def silence(storage: str, study: TuningStudy, seconds: float) -> None:
         assert changed.rowcount == 1
 
 
-def cut(storage: str, study: TuningStudy) -> None:
+def cut(storage: str, study: Any) -> None:
     """The connection that holds the lock of its lease, as a restarted server or a firewall does."""
     import psycopg
 
@@ -84,7 +78,7 @@ def test_a_trial_of_a_host_that_is_silent_is_given_up_and_comes_first(
     silence(server_storage, first, heartbeat.SILENCE_SECONDS + 1)
     assert not second.others_run()
     assert second.claim(9)[1] == left
-    first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails())  # it only slept
+    finish(first, number, 50.0)  # it only slept
     states = [trial.state.name for trial in trials_in(with_driver(server_storage), "s")]
     assert states == ["FAIL", "RUNNING", "COMPLETE"]
 
@@ -111,7 +105,7 @@ def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> N
     with pytest.raises(StorageError, match="is in use by"):
         second.lead()
     assert first.claim(9) is not None, "it connects anew"
-    assert first.tell(number, Verdict(50.0, HOLDS, ""), TrialDetails()).number == number
+    assert finish(first, number, 50.0).number == number
 
 
 def test_who_is_cut_and_not_heard_of_is_given_up_sooner(
@@ -128,7 +122,7 @@ def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(
     server_storage: str, monkeypatch: pytest.MonkeyPatch, nine: SearchSpace
 ) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
-    study, other = (open_study("s", server_storage, nine, THROUGHPUT) for _ in range(2))
+    study, other = (opened(server_storage, nine) for _ in range(2))
     lease = study._mutex.lease
     try:
         for _ in range(2):
@@ -143,7 +137,6 @@ def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(
 
 def test_the_server_looks_for_dead_connections_itself(join: OpenStudy) -> None:
     study = join()
-    assert isinstance(study._mutex, ServerMutex)
     engines = [study._mutex._engine, study._study._storage._backend.engine]
     for engine in engines:
         with engine.connect() as connection:

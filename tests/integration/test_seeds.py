@@ -10,9 +10,9 @@ from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
-from autotune.study.opening import open_study
 from autotune.values.outcome import TimedOut
 from scripted_runner import ScriptedRunner, batch_of, changed, options_in
+from tuning import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
@@ -26,7 +26,7 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3, **script):
     runner = ScriptedRunner(quality=quality, **script)
     options = options_in(folder)
     context = survey(options, runner)
-    study = open_study("s", options.study.storage, context.space, context.objective)
+    study = opened(options.study.storage, context.space)
     prober = AccuracyProber(context, runner, study, samples=640)
     rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule)

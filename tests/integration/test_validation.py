@@ -13,10 +13,10 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialEnded, TrialStarted
 from autotune.searching.search import search
-from autotune.study.archive import read_archive, warm_start_from
-from autotune.study.repair import repair
+from autotune.study.archive import warm_start_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
+from tuning import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -149,10 +149,10 @@ def test_what_stays_in_doubt_is_revoked_as_is_what_was_trained_alike(tmp_path):
     assert batch_of(lost.best.config) != 64
     later = [e for e in events[events.index(lost) :] if isinstance(e, TrialEnded)]
     assert all(batch_of(e.best.config) != 64 for e in later)
-    archive = read_archive(options.study.storage)
-    feasible = {batch_of(t.config) for t in archive.finished if t.verdict.feasible}
+    trials = reported(options.study.storage).trials
+    feasible = {batch_of(t.config) for t in trials if t.verdict.feasible}
     assert feasible == {8, 32}
-    reasons = {t.verdict.reason for t in archive.finished if batch_of(t.config) == 64}
+    reasons = {t.verdict.reason for t in trials if batch_of(t.config) == 64}
     assert all("may be below the limit" in reason for reason in reasons)
     assert events[-1].best.config["batch_size"] == 32
 
@@ -273,10 +273,9 @@ def test_a_lead_pays_for_its_seeds_with_later_trials(tmp_path):
 def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
-    database = tmp_path / "study.db"
     before = warm_start_from(options.study.storage)
     assert 64 not in map(batch_of, before)
-    repair(tmp_path, database)
+    repaired(tmp_path)
     assert warm_start_from(options.study.storage) == before
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert study.best_trial.params["batch_size"] == 32

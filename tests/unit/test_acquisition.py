@@ -1,49 +1,18 @@
-"""What was hardly tried, where a search comes no further."""
+"""The worth of a proposal, from the mean and the spread of what is expected of it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from autotune.sampling.acquisition import Observations, best_row, times_tried, trials_without_gain
+from autotune.sampling.acquisition import expected_improvement, normal_below
 
 
-def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:
-    rows = np.array([[0, 0], [1, 0], [1, 1], [1, 2]][: len(rates)], dtype=np.intp)
-    return Observations(rows, np.array(rates), feasible or [True] * len(rates), [True] * len(rates))
+def test_expected_improvement_is_what_it_says() -> None:
+    draws = np.random.default_rng(0).normal(1.0, 0.5, 400_000)
+    (found,) = expected_improvement(np.array([1.0]), np.array([0.5]), 1.2)
+    assert found == pytest.approx(np.maximum(0, draws - 1.2).mean(), rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("rates", "without"),
-    [
-        ([100.0], 0),
-        ([100.0, 120.0, 110.0, 119.0], 2),
-        ([100.0, 100.5, 100.8], 2),
-        ([100.0, 0.0, 0.0, 150.0], 0),
-    ],
-)
-def test_a_gain_is_a_percent_more_than_the_best_so_far(rates: list[float], without: int) -> None:
-    assert trials_without_gain(seen(rates)) == without
-
-
-def test_what_is_infeasible_is_no_gain_and_never_the_best() -> None:
-    trials = seen([100.0, 300.0, 110.0], [True, False, True])
-    assert trials_without_gain(trials) == 0
-    assert best_row(trials) is not None
-    assert best_row(trials).tolist() == [1, 1]  # type: ignore[union-attr]
-
-
-def test_where_nothing_is_feasible_there_is_no_best() -> None:
-    assert best_row(seen([0.0, 50.0], [True, False])) is None
-
-
-def test_the_value_that_differs_from_the_best_is_counted() -> None:
-    trials = seen([100.0, 120.0, 150.0, 140.0])
-    best = np.array([1, 1])
-    rows = np.array([[0, 1], [1, 0], [1, 2], [1, 3], [1, 1]])
-    assert times_tried(rows, best, trials).tolist() == [1, 2, 1, 0, 4]
-
-
-def test_of_several_values_the_one_that_was_tried_least_counts() -> None:
-    trials = seen([100.0, 120.0, 150.0, 140.0])
-    assert times_tried(np.array([[0, 0]]), np.array([1, 1]), trials).tolist() == [1]
+def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
+    assert normal_below(np.array([0.0, 1.96])) == pytest.approx([0.5, 0.975], abs=1e-3)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from autotune.configuration.constraints import Verdict
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.trials.breaker import Breaker
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
 from autotune.values.errors import TooManyLostError
-from tuning import CRASHED, HOLDS, OOM
+from tuning import CRASHED, HOLDS, OOM, trial
 
-CONFIG = TrainingConfig.of({})
+MARGINS = {"measured": HOLDS, "out_of_memory": OOM, "crashed": CRASHED}
+THREADS, TRIALS = 4, 50
 
 
-def trial(outcome: str, reason: str = "", foreseen: bool = False) -> FinishedTrial:
-    margins = {"measured": HOLDS, "out_of_memory": OOM}.get(outcome, CRASHED)
-    verdict = Verdict(1.0 if outcome == "measured" else None, margins, reason)
-    return FinishedTrial(1, CONFIG, verdict, TrialDetails(outcome=outcome, foreseen=foreseen))
+def ended(outcome: str, reason: str = "", foreseen: bool = False):
+    value = 1.0 if outcome == "measured" else None
+    return trial(1, value, MARGINS[outcome], reason, outcome=outcome, foreseen=foreseen)
 
 
 def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> None:
     breaker = Breaker(3)
-    breaker.finished(trial("crashed", "killed by SIGSEGV"))
-    breaker.finished(trial("out_of_memory", "out of host memory"))
+    breaker.finished(ended("crashed", "killed by SIGSEGV"))
+    breaker.finished(ended("out_of_memory", "out of host memory"))
     with pytest.raises(TooManyLostError) as caught:
-        breaker.finished(trial("crashed", "killed by SIGSEGV"))
+        breaker.finished(ended("crashed", "killed by SIGSEGV"))
     assert caught.value.exit_code == 7
     assert "  2 x killed by SIGSEGV\n  1 x out of host memory\n" in str(caught.value)
     assert "--max-failures" in str(caught.value)
@@ -35,23 +33,42 @@ def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> N
 def test_whatever_was_measured_begins_the_count_anew() -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(trial("out_of_memory"))
-        breaker.finished(trial("measured"))
+        breaker.finished(ended("out_of_memory"))
+        breaker.finished(ended("measured"))
 
 
 def test_what_was_foreseen_does_not_count() -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(trial("out_of_memory", foreseen=True))
-    breaker.finished(trial("crashed"))
+        breaker.finished(ended("out_of_memory", foreseen=True))
+    breaker.finished(ended("crashed"))
 
 
 def test_lost_trials_are_counted_on_their_own() -> None:
     breaker = Breaker(8)
     breaker.lost("disk full")
     breaker.lost("disk full")
-    breaker.finished(trial("crashed"))
+    breaker.finished(ended("crashed"))
     breaker.lost("disk full")
     breaker.lost("disk full")
     with pytest.raises(TooManyLostError, match="disk full"):
         breaker.lost("disk full")
+
+
+@pytest.mark.usefixtures("restless")
+def test_each_trial_of_several_threads_is_counted_once() -> None:
+    breaker, failed = Breaker(THREADS * TRIALS), []
+
+    def fail() -> None:
+        for _ in range(TRIALS):
+            try:
+                breaker.finished(ended("crashed", "x"))
+            except TooManyLostError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=fail) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 1

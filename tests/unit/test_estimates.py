@@ -12,7 +12,6 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
@@ -27,13 +26,11 @@ from autotune.searching.run.events import (
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.search import search
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import TuningStudy
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
 from scripted_runner import ScriptedRunner, changed, events_of, options_in
-from tuning import HOLDS, THROUGHPUT
+from tuning import add, study_of
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +76,9 @@ def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> S
         out=folder / "best.yaml",
     )
     first, *others = nine.configurations()
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    study = study_of(nine)
     for config, each in zip((first, *others), (1.0, *seconds), strict=False):
-        study.add(config, Verdict(80.0, HOLDS), TrialDetails(seconds=each, process_seconds=1.0))
+        add(study, config, 80.0, seconds=each, process_seconds=1.0)
     context = SearchContext(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
     return SearchRun(context, ScriptedRunner(), study)
 
@@ -99,9 +96,9 @@ def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> 
     """Of a search whose baseline took a second beside these blocks."""
     seconds = 1.0 + sum(blocks)
     run = replace(measurement(), blocks=tuple(Block(each, 32, 0.0) for each in blocks))
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    details = TrialDetails(seconds=seconds, process_seconds=seconds, stored_measurement=asdict(run))
-    study.add(next(iter(nine.configurations())), Verdict(80.0, HOLDS), details)
+    study = study_of(nine)
+    own, took = next(nine.configurations()), {"seconds": seconds, "process_seconds": seconds}
+    add(study, own, 80.0, **took, stored_measurement=asdict(run))
     return replace(session_with(nine, folder, []), study=study).time_budget.conclusion_seconds()
 
 
@@ -134,17 +131,12 @@ def with_a_best(
     nine: SearchSpace, folder: Path, seconds: float, compiling: float, **notes: object
 ) -> SearchRun:
     """A search whose second trial leads, of which so many seconds went into compiling."""
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
+    study = study_of(nine)
     own, best, *_ = nine.configurations()
-    details = TrialDetails(seconds=1.0, process_seconds=1.0, training_equivalent=own.quality_key())
-    study.add(own, Verdict(80.0, HOLDS), details)
-    details = TrialDetails(
-        seconds=seconds,
-        process_seconds=seconds,
-        compile_seconds=compiling,
-        training_equivalent="another",
-    )
-    study.add(best, Verdict(90.0, HOLDS), details)
+    quick = {"seconds": 1.0, "process_seconds": 1.0}
+    add(study, own, 80.0, **quick, training_equivalent=own.quality_key())
+    slow = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}
+    add(study, best, 90.0, **slow, training_equivalent="another")
     for key, value in notes.items():
         setattr(study.notes, key, value)
     search = session_with(nine, folder, [])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from autotune.configuration.search_space import SearchSpace
 from autotune.storage.journal import Journal
-from autotune.storage.journal_lines import NoteRecord
-from autotune.storage.note_types import as_json
 from autotune.storage.notes import Note, StudyNotes
 from autotune.values.errors import StorageError
 from covering import covers
 from readers import FACTS, RUN
+from tuning import note, study_of
 
 DRIFT_CHECK = {"trials": 4, "samples_per_second": 101.5}
 
@@ -24,15 +23,9 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
 
 
-def noted(name: str, fact: object) -> str:
-    """A line with this fact."""
-    fields = {"schema_version": 1, "study": "s", "record": asdict(NoteRecord(name, fact))}
-    return json.dumps(fields)
-
-
-def names_in(journal: Journal) -> list[str]:
+def notes_in(journal: Journal) -> list[tuple[str, object]]:
     with journal.reading() as lines:
-        return [line.record.name for line in lines if isinstance(line.record, NoteRecord)]
+        return [(line.record.name, line.record.fact) for line in lines]
 
 
 WRONG_FACTS = {
@@ -58,18 +51,18 @@ WRONG_FACTS = {
 
 @pytest.mark.parametrize("name", FACTS)
 def test_a_fact_of_a_search_is_read_back(name: str, journal: Journal) -> None:
-    with journal.writing("s", NoteRecord(name, FACTS[name])):
-        pass
-    with journal.reading() as (line,):
-        assert line.record == NoteRecord(name, json.loads(json.dumps(FACTS[name])))
+    note(journal.path.parent, name, FACTS[name])
+    assert notes_in(journal) == [(name, json.loads(json.dumps(FACTS[name])))]
 
 
-def test_a_study_reads_each_note_as_what_it_wrote() -> None:
-    keys = {note.key: name for name, note in vars(StudyNotes).items() if isinstance(note, Note)}
-    study = StudyNotes(FACTS)
+def test_a_study_reads_each_note_as_what_it_wrote(nine: SearchSpace) -> None:
+    keys = {one.key: name for name, one in vars(StudyNotes).items() if isinstance(one, Note)}
+    read, notes = StudyNotes(FACTS), study_of(nine).notes
     for key in FACTS.keys() & keys.keys():
-        assert as_json(getattr(study, keys[key])) == as_json(FACTS[key])
-    assert as_json(study.drift_checks("@cuda:1")) == FACTS["anchors@cuda:1"]
+        setattr(notes, keys[key], getattr(read, keys[key]))
+    notes.add_drift_check("@cuda:1", *read.drift_checks("@cuda:1"))
+    written = {name: notes.attributes[name] for name in FACTS.keys() - {"colour"}}
+    assert written == json.loads(json.dumps({name: FACTS[name] for name in written}))
     assert keys.keys() - FACTS.keys() == {"constraint_names", "anchors"}
     assert not any(getattr(StudyNotes(), name) for name in keys.values())
 
@@ -79,13 +72,11 @@ def test_a_study_reads_each_note_as_what_it_wrote() -> None:
     ("name", "fact"), [(name, fact) for name, facts in WRONG_FACTS.items() for fact in facts]
 )
 def test_a_fact_that_is_something_else_is_refused_until_it_is_repaired(
-    name: str, fact: object, journal: Journal
+    name: str, fact: object, journal: Journal, tmp_path: Path
 ) -> None:
-    with journal.writing("s", NoteRecord("colour", "blue")):
-        pass
-    with journal.path.open("a") as file:
-        file.write(f"{noted(name, fact)}\n")
+    note(tmp_path, "colour", "blue")
+    note(tmp_path, name, fact)
     with pytest.raises(StorageError, match=r"line 2 is not readable.*autotune repair"):
-        names_in(journal)
+        notes_in(journal)
     assert journal.mend() == 1
-    assert names_in(journal) == ["colour"]
+    assert notes_in(journal) == [("colour", "blue")]

@@ -12,12 +12,9 @@ import optuna
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.sampling.samplers import AUTO
 from autotune.storage.leases import Lease, lease_of, own_lease
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
 from covering import covers
-from tuning import HOLDS, THROUGHPUT, tell
+from tuning import HOLDS, opened, tell
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def neighbour() -> Iterator[Lease]:
 
 def left_by(lease: Lease, space: SearchSpace, url: str) -> None:
     """A study with a trial that runs under this lease."""
-    study = open_study("s", url, space, THROUGHPUT)
+    study = opened(url, space)
     study._mutex.lease = lease
     study.ask()
 
@@ -50,9 +47,8 @@ def states(url: str) -> list[str]:
     return [t.state.name for t in optuna.load_study(study_name="s", storage=url).trials]
 
 
-def reopened(url: str, space: SearchSpace) -> TuningStudy:
-    study = open_study("s", url, space, THROUGHPUT)
-    study.use_sampler(AUTO, seed=0)
+def reopened(url: str, space: SearchSpace):
+    study = opened(url, space, sampler="auto")
     study.reap()
     return study
 

@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.accuracy.numerics_verdict import NumericsChecker, numerics_fault
 from autotune.context.search_context import survey
-from autotune.numerics.trajectory import deviation, distances
-from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Lost, OutOfMemory, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, options_in
 
@@ -127,48 +124,9 @@ def test_the_margin_is_graded_and_bounded() -> None:
     assert margins == [0.01, 0.2, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("losses", "other_seed", "expected"),
-    [
-        ((4.0, 2.0, 1.0), (5.0, 1.0, 2.0), 0.0),
-        # Off by 0.5, 0 and 1, where another seed is off by 1 each time.
-        ((4.5, 2.0, 2.0), (5.0, 1.0, 2.0), 0.5),
-        # Differences of either sign add up; they do not cancel.
-        ((6.0, 0.0, 3.0), (5.0, 1.0, 0.0), 2.0),
-        # Another seed changes nothing: a tenth of the mean loss, 7 / 3, is left for rounding.
-        ((4.7, 2.0, 1.0), (4.0, 2.0, 1.0), 1.0),
-    ],
-)
-def test_losses_are_held_against_what_another_seed_changes(
-    losses: tuple[float, ...], other_seed: tuple[float, ...], expected: float
-) -> None:
-    assert deviation(losses, (4.0, 2.0, 1.0), other_seed, rounding=0.1) == pytest.approx(expected)
-
-
-def test_losses_of_nothing_at_all_agree() -> None:
-    nothing = (0.0, 0.0, 0.0)
-    assert deviation(nothing, nothing, nothing, rounding=0.1) == 0
-    assert deviation((0.0, 0.0, 1.0), nothing, nothing, rounding=0.1) == 1
-
-
-def test_ways_are_compared_by_their_ends_and_by_their_lengths() -> None:
-    def weights(x: float, y: float) -> dict[str, torch.Tensor]:
-        return {"x": torch.tensor([x]), "y": torch.tensor([[y]])}
-
-    start, end = weights(1.0, 1.0), weights(1.0, 3.0)
-    same, half, aside, nowhere = (
-        distances(start, end, other) for other in (end, weights(1, 2), weights(3, 1), start)
-    )
-    assert (same.path, same.reach) == (0, 0)
-    assert (half.path, half.reach) == (0.5, 0.5)
-    assert (aside.path, aside.reach) == (pytest.approx(2**0.5), 0)
-    assert (nowhere.path, nowhere.reach) == (1, 1)
-    assert distances(start, start, start).path == 0
-
-
 @pytest.mark.parametrize("passing", [OutOfMemory("device", "full"), Lost("disk full")])
 def test_what_may_go_better_the_next_time_is_tried_again(
-    passing: TrialOutcome, study: TuningStudy, tmp_path: Path
+    passing: TrialOutcome, study, tmp_path: Path
 ) -> None:
     outcomes = [passing, passing, agreeing()]
     # Out of memory, a gate is tried without float64 at once.
@@ -184,7 +142,7 @@ def test_what_may_go_better_the_next_time_is_tried_again(
     assert len(runner.batches("gate")) == first + 1
 
 
-def test_a_note_that_lacks_a_number_is_measured_anew(study: TuningStudy, tmp_path: Path) -> None:
+def test_a_note_that_lacks_a_number_is_measured_anew(study, tmp_path: Path) -> None:
     runner = ScriptedRunner()
     context = survey(options_in(tmp_path), runner)
     keeper = NumericsChecker(context, runner, study)

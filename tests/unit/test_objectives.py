@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement
+from tuning import trial
 
 EAGER = measurement(100.0)
 """2 s to start, 0.5 s to build, 0.4 s more in the first step."""
@@ -54,22 +52,23 @@ def test_the_length_of_the_run_is_part_of_what_a_study_is_of() -> None:
     assert len(identities) == 3
 
 
-def trial(number: int, run: Measurement, **settings: bool | int | str | None) -> FinishedTrial:
-    details = TrialDetails(
+def timed(number: int, run: Measurement, **settings: bool | int | str | None):
+    return trial(
+        number,
+        run.samples_per_second,
+        config=TrainingConfig.of(settings),
         compile_seconds=run.compile_seconds,
         one_time_seconds=run.one_time_seconds,
         fixed_seconds=fixed_seconds(run),
     )
-    verdict = Verdict(run.samples_per_second, dict.fromkeys(CONSTRAINTS, -1.0))
-    return FinishedTrial(number, TrainingConfig.of(settings), verdict, details)
 
 
 def test_who_found_the_model_compiled_is_charged_what_the_first_one_paid() -> None:
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
-    first = trial(1, COMPILED, batch_size=64, compile_mode="default")
-    second = trial(2, warm, batch_size=64, compile_mode="default", num_workers=2)
-    larger = trial(3, warm, batch_size=128, compile_mode="default")
-    costs = ColdCosts([trial(0, EAGER), first, second, larger], [EAGER])
+    first = timed(1, COMPILED, batch_size=64, compile_mode="default")
+    second = timed(2, warm, batch_size=64, compile_mode="default", num_workers=2)
+    larger = timed(3, warm, batch_size=128, compile_mode="default")
+    costs = ColdCosts([timed(0, EAGER), first, second, larger], [EAGER])
     assert costs.compile_seconds(second.config) == 38
     assert costs.compile_seconds(larger.config) == 4, "another batch size is another graph"
     assert costs.fixed_seconds_of(second) == pytest.approx(costs.fixed_seconds_of(first))
@@ -78,7 +77,7 @@ def test_who_found_the_model_compiled_is_charged_what_the_first_one_paid() -> No
 
 def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> None:
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
-    own = trial(0, warm, compile_mode="default")
+    own = timed(0, warm, compile_mode="default")
     costs = ColdCosts([own], [COMPILED, warm, warm])
     assert costs.compile_seconds(own.config) == 38
     assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
@@ -86,7 +85,7 @@ def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> No
 
 def test_what_does_not_compile_is_charged_what_its_own_process_paid() -> None:
     slow_once = replace(EAGER, warmup_step_seconds=(3.1, 0.1))
-    own = trial(0, slow_once)
+    own = timed(0, slow_once)
     costs = ColdCosts([own], [slow_once, EAGER, EAGER])
     assert costs.fixed_seconds(own.config, EAGER) == pytest.approx(2.9)
     assert costs.compile_seconds(own.config) == 0

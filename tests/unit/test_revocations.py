@@ -3,57 +3,49 @@
 import optuna
 import pytest
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.finished_trial import best_feasible
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.archive import read_archive
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
-from tuning import HOLDS, OOM, THROUGHPUT
+from tuning import HOLDS, OOM, finish, opened, reported
 
 
 @pytest.fixture
-def told(nine: SearchSpace, url: str) -> TuningStudy:
+def told(nine: SearchSpace, url: str):
     """Three trials: two that were trained alike, of which one did not fit, and another."""
-    study = open_study("s", url, nine, THROUGHPUT)
-    study.use_sampler("auto", seed=0)
+    study = opened(url, nine, sampler="auto")
     for value, margins, kind in [(3.0, HOLDS, "large"), (None, OOM, "large"), (2.0, HOLDS, "own")]:
         number, _ = study.ask()
-        verdict = Verdict(value, margins, "" if value else "memory")
-        study.tell(number, verdict, TrialDetails(seconds=1.0, training_equivalent=kind))
+        reason = "" if value else "memory"
+        finish(study, number, value, margins, reason, training_equivalent=kind)
     return study
 
 
-def reasons(study: TuningStudy) -> list[str]:
+def reasons(study) -> list[str]:
     return [trial.verdict.reason for trial in study.finished()]
 
 
-def test_what_was_trained_alike_is_infeasible_from_then_on(told):
+def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
     told.revoke("large", 0.02, "accuracy: worse")
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
-    best = best_feasible(told.finished())
-    assert best is not None
-    assert best.number == 2
+    assert [trial.verdict.feasible for trial in told.finished()] == [False, False, True]
+    assert reported(url).leader.number == 2
     told.disconnect()
 
 
 def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
     told.revoke("large", 0.02, "accuracy: worse")
     told.disconnect()
-    again = open_study("s", url, nine, THROUGHPUT)
+    again = opened(url, nine)
     again.reap()
     assert reasons(again) == ["accuracy: worse", "memory", ""]
     again.disconnect()
-    assert [t.verdict.reason for t in read_archive(url).finished] == reasons(again)
+    assert [t.verdict.reason for t in reported(url).trials] == reasons(again)
 
 
 def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     told.notes.qualities = {"large": [0.5, 0.7], "own": [0.8]}
     told.notes.margins = {"large": 0.02, "own": -0.25}
-    trials = read_archive(url).finished
+    trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
     assert all(trial.verdict.feasible for trial in trials[::2]), "only a ruling takes that back"
@@ -61,26 +53,23 @@ def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
 
 
 def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url):
-    study = open_study("s", url, nine, THROUGHPUT)
-    study.use_sampler("auto", seed=0)
+    study = opened(url, nine, sampler="auto")
     number, _ = study.ask()
-    untold = Verdict(3.0, {**HOLDS, "accuracy": 0.0}, "")
-    study.tell(number, untold, TrialDetails(seconds=1.0, training_equivalent="own"))
+    finish(study, number, 3.0, {**HOLDS, "accuracy": 0.0}, training_equivalent="own")
     study.notes.set_qualities("own", [0.8])
     study.notes.set_margin("own", -0.25)
-    (trial,) = read_archive(url).finished
+    (trial,) = reported(url).trials
     assert (trial.details.quality, trial.verdict.margins["accuracy"]) == (None, 0.0)
     study.disconnect()
 
 
-def test_what_is_told_after_the_ruling_is_infeasible_too(told):
+def test_what_is_told_after_the_ruling_is_infeasible_too(told, url):
     number, _ = told.ask()
     told.revoke("large", 0.02, "accuracy: worse")
-    trial = told.tell(
-        number, Verdict(9.0, HOLDS, ""), TrialDetails(seconds=1.0, training_equivalent="large")
-    )
+    trial = finish(told, number, 9.0, training_equivalent="large")
     assert trial.verdict.reason == "accuracy: worse"
-    assert best_feasible(told.finished()).number == 2
+    assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
+    assert reported(url).leader.number == 2
     told.disconnect()
 
 
@@ -115,7 +104,7 @@ def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
 
 def test_a_trial_of_another_kind_or_of_an_older_study_stays(told):
     number, config = told.ask()
-    told.tell(number, Verdict(1.0, HOLDS, ""), TrialDetails(seconds=1.0))
+    finish(told, number, 1.0)
     told.revoke("large", 0.02, "accuracy: worse")
     assert told.finished()[-1].verdict.feasible
     assert isinstance(config, TrainingConfig)

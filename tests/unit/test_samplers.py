@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, GridSampler, RandomSampler
 from optuna.trial import TrialState
 
-from autotune.commands.search import search
+from autotune.cli import cli
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.encoding import config_of
@@ -23,11 +24,10 @@ from autotune.sampling.samplers import (
     sampler_named,
 )
 from autotune.searching.run.events import Answered, TrialEnded
-from autotune.study.study import TuningStudy
 from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
-from tuning import HOLDS, THROUGHPUT, tell
+from tuning import HOLDS, study_of, tell
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -115,7 +115,8 @@ def test_tpe_takes_account_of_what_others_run(space: SearchSpace) -> None:
 
 
 def test_the_command_line_takes_every_sampler() -> None:
-    (option,) = [one for one in search.params if one.name == "sampler"]
+    command = cli.get_command(click.Context(cli), "search")
+    (option,) = [one for one in command.params if one.name == "sampler"]
     assert list(option.type.choices) == [AUTO, *SAMPLERS]
 
 
@@ -215,17 +216,15 @@ NAMED = (
 def test_a_sampler_that_fails_is_named_and_leaves_no_trial_running(
     space: SearchSpace, where: str, does: Callable[..., Any]
 ) -> None:
-    optunas = optuna.create_study(direction="maximize")
-    study = TuningStudy(optunas, space, THROUGHPUT)
-    study.use_sampler(Faulty(where, does), seed=0)
+    study = study_of(space, sampler=Faulty(where, does))
     with pytest.raises(UsageError, match=NAMED):
         tell(study, 1.0, HOLDS)
-    (trial,) = optunas.trials
+    (trial,) = study._study.trials
     state = TrialState.COMPLETE if where == "after_trial" else TrialState.FAIL
     assert trial.state == state
 
 
-def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study: TuningStudy) -> None:
+def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
 from autotune.processes.devices import Device
 from autotune.searching.run.events import LeftOut, TrialEnded
 from autotune.searching.search import search
-from autotune.searching.trials.breaker import Breaker
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
 from autotune.study.knowledge import Knowledge
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
-from tuning import CRASHED, HOLDS
+from tuning import CRASHED, SMALL, trial
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
 TRIALS = 201
@@ -33,28 +27,16 @@ def compiled(config: TrainingConfig, mode: str) -> TrainingConfig:
     return TrainingConfig(tuple(values.values()))
 
 
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 @pytest.mark.usefixtures("restless")
 def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
     knowledge, learning = Knowledge(), threading.Event()
-    first = TrainingConfig.of({"batch_size": 8})
-    knowledge.learn(FinishedTrial(0, first, Verdict(1.0, HOLDS, ""), TrialDetails()))
+    knowledge.learn(trial(0))
 
     def learn() -> None:
         try:
             for number in range(1, TRIALS):
-                config = compiled(first, f"mode {(number - 1) // 2}")  # each fails twice
-                knowledge.learn(
-                    FinishedTrial(number, config, Verdict(None, CRASHED, ""), TrialDetails())
-                )
+                config = compiled(SMALL, f"mode {(number - 1) // 2}")  # each fails twice
+                knowledge.learn(trial(number, None, CRASHED, config=config))
         finally:
             learning.set()
 
@@ -100,22 +82,3 @@ def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
     assert len([event for event in events if isinstance(event, LeftOut)]) == 1
     tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
     assert tried.count("default") in {2, 3}
-
-
-def test_a_breaker_counts_each_trial_once() -> None:
-    breaker, failed = Breaker(4 * (TRIALS // 4)), []
-    trial = FinishedTrial(1, TrainingConfig.of({}), Verdict(None, CRASHED, "x"), TrialDetails("x"))
-
-    def fail() -> None:
-        for _ in range(TRIALS // 4):
-            try:
-                breaker.finished(trial)
-            except TooManyLostError as error:
-                failed.append(error)
-
-    threads = [threading.Thread(target=fail) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(failed) == 1

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import Verdict
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
-from tuning import CRASHED, HOLDS
+from tuning import CRASHED, HOLDS, trial
 
 
-def trials(values: Sequence[float], margins: dict[str, float] = HOLDS) -> list[FinishedTrial]:
-    config = TrainingConfig.of({"batch_size": 8})
-    return [
-        FinishedTrial(number, config, Verdict(value, margins, ""), TrialDetails())
-        for number, value in enumerate(values)
-    ]
+def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):
+    return [trial(number, value, margins) for number, value in enumerate(values)]
 
 
 def test_what_rises_goes_on() -> None:
@@ -52,12 +43,10 @@ def test_what_is_infeasible_is_no_gain() -> None:
 
 @pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
 def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -> None:
-    (trial,) = trials([rate])
-    at_rate = replace(trial, details=TrialDetails(samples_per_second=rate))
+    at_rate = trial(0, rate, samples_per_second=rate)
     assert is_at_limit([at_rate], 100.0) == ends
     assert not is_at_limit([at_rate], None)
 
 
 def test_what_is_infeasible_reaches_no_limit() -> None:
-    (trial,) = trials([100.0], CRASHED)
-    assert not is_at_limit([replace(trial, details=TrialDetails(samples_per_second=100.0))], 100.0)
+    assert not is_at_limit([trial(0, 100.0, CRASHED, samples_per_second=100.0)], 100.0)

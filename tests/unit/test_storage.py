@@ -6,58 +6,45 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 from sqlalchemy import event
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
-from autotune.storage import database as storages
-from autotune.storage.database import (
-    check_storage,
-    database_of,
-    is_server,
-    network_file_system,
-    storage_errors,
-    with_driver,
-)
-from autotune.storage.journal import Journal
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
+from autotune.storage import database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
-from tuning import HOLDS, THROUGHPUT, tell
+from tuning import HOLDS, finish, opened, tell
+
+Reopened = Callable[[], Any]
 
 
 @pytest.fixture
-def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Callable[[], TuningStudy]:
+def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Reopened:
     """Opens the study, which has a journal and a trial."""
-
-    def opened() -> TuningStudy:
-        study = open_study("s", url, nine, THROUGHPUT, Journal(tmp_path))
-        study.use_sampler("random", seed=0)
-        return study
-
-    tell(opened(), 80.0, HOLDS)
-    return opened
+    tell(opened(url, nine, tmp_path), 80.0, HOLDS)
+    return lambda: opened(url, nine, tmp_path)
 
 
 @covers("S1")
 def test_a_database_that_is_locked_is_waited_for_and_then_refused(
-    reopened: Callable[[], TuningStudy],
+    reopened: Reopened,
     url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storages, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.2)
     study = reopened()
     number, config = study.ask()
     holder = sqlite3.connect(tmp_path / "study.db")
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StorageError, match="Another program holds it"), storage_errors(url):
-        study.tell(number, Verdict(90.0, HOLDS, ""), TrialDetails())
+    with (
+        pytest.raises(StorageError, match="Another program holds it"),
+        database.storage_errors(url),
+    ):
+        finish(study, number, 90.0)
     holder.rollback()
     holder.close()
     study.disconnect()
@@ -67,19 +54,19 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
 
 @covers("S2")
 def test_a_truncated_database_is_refused_and_left_as_it_is(
-    reopened: Callable[[], TuningStudy], tmp_path: Path
+    reopened: Reopened, tmp_path: Path
 ) -> None:
-    database = tmp_path / "study.db"
-    half = database.read_bytes()[: database.stat().st_size // 2]
-    database.write_bytes(half)
+    file = tmp_path / "study.db"
+    half = file.read_bytes()[: file.stat().st_size // 2]
+    file.write_bytes(half)
     with pytest.raises(StorageError, match="`autotune repair "):
         reopened()
-    assert database.read_bytes() == half
+    assert file.read_bytes() == half
 
 
 @covers("S5")
 def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
-    reopened: Callable[[], TuningStudy], url: str, tmp_path: Path
+    reopened: Reopened, url: str, tmp_path: Path
 ) -> None:
     study = reopened()
     number, config = study.ask()
@@ -91,21 +78,20 @@ def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
     def limit(connection: sqlite3.Connection, _: object) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    details = TrialDetails(stored_measurement={"blocks": ["x" * 2000] * 20})
+    large = {"blocks": ["x" * 2000] * 20}
     refused = pytest.raises(StorageError, match=r"full \(\d.* free there\).*Free some space")
-    with refused, storage_errors(url):
-        study.tell(number, Verdict(90.0, HOLDS, ""), details)
+    with refused, database.storage_errors(url):
+        finish(study, number, 90.0, stored_measurement=large)
     study.disconnect()
     told = reopened().finished()
     assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
 
 
-def test_a_database_that_cannot_be_written_is_refused(
-    reopened: Callable[[], TuningStudy], nine: SearchSpace, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("url")
+def test_a_database_that_cannot_be_written_is_refused(nine: SearchSpace, tmp_path: Path) -> None:
     url = f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true"
-    with pytest.raises(StorageError, match="check its permissions"), storage_errors(url):
-        open_study("another", url, nine, THROUGHPUT)
+    with pytest.raises(StorageError, match="check its permissions"), database.storage_errors(url):
+        opened(url, nine)
 
 
 @covers("S12")
@@ -115,9 +101,9 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
     mounts = {"/": "ext4", str(tmp_path / "home"): "nfs4", str(tmp_path / "home" / "disk"): "xfs"}
     partitions = [SimpleNamespace(mountpoint=m, fstype=t) for m, t in mounts.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: partitions)
-    assert network_file_system(tmp_path / "home" / "me" / "study.db") == "nfs4"
-    assert network_file_system(tmp_path / "home" / "disk" / "study.db") is None
-    assert network_file_system(tmp_path / "study.db") is None
+    assert database.network_file_system(tmp_path / "home" / "me" / "study.db") == "nfs4"
+    assert database.network_file_system(tmp_path / "home" / "disk" / "study.db") is None
+    assert database.network_file_system(tmp_path / "study.db") is None
 
 
 @pytest.mark.parametrize(
@@ -125,13 +111,13 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
 )
 def test_a_database_in_which_nothing_keeps_writers_apart_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"names m.*sql, in which.*postgresql://") as refused:
-        check_storage(url)
+        database.check_storage(url)
     assert ":x@" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
 def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
-    check_storage(url)
+    database.check_storage(url)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +132,16 @@ def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
     ],
 )
 def test_the_file_of_a_storage(url: str | None, path: Path | None) -> None:
-    assert database_of(url) == path
+    assert database.database_of(url) == path
 
 
 def test_a_postgresql_url_gets_the_driver_and_keeps_its_password() -> None:
-    assert with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
-    assert with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
-    assert is_server("postgresql://host/db")
-    assert not is_server("sqlite:///a.db")
+    assert database.with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
+    assert database.with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
+    assert database.is_server("postgresql://host/db")
+    assert not database.is_server("sqlite:///a.db")
+
+
+def test_a_password_is_not_shown() -> None:
+    shown = database.masked("postgresql://me:secret@db/autotune")
+    assert shown == "postgresql://me:***@db/autotune"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
@@ -11,33 +10,31 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.storage.finished_trial import best_feasible
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import TuningStudy
 from covering import covers
 from factories import cpu_machine
-from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
+from tuning import CRASHED, HOLDS, OOM, add, study_of, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
 
 
-def states(study: TuningStudy) -> list[TrialState]:
+def states(study) -> list[TrialState]:
     return [trial.state for trial in study._study.get_trials()]
 
 
 def test_no_configuration_is_proposed_twice_before_all_of_them_were(
-    study: TuningStudy, nine: SearchSpace
+    study, nine: SearchSpace
 ) -> None:
     proposed = [tell(study, 1.0, HOLDS) for _ in range(9)]
     assert nine.size == 9
     assert len(set(proposed)) == 9
 
 
-def test_an_exhausted_space_still_gives_a_configuration(study: TuningStudy) -> None:
+def test_an_exhausted_space_still_gives_a_configuration(study) -> None:
     proposed = [tell(study, 1.0, HOLDS) for _ in range(10)]
     assert proposed[9] in proposed[:9]
 
 
-def test_what_is_wanted_comes_and_nothing_else(study: TuningStudy) -> None:
+def test_what_is_wanted_comes_and_nothing_else(study) -> None:
     wanted = BASELINE.replace(batch_size=64, num_workers=2, prefetch_factor=4)
     assert study.ask(wanted)[1] == wanted
     assert study.ask()[1] != wanted
@@ -47,14 +44,13 @@ def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
     offered = {"num_workers": (0, 2), "prefetch_factor": (4, 8), "batch_size": (8, 16)}
     own = BASELINE.replace(batch_size=8, num_workers=0)
     space = SearchSpace({n: offered.get(n, (value,)) for n, value in own.as_dict().items()})
-    study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
+    study = study_of(space)
     for config in space.configurations():
         assert study.ask(config)[1] == config
 
 
 def test_what_was_lost_is_tried_once_more_when_the_others_are_done(nine: SearchSpace) -> None:
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    study.use_sampler(AUTO, seed=0)
+    study = study_of(nine, sampler=AUTO)
     number, lost = study.ask()
     study.lose(number, "disk full")
     assert lost not in {tell(study, 1.0, HOLDS) for _ in range(8)}
@@ -65,50 +61,47 @@ def test_what_was_lost_is_tried_once_more_when_the_others_are_done(nine: SearchS
     assert study.exhausted()
 
 
-def test_what_was_lost_is_not_wanted_again_by_this_process(
-    study: TuningStudy, nine: SearchSpace
-) -> None:
+def test_what_was_lost_is_not_wanted_again_by_this_process(study, nine: SearchSpace) -> None:
     number, lost = study.ask()
     study.lose(number, "disk full")
     assert not study.is_known(lost)
     assert [c for c in nine.configurations() if not study.is_worth_a_try(c)] == [lost]
 
 
-def test_a_configuration_that_is_still_running_is_not_proposed_again(study: TuningStudy) -> None:
+def test_a_configuration_that_is_still_running_is_not_proposed_again(study) -> None:
     assert len({study.ask()[1] for _ in range(9)}) == 9
 
 
 @covers("R16")
 @pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
 def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
-    study = TuningStudy(optuna.create_study(direction="maximize"), nine, THROUGHPUT)
-    study.use_sampler(name, seed=1)
+    study = study_of(nine, sampler=name)
     values = iter(range(9))
     assert len({tell(study, float(next(values)), HOLDS) for _ in range(9)}) == 9
 
 
-def test_an_added_trial_is_finished_and_never_proposed(study: TuningStudy) -> None:
-    added = study.add(BASELINE, Verdict(80.0, HOLDS), TrialDetails(seconds=1.5))
+def test_an_added_trial_is_finished_and_never_proposed(study) -> None:
+    added = add(study, BASELINE, 80.0)
     assert (added.number, added.config) == (0, BASELINE)
     assert study.finished() == [added]
     assert BASELINE not in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
-def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study: TuningStudy) -> None:
-    study.add(BASELINE.replace(batch_size=32), Verdict(None, OOM), TrialDetails())
+def test_a_batch_larger_than_one_that_ran_out_of_memory_is_not_tried(study) -> None:
+    add(study, BASELINE.replace(batch_size=32), None, OOM)
     proposed = {tell(study, 1.0, HOLDS) for _ in range(7)}
     assert BASELINE.replace(batch_size=64) not in proposed
     assert BASELINE.replace(batch_size=16) in proposed
     assert BASELINE.replace(batch_size=64, num_workers=2) in proposed
 
 
-def test_a_trial_that_crashed_says_nothing_about_larger_batches(study: TuningStudy) -> None:
-    study.add(BASELINE.replace(batch_size=32), Verdict(None, CRASHED), TrialDetails())
+def test_a_trial_that_crashed_says_nothing_about_larger_batches(study) -> None:
+    add(study, BASELINE.replace(batch_size=32), None, CRASHED)
     assert BASELINE.replace(batch_size=64) in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
 def test_a_trial_is_finished_with_its_configuration_verdict_and_details(
-    study: TuningStudy,
+    study,
 ) -> None:
     config = tell(study, 80.0, HOLDS)
     (trial,) = study.finished()
@@ -117,14 +110,14 @@ def test_a_trial_is_finished_with_its_configuration_verdict_and_details(
     assert trial.details.seconds == 1.5
 
 
-def test_whatever_a_verdict_says_the_trial_is_complete(study: TuningStudy) -> None:
+def test_whatever_a_verdict_says_the_trial_is_complete(study) -> None:
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, OOM), (None, CRASHED)):
         tell(study, value, margins)
     assert states(study) == [TrialState.COMPLETE] * 4
 
 
 def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
-    study: TuningStudy,
+    study,
 ) -> None:
     number, config = study.ask()
     study.lose(number, "disk full")
@@ -134,7 +127,7 @@ def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
     assert config in {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
-def test_facts_about_the_study_are_kept(study: TuningStudy) -> None:
+def test_facts_about_the_study_are_kept(study) -> None:
     assert study.notes.qualities == {}
     assert study.notes.seed_seconds is None
     study.notes.set_qualities("batch_size=16", (0.5,))
@@ -143,7 +136,7 @@ def test_facts_about_the_study_are_kept(study: TuningStudy) -> None:
     assert study._study.user_attrs["probe_seconds"] == study.notes.seed_seconds == 2.5
 
 
-def test_the_best_feasible_trial_is_the_fastest_that_holds(study: TuningStudy) -> None:
+def test_the_best_feasible_trial_is_the_fastest_that_holds(study) -> None:
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (85.0, HOLDS), (None, CRASHED)):
         tell(study, value, margins)
     best = best_feasible(study.finished())
@@ -151,6 +144,6 @@ def test_the_best_feasible_trial_is_the_fastest_that_holds(study: TuningStudy) -
     assert best.number == 2
 
 
-def test_there_is_no_best_among_what_does_not_hold(study: TuningStudy) -> None:
+def test_there_is_no_best_among_what_does_not_hold(study) -> None:
     tell(study, 90.0, OOM)
     assert best_feasible(study.finished()) is None

@@ -7,27 +7,21 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.storage.database import masked
-from autotune.storage.journal import Journal
-from autotune.study.archive import read_archive
-from autotune.study.opening import open_study
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, THROUGHPUT, tell
+from tuning import CRASHED, HOLDS, OOM, opened, reported, tell
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(
     nine: SearchSpace, url: str
 ) -> None:
-    first = open_study("s", url, nine, THROUGHPUT)
-    first.use_sampler(RandomSampler(seed=0), seed=0)
+    first = opened(url, nine)
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
         tell(first, value, margins)
-    again = open_study("s", url, nine, THROUGHPUT)
+    again = opened(url, nine)
     for old, new in zip(first.finished(), again.finished(), strict=True):
         assert (old.number, old.config, old.verdict) == (new.number, new.config, new.verdict)
         assert old.details == new.details
@@ -38,8 +32,7 @@ def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
 ) -> None:
     proposed = []
     for _ in range(3):  # three runs that draw the same random numbers
-        study = open_study("s", url, nine, THROUGHPUT)
-        study.use_sampler(RandomSampler(seed=0), seed=0)
+        study = opened(url, nine)
         proposed += [tell(study, 1.0, HOLDS) for _ in range(3)]
     assert len(set(proposed)) == 9
 
@@ -47,25 +40,24 @@ def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
 def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
     nine: SearchSpace, url: str
 ) -> None:
-    dead = open_study("s", url, nine, THROUGHPUT)
+    dead = opened(url, nine)
     left = {dead.ask()[1], dead.ask()[1]}
-    study = open_study("s", url, nine, THROUGHPUT)
-    study.use_sampler(RandomSampler(seed=0), seed=0)
+    study = opened(url, nine)
     assert study.reap() == 2
     assert study.reap() == 0
-    stored = optuna.load_study(study_name="s", storage=url).trials
-    assert [trial.state for trial in stored] == [TrialState.FAIL] * 2
+    there = optuna.load_study(study_name="s", storage=url).trials
+    assert [trial.state for trial in there] == [TrialState.FAIL] * 2
     assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
 def test_what_a_dead_process_wanted_does_not_come_in_place_of_what_is_wanted_next(
     nine: SearchSpace, url: str
 ) -> None:
-    open_study("s", url, nine, THROUGHPUT)
+    opened(url, nine)
     wanted, unwanted = list(nine.configurations())[:2]
     params = {name: unwanted[name] for name in nine.varied()}
     optuna.load_study(study_name="s", storage=url).enqueue_trial(params)
-    study = open_study("s", url, nine, THROUGHPUT)
+    study = opened(url, nine)
     assert study.reap() == 1
     assert study.ask(wanted)[1] == wanted
 
@@ -73,15 +65,15 @@ def test_what_a_dead_process_wanted_does_not_come_in_place_of_what_is_wanted_nex
 def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str) -> None:
     identity = {"machine": "abc", "space": {"amp_dtype": [None, "bfloat16"]}}
     for _ in range(3):
-        open_study("s", url, nine, THROUGHPUT).check_identity(identity)
+        opened(url, nine).check_identity(identity)
 
 
 def test_a_study_of_something_else_is_refused_with_every_difference(
     nine: SearchSpace, url: str
 ) -> None:
-    open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, "b": [2], "c": "x"})
+    opened(url, nine).check_identity({"a": 1, "b": [2], "c": "x"})
     with pytest.raises(StudyMismatchError) as caught:
-        open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, "b": [3], "c": "y"})
+        opened(url, nine).check_identity({"a": 1, "b": [3], "c": "y"})
     assert str(caught.value).splitlines() == [
         "study 's' was made for something else:",
         "  b: [2] in the study, [3] now",
@@ -95,16 +87,16 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
 def test_what_only_one_of_both_has_is_a_difference(
     before: dict[str, object], now: dict[str, object], nine: SearchSpace, url: str
 ) -> None:
-    open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, **before})
+    opened(url, nine).check_identity({"a": 1, **before})
     with pytest.raises(StudyMismatchError, match=r"  b: .*null") as caught:
-        open_study("s", url, nine, THROUGHPUT).check_identity({"a": 1, **now})
+        opened(url, nine).check_identity({"a": 1, **now})
     assert "  a: " not in str(caught.value)
 
 
 def test_a_study_with_another_direction_is_refused(nine: SearchSpace, url: str) -> None:
     optuna.create_study(study_name="s", storage=url, direction="minimize")
     with pytest.raises(StudyMismatchError, match="another direction than throughput"):
-        open_study("s", url, nine, THROUGHPUT)
+        opened(url, nine)
 
 
 @pytest.mark.parametrize("content", [None, "this is no database, however long it may be" * 9])
@@ -117,7 +109,7 @@ def test_a_storage_that_cannot_be_used_is_a_message(
         path.write_text(content)
     helps = "Check that it exists" if content is None else "`autotune repair "
     with pytest.raises(StorageError, match=rf"cannot be used: .* {helps}"):
-        open_study("s", f"sqlite:///{path}", nine, THROUGHPUT)
+        opened(f"sqlite:///{path}", nine)
 
 
 HOSTILE: list[dict[str, Any]] = [
@@ -142,9 +134,9 @@ def test_trials_that_someone_else_told_are_data_and_refused(
     with pytest.raises(
         StudyMismatchError, match="trial 0 of the study was not written by autotune"
     ):
-        open_study("s", url, nine, THROUGHPUT)
+        opened(url, nine)
     with pytest.raises(UsageError, match=r"'s' was not made by autotune"):
-        read_archive(url)
+        reported(url)
 
 
 @pytest.mark.parametrize("number", [None, 0.5])
@@ -162,12 +154,11 @@ def test_what_someone_else_told_is_not_written_down(
             system_attrs={"constraints": [-1.0, -1.0, -1.0]},
         )
     )
-    journal = Journal(tmp_path)
     with pytest.raises(
         StudyMismatchError, match="trial 0 of the study was not written by autotune"
     ):
-        open_study("s", url, nine, THROUGHPUT, journal)
-    assert not journal.path.exists()
+        opened(url, nine, tmp_path)
+    assert not (tmp_path / "results.jsonl").exists()
 
 
 @pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])
@@ -179,9 +170,4 @@ def test_constraints_that_someone_else_told_are_data_and_refused(
     system = {} if margins is None else {"constraints": margins}
     foreign.add_trial(optuna.create_trial(value=1.0, user_attrs=told, system_attrs=system))
     with pytest.raises(StudyMismatchError, match="not written by autotune"):
-        open_study("s", url, nine, THROUGHPUT)
-
-
-def test_a_password_is_not_shown() -> None:
-    shown = masked("postgresql://me:secret@db/autotune")
-    assert shown == "postgresql://me:***@db/autotune"
+        opened(url, nine)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 
 import numpy as np
-import optuna
 import pytest
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling import surrogate_sampler
-from autotune.sampling.acquisition import Observations, expected_improvement, normal_below
-from autotune.sampling.encoding import Encoding
-from autotune.sampling.samplers import AUTO
-from autotune.sampling.surrogate import Array, Indices
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.study import TuningStudy
+from autotune.sampling.acquisition import Observations
 from factories import cpu_machine, narrowed, written
-from tuning import CRASHED, HOLDS, THROUGHPUT
+from tuning import CRASHED, HOLDS, finish, study_of
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -48,14 +40,13 @@ def searched(
     cost: surrogate_sampler.TrialCost = surrogate_sampler.alike,
 ) -> list[TrainingConfig]:
     """What is proposed where every trial is told what the law says; None crashes."""
-    study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
-    study.use_sampler(AUTO, seed, cost)
+    study = study_of(space)
+    study.use_sampler("auto", seed, cost)
     proposed = []
     for _ in range(trials):
         number, config = study.ask()
         rate = law(config)
-        verdict = Verdict(rate, HOLDS if rate else CRASHED, "")
-        study.tell(number, verdict, TrialDetails())
+        finish(study, number, rate, HOLDS if rate else CRASHED)
         proposed.append(config)
     return proposed
 
@@ -138,7 +129,7 @@ def test_what_is_likely_refused_is_not_what_was_hardly_tried(
 ) -> None:
     oracle = surrogate_sampler.Oracle(lambda _: False, lambda _: True, lambda *_: False)
     sampler = surrogate_sampler.SurrogateSampler(space, oracle, 0)
-    code = Encoding(space)
+    code = sampler._encoding
     own = space.within(TrainingConfig.of({"batch_size": 8}))
     # Everything but the largest batch was tried as often.
     tried = [c for c in space.configurations() if c["batch_size"] != 64]
@@ -147,7 +138,7 @@ def test_what_is_likely_refused_is_not_what_was_hardly_tried(
     seen = Observations(rows, rates, [True] * len(rows), [True] * len(rows))
     largest = list(code.values["batch_size"]).index(64)
 
-    def feasible(rows: Indices) -> Array:
+    def feasible(rows: np.ndarray) -> np.ndarray:
         column = list(code.values).index("batch_size")
         return np.where(rows[:, column] == largest, likely, 1.0)
 
@@ -166,59 +157,6 @@ def test_where_everything_is_known_a_proposal_is_still_a_configuration(space: Se
     proposed = searched(small, additive, 6)
     assert set(proposed[:4]) == set(small.configurations())
     assert set(proposed[4:]) <= set(small.configurations())
-
-
-def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) -> None:
-    code = Encoding(space)
-    idle, busy = (
-        space.within(TrainingConfig.of({})),
-        space.within(TrainingConfig.of({"num_workers": 2})),
-    )
-    rows = code.rows([idle, busy])
-    column = list(code.values).index("prefetch_factor")
-    assert rows[0, column] != rows[1, column]
-    assert code.params(idle)["prefetch_factor"] in space.domains["prefetch_factor"]
-
-
-def test_expected_improvement_is_what_it_says() -> None:
-    draws = np.random.default_rng(0).normal(1.0, 0.5, 400_000)
-    (found,) = expected_improvement(np.array([1.0]), np.array([0.5]), 1.2)
-    assert found == pytest.approx(np.maximum(0, draws - 1.2).mean(), rel=0.02)
-
-
-def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
-    assert normal_below(np.array([0.0, 1.96])) == pytest.approx([0.5, 0.975], abs=1e-3)
-
-
-def test_every_row_is_every_configuration(space: SearchSpace) -> None:
-    code = Encoding(space)
-    assert {code.config(row) for row in code.every_row} == set(space.configurations())
-    assert len(code.every_row) == space.size
-
-
-def test_drawn_rows_and_neighbours_are_configurations(space: SearchSpace) -> None:
-    code, whole = Encoding(space), set(space.configurations())
-    drawn = code.some_rows(50, Random(0))
-    assert {code.config(row) for row in drawn} <= whole
-    own = code.config(drawn[0])
-    assert {code.config(row) for row in code.neighbours(drawn[0])} - {own} == set(
-        space.neighbours(own)
-    )
-
-
-def test_a_neighbour_with_workers_has_a_prefetch_factor_of_the_space(tmp_path: Path) -> None:
-    text = SPACE.replace("prefetch_factor: [2, 4]", "prefetch_factor: [4, 8]")
-    space = narrowed(written(tmp_path, text), cpu_machine(), {"batch_size": 8})
-    code = Encoding(space)
-    (row,) = code.rows([space.within(TrainingConfig.of({"num_workers": 0}))])
-    near = [code.config(neighbour) for neighbour in code.neighbours(row)]
-    assert {config["prefetch_factor"] for config in near if config["num_workers"]} == {4}
-    assert set(near) <= set(space.configurations())
-
-
-def test_rows_of_configurations_lead_back_to_them(space: SearchSpace) -> None:
-    code, configs = Encoding(space), list(space.configurations())
-    assert [code.config(row) for row in code.rows(configs)] == configs
 
 
 def test_in_a_large_space_the_way_leads_uphill(space: SearchSpace, monkeypatch) -> None:
