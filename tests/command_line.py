@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ def command(*words: object, stdout: TextIO | None = None) -> Done:
     """Give `autotune WORDS` in this process; `stdout` replaces the text in memory."""
     out, err = stdout or io.StringIO(), io.StringIO()
     argv = ["autotune", *map(str, words)]
-    code = 0
+    code, on_sigterm = 0, signal.getsignal(signal.SIGTERM)
     with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
             main()
         except SystemExit as ended:
             code = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, on_sigterm)
     said = out.getvalue() if isinstance(out, io.StringIO) else ""
     return Done(code, said, err.getvalue())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.configuration.verdict import Verdict
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES
@@ -23,3 +24,8 @@ def tell(study: TuningStudy, value: float | None, margins: dict[str, float]) -> 
     number, config = study.ask()
     study.tell(number, Verdict(value, margins, "why"), TrialDetails(seconds=1.5))
     return config
+
+
+def told_as(study: TuningStudy, number: int, value: float) -> FinishedTrial:
+    """Tell that a trial which was claimed holds every constraint at this value."""
+    return study.tell(number, Verdict(value, HOLDS, ""), TrialDetails())
