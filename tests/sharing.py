@@ -76,10 +76,12 @@ def joined(
 
 
 @contextmanager
-def opened(storage: str, space: SearchSpace, journal: Path | None = None) -> Iterator[TuningStudy]:
-    """The study "s", as one of several processes has it."""
+def opened(
+    storage: str, space: SearchSpace, journal: Path | None = None, name: str = "s"
+) -> Iterator[TuningStudy]:
+    """A study, as one of several processes has it."""
     kept = None if journal is None else Journal(journal)
-    study = open_study("s", storage, space, THROUGHPUT, kept)
+    study = open_study(name, storage, space, THROUGHPUT, kept)
     study.use_sampler("random", seed=0)
     try:
         yield study
