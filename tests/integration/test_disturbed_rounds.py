@@ -17,6 +17,7 @@ from autotune.searching.run.events import Answered, CandidateRefused, Event, Rou
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured, TrialOutcome
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from search_clock import use_clock
 from shown_events import lines_of
 from stored_study import as_json, read, report
 
@@ -145,15 +146,12 @@ class Clock:
 
     now: float = field(default_factory=time.monotonic)
 
-    def monotonic(self) -> float:
-        return self.now
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of the time budget."""
+    """That of the search."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.deadlines.time", clock)
+    use_clock(monkeypatch, lambda: clock.now)
     return clock
 
 
