@@ -42,7 +42,7 @@ test: $(TEST)
 
 # A test that starts a process is skipped.
 test-quick: $(TEST)
-	$(BIN)/python -m pytest --no-children -m 'not slow' tests/architecture tests/unit tests/contract
+	$(BIN)/python -m pytest --numprocesses=2 --no-children -m 'not slow' tests/architecture tests/unit tests/contract
 
 # Fifty times as many generated inputs as `test`, a search that is killed at 200 random moments instead of 20,
 # and five seeds of each golden instead of one.

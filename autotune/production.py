@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
-    from autotune.training.settings import Settings
+    from autotune.training.apply_settings import Settings
 
 
 class Best:
@@ -52,7 +52,7 @@ class Best:
     @cached_property
     def settings(self) -> Settings:
         """Return the configuration in PyTorch's terms; the first access imports torch."""
-        from autotune.training.settings import Settings
+        from autotune.training.apply_settings import Settings
 
         return Settings(self.config)
 

@@ -22,8 +22,8 @@ from statistics import fmean, median
 
 import optuna
 
+from autotune.configuration.constraints import Tolerance, judge
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.verdict import Tolerance, judge
 from autotune.report.data import read_report
 from autotune.report.find_study import StudyPlace
 from autotune.report.html import page

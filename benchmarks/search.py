@@ -29,9 +29,9 @@ from statistics import fmean, median, quantiles
 
 from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.accuracy.seeds import SEEDS
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Tolerance
 from autotune.context.options import (
     AccuracyOptions,
     Budget,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
 from autotune.report.data import ReportData
 from autotune.searching.run.search_run import details_of

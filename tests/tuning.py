@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import TuningStudy

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.accuracy.probes import AccuracyProber
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import AccuracyRule
 from autotune.knobs import ALL_KNOBS
 from autotune.values.outcome import Failure
 

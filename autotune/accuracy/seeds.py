@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from autotune.configuration.verdict import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
 from autotune.values.statistics import Decision

@@ -34,7 +34,7 @@ from autotune.configuration.job import (
     without_arguments,
 )
 from autotune.scripting.program import AfterImport, run_script
-from autotune.system.child_setup import hold_lifeline, stay_on_cores
+from autotune.system.child_ties import hold_lifeline, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import Lost, TrialOutcome, UserError, outcome_to_json

@@ -23,7 +23,7 @@ from autotune.child import preload
 from autotune.child.main import STACKS_AT, failed, leave, work
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
-from autotune.system.child_setup import hold_lifeline, receive, send, stay_on_cores
+from autotune.system.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.system.trial_folder import TrialFolder
 from autotune.training.fork_obstacles import fork_obstacle
 from autotune.values.strict_json import read_some

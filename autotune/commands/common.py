@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.configuration.flags import SettingsType, folder_name
+from autotune.configuration.flag_types import SettingsType, folder_name
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean

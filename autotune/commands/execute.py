@@ -27,7 +27,7 @@ from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
-from autotune.context.deadlines import BudgetedRunner, Clock
+from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import inspect, inspection, survey
 from autotune.processes.devices import Device, DeviceRunner

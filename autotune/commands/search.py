@@ -11,7 +11,7 @@ import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
-from autotune.configuration.flags import Duration, Share, Size, ToleranceType
+from autotune.configuration.flag_types import Duration, Share, Size, ToleranceType
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 

@@ -15,7 +15,7 @@ from random import Random
 
 from autotune.configuration.job import SEARCH_HOST, Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.runner import Runner
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, as_failure

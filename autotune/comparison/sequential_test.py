@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from autotune.comparison.preference import NO_POSTERIORS, Posteriors, preferred, set_aside
+from autotune.comparison.candidate_choice import NO_POSTERIORS, Posteriors, preferred, set_aside
 from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.configuration.verdict import Tolerance
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule

@@ -15,7 +15,7 @@ from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.script_facts import asked, observe, reachable
 from autotune.processes.runner import Runner

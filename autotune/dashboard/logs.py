@@ -15,7 +15,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from autotune.configuration.flags import folder_name
+from autotune.configuration.flag_types import folder_name
 from autotune.storage.journal import Journal
 from autotune.storage.leases import lease_of
 from autotune.storage.trial_details import TrialDetails

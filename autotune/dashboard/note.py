@@ -9,8 +9,8 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS
 from autotune.knobs.base import spelled
 from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import revocation_of

@@ -135,3 +135,13 @@ class PinMemory(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         return setup.loader.pin_memory
+
+
+# num_workers comes before the knobs that need it.
+LOADER_KNOBS: tuple[Knob, ...] = (
+    BatchSize(),
+    NumWorkers(),
+    PrefetchFactor(),
+    PersistentWorkers(),
+    PinMemory(),
+)

@@ -63,7 +63,7 @@ class CompileMode(Knob):
             set_compiled_call(model, call)
         else:
             model.compile(mode=str(value))
-        from autotune.knobs.compiled import for_training
+        from autotune.knobs.compiled_calls import for_training
 
         for_training(model, copies=value in _GRAPHS)
         return model
@@ -203,3 +203,6 @@ class FusedOptimizer(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         return all(bool(group.get("fused")) for group in setup.optimizer.param_groups)
+
+
+MODEL_KNOBS: tuple[Knob, ...] = (CompileMode(), ChannelsLast(), CudnnBenchmark(), FusedOptimizer())

@@ -85,3 +85,6 @@ class Float32MatmulPrecision(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         return self.read_process()
+
+
+PRECISION_KNOBS: tuple[Knob, ...] = (AmpDtype(), Float32MatmulPrecision())

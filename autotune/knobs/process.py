@@ -84,3 +84,6 @@ def _at_start(name: str) -> str:
         return os.environ.get(name, "")
     found = [entry for entry in variables if entry.startswith(f"{name}=".encode())]
     return found[0].decode(errors="replace").partition("=")[2] if found else ""
+
+
+PROCESS_KNOBS: tuple[Knob, ...] = (NumThreads(), OmpWaitPolicy())

@@ -38,16 +38,16 @@ from autotune.numerics.trajectory import (
     share,
 )
 from autotune.system.trial_folder import NUMERICS_CHECK
-from autotune.training.apply import (
+from autotune.training.apply_settings import Settings
+from autotune.training.batches import endless
+from autotune.training.quality import NonFiniteLossError
+from autotune.training.tasks import LoadedJob
+from autotune.training.training_setup import (
     TrainingSetup,
     build_dataset,
     build_loader,
     seed_everything,
 )
-from autotune.training.batches import endless
-from autotune.training.quality import NonFiniteLossError
-from autotune.training.settings import Settings
-from autotune.training.tasks import LoadedJob
 from autotune.values.outcome import Gated, TrialOutcome
 
 State = Mapping[str, Any]

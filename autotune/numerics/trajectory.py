@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from autotune.numerics.disk_store import DiskStore, Load
-from autotune.training.apply import TrainingSetup, seed_everything
 from autotune.training.quality import NonFiniteLossError
+from autotune.training.training_setup import TrainingSetup, seed_everything
 
 Tensors = Mapping[str, Tensor]
 

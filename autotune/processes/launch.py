@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import psutil
 
 from autotune.configuration.job import Job
-from autotune.system.child_setup import channel, receive, send
+from autotune.system.child_ties import channel, receive, send
 from autotune.system.trial_folder import TrialFolder
 
 HOST_PATIENCE_SECONDS = 120.0

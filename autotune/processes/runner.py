@@ -31,7 +31,7 @@ from autotune.processes.running_child import (
     RunningChild,
 )
 from autotune.processes.warm_hosts import Hosts
-from autotune.system.child_setup import environ_for, open_lifeline
+from autotune.system.child_ties import environ_for, open_lifeline
 from autotune.system.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.find_study import StudyPlace
-from autotune.searching.run.searched import searched_part
+from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.identity import Identity
 from autotune.storage.note_types import CandidateLog, Confirmation

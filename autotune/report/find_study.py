@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.configuration.flags import folder_name
+from autotune.configuration.flag_types import folder_name
 from autotune.storage.database import check_storage, database_of, is_server, masked
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import did_you_mean

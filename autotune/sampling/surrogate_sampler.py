@@ -20,9 +20,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN
 from autotune.sampling.acquisition import (
     Acquisition,
     Observations,

@@ -28,7 +28,7 @@ from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.wrappers import fuse_optimizers, or_eager, under_autocast
-from autotune.training.settings import Settings
+from autotune.training.apply_settings import Settings
 
 # Steps that show every module that training calls; then settings that change the model are applied.
 SETTLED = 2

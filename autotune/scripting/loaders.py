@@ -20,10 +20,10 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob
 from autotune.knobs.torch_private import drop_iterator, has_iterator, loader_iterators, stop_workers
+from autotune.scripting.dataset_changes import snapshot
 from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining, samples_in
 from autotune.scripting.program import is_run_by_workers
-from autotune.scripting.snapshot import snapshot
 from autotune.scripting.wrappers import Fail
 
 STREAM = "the dataset is an IterableDataset, all of which each worker would load"

@@ -22,12 +22,12 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observation import Observation
-from autotune.scripting.printed import Printed
+from autotune.scripting.printed_metric import Printed
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.training.apply import seed_everything
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
+from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
 
 Leave = Callable[[TrialOutcome], NoReturn]

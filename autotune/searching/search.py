@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.verdict import AccuracyRule
-from autotune.context.deadlines import BudgetedRunner, Clock
+from autotune.configuration.constraints import AccuracyRule
+from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.processes.neighbours import neighbours, shared_line

@@ -10,8 +10,8 @@ from statistics import fmean
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TRAINED_AS, TrialDetails

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from optuna.trial import FrozenTrial
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.knobs.base import Value
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
 from autotune.storage.note_types import Revocation

@@ -7,8 +7,8 @@ import warnings
 import optuna
 from optuna.study import StudyDirection
 
+from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.verdict import CONSTRAINTS
 from autotune.storage.database import connected, refuse, storage_errors
 from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for

@@ -16,7 +16,7 @@ from optuna.storages._rdb.models import TrialModel, TrialSystemAttributeModel, T
 from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.configuration.verdict import CONSTRAINTS
+from autotune.configuration.constraints import CONSTRAINTS
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE
 from autotune.storage.note_types import Revocation

@@ -20,9 +20,9 @@ from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.knobs.base import Value
 from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named

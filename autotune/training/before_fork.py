@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from autotune.knobs.base import Value
-from autotune.training.apply import build_dataset
 from autotune.training.fork_obstacles import Traces
 from autotune.training.inspection import process_settings
+from autotune.training.training_setup import build_dataset
 from autotune.training.workload import Workload, load_workload
 
 Phase = AbstractContextManager[None]

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from autotune.knobs.torch_private import COMPILER
-from autotune.training.apply import DatasetTooSmallError
 from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import NonFiniteLossError
+from autotune.training.training_setup import DatasetTooSmallError
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import Crashed, Failure, NonFinite, OutOfMemory, Rejected, UserError
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
-from autotune.training.apply import build_dataset, build_model
+from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Host, Machine, c_compiler, nvidia_driver, probe_host

@@ -1,7 +1,7 @@
 """Outcomes of child processes: a closed sum of types, because failure is a value.
 
 A child writes its outcome as JSON into its folder. If it could not (killed, crashed, silent), the
-runner writes the outcome that it observed. `autotune.configuration.verdict` judges outcomes.
+runner writes the outcome that it observed. `autotune.configuration.constraints` judges outcomes.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, default_collate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.training.apply import TrainingSetup, apply, build_dataset
-from autotune.training.settings import Settings
+from autotune.training.apply_settings import Settings
+from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
 

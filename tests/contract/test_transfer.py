@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.apply import TrainingSetup, apply, build_dataset
+from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 
 IMAGES = torch.zeros(2, 3, 4, 4)

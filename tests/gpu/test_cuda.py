@@ -12,9 +12,9 @@ from autotune.configuration.job import FindLimits, Inspect, Job, Measure, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.training.apply import apply, build_dataset
+from autotune.training.apply_settings import Settings
 from autotune.training.inspection import accelerator_name, describe_machine
-from autotune.training.settings import Settings
+from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.machine import Machine
 from autotune.values.outcome import (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.settings import Settings
+from autotune.training.apply_settings import Settings
 from gpus import CUDA, cuda_only
 
 BYTES = 1 << 28

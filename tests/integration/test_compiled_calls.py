@@ -21,8 +21,8 @@ from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
 from autotune.scripting.wrappers import or_eager, under_autocast
-from autotune.training.apply import apply
 from autotune.training.quality import ProbeData, probe
+from autotune.training.training_setup import apply
 from autotune.training.workload import Workload
 from children import autotune
 from factories import best_config

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.verdict import Verdict
 from autotune.storage import heartbeat
 from autotune.storage.database import with_driver
 from autotune.storage.mutex import ServerMutex

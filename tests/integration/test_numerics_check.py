@@ -14,7 +14,7 @@ from autotune.knobs import KNOBS
 from autotune.numerics import trajectory
 from autotune.numerics.disk_store import DiskStore
 from autotune.processes.runner import SubprocessRunner
-from autotune.training.apply import apply, build_dataset
+from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import Gated, NonFinite, Probed
 from children import SETTINGS, WORKLOADS, job_for

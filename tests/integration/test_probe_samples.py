@@ -11,11 +11,11 @@ from torch.utils.data import Dataset, IterableDataset
 from autotune.configuration.job import Job, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.system.trial_folder import TrialFolder
-from autotune.training.apply import apply
 from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import ProbeData, probe
 from autotune.training.tasks import LoadedJob
 from autotune.training.tasks import probe as probe_seeds
+from autotune.training.training_setup import apply
 from autotune.training.workload import Workload, default_optimizer
 
 

@@ -159,7 +159,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of the time budget; leads are not proven while trials run, so that the end has to."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.deadlines.time", clock)
+    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
     monkeypatch.setattr("autotune.searching.trials.trials.validate_incumbent", lambda *_: iter(()))
     return clock
 

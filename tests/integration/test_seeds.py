@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.accuracy.probes import AccuracyProber
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import survey
 from autotune.study.opening import open_study
 from autotune.values.outcome import TimedOut

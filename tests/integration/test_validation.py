@@ -93,7 +93,7 @@ def test_in_the_second_half_of_a_search_a_lead_is_proven_at_once(tmp_path):
 def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(
-        "autotune.context.deadlines.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
 
     def quality(config, seed):
@@ -113,7 +113,7 @@ def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_pa
 def test_where_seeds_are_dear_one_that_is_far_off_is_enough(loss, seeds, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(
-        "autotune.context.deadlines.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
 
     def quality(config, seed):

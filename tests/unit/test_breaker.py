@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.searching.trials.breaker import Breaker
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.search_space import SearchSpace
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
 from autotune.storage.note_types import CandidateLog

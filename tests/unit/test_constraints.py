@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.verdict import (
+from autotune.configuration.constraints import (
     CONSTRAINTS,
     UNKNOWN,
     AccuracyRule,

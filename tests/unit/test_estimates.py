@@ -12,8 +12,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.verdict import Verdict
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import (

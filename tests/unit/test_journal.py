@@ -13,9 +13,9 @@ import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.storage.journal import Journal
 from autotune.storage.journal_lines import MOST_BYTES, NoteRecord, TrialRecord
 from autotune.storage.leases import own_lease

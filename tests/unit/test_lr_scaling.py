@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.apply import apply, build_dataset
+from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.lr_scaling import LR_RULES, LrRule, lr_factor
 from children import WORKLOADS
@@ -46,7 +46,7 @@ def test_every_group_of_the_optimizer_gets_the_factor(factor: float) -> None:
 
 
 def test_a_rate_that_is_a_tensor_shared_by_groups_is_scaled_once() -> None:
-    from autotune.training.apply import _scale_learning_rates
+    from autotune.training.training_setup import _scale_learning_rates
 
     rate = torch.tensor(0.5)
     weights = [torch.zeros(1, requires_grad=True) for _ in range(2)]

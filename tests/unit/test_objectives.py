@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import CONSTRAINTS, Verdict
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from autotune.comparison.preference import posteriors_after
+from autotune.comparison.candidate_choice import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.posterior import Posterior

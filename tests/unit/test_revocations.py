@@ -3,9 +3,9 @@
 import optuna
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.storage.finished_trial import best_feasible
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import read_archive

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from autotune.comparison.preference import Posteriors, changes, preferred
+from autotune.comparison.candidate_choice import Posteriors, changes, preferred
 from autotune.comparison.rounds import Course, PairedComparison, Participant
 from autotune.comparison.sequential_test import (
     Standing,

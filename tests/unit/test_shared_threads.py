@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.processes.devices import Device
 from autotune.searching.run.events import LeftOut, TrialEnded
 from autotune.searching.search import search

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from autotune.scripting.snapshot import snapshot
+from autotune.scripting.dataset_changes import snapshot
 
 
 class Data(Dataset[Any]):

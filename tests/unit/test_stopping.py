@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from sqlalchemy import event
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.verdict import Verdict
 from autotune.storage import database as storages
 from autotune.storage.database import (
     check_storage,

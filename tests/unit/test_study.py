@@ -6,9 +6,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.storage.finished_trial import best_feasible
 from autotune.storage.trial_details import TrialDetails

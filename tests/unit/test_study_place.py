@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.flags import folder_name
+from autotune.configuration.flag_types import folder_name
 from autotune.dashboard.serve import ServeOptions, serve
 from autotune.report.find_study import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError

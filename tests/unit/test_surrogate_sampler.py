@@ -11,9 +11,9 @@ import numpy as np
 import optuna
 import pytest
 
+from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict
 from autotune.sampling import surrogate_sampler
 from autotune.sampling.acquisition import Observations, expected_improvement, normal_below
 from autotune.sampling.encoding import Encoding

@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from autotune.comparison.rounds import PairedComparison, Participant
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.posterior import Posterior

@@ -11,8 +11,8 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import build_answer, keep_baseline
 from autotune.searching.run.events import Answered, Event
+from autotune.searching.run.search_coverage import check_enough
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.searched import check_enough
 from autotune.searching.run.stopping import end_reason
 from autotune.storage.note_types import Answer
 from autotune.values.errors import StorageError

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from autotune.accuracy.probes import AccuracyVerdict
+from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.confirmation.candidates import (
     TOO_LATE,
     Candidate,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 
 from autotune import __version__
-from autotune.accuracy.probes import AccuracyProber
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.best_config import (
@@ -30,13 +30,13 @@ from autotune.configuration.best_config import (
     Stages,
     Throughput,
 )
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.job import FindLimits, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.diagnosis import noted_diagnosis
-from autotune.searching.run.searched import searched_part
+from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement

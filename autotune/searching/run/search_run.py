@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from autotune.accuracy.probes import AccuracyProber, own_accuracy_fails
+from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.seeds import SeedBudget
-from autotune.configuration.verdict import AccuracyRule
-from autotune.context.deadlines import Clock
+from autotune.configuration.constraints import AccuracyRule
+from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop

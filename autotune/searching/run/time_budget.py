@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
 
-from autotune.accuracy.probes import probe_seconds, seed_seconds
+from autotune.accuracy.accuracy_verdict import probe_seconds, seed_seconds
 from autotune.accuracy.seeds import SEEDS, seeds_to_come
 from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of
-from autotune.context.deadlines import Clock
+from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.knobs import KNOBS
 from autotune.searching.run.events import CostsMeasured

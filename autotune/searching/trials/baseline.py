@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.probes import AccuracyProber, no_reference, probe_samples
+from autotune.accuracy.accuracy_verdict import AccuracyProber, no_reference, probe_samples
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.repeats import Repeats
 from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.constraints import AccuracyRule, judge
 from autotune.configuration.job import Measure
-from autotune.configuration.verdict import AccuracyRule, judge
 from autotune.searching.run.events import StepStarted
+from autotune.searching.run.search_coverage import check_plan, cut_by_budget, ran_out
 from autotune.searching.run.search_run import SearchRun, details_of
-from autotune.searching.run.searched import check_plan, cut_by_budget, ran_out
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import PLAN, RUNS
 from autotune.storage.finished_trial import FinishedTrial

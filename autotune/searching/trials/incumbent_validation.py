@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from autotune.accuracy.probes import AccuracyVerdict
+from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
 from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import IncumbentRevoked

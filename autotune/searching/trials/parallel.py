@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 
-from autotune.context.deadlines import BudgetedRunner
+from autotune.context.budget_clock import BudgetedRunner
 from autotune.context.search_context import inspect, inspection
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line

@@ -8,13 +8,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from autotune.accuracy.probes import AccuracyVerdict
+from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
 from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import Verdict, judge
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds

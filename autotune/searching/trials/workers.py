@@ -18,7 +18,7 @@ from typing import Any
 import optuna
 from optuna.storages import RDBStorage
 
-from autotune.configuration.verdict import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, inspect, inspection, sha256_of
 from autotune.processes.devices import Device

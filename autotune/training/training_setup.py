@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
-from autotune.training.settings import Settings
+from autotune.training.apply_settings import Settings
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from autotune.configuration.flags import (
+from autotune.configuration.constraints import Tolerance
+from autotune.configuration.flag_types import (
     Duration,
     SettingsType,
     Share,
@@ -13,7 +14,6 @@ from autotune.configuration.flags import (
     ToleranceType,
     folder_name,
 )
-from autotune.configuration.verdict import Tolerance
 from covering import covers
 
 

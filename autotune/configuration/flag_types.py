@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from autotune.configuration.verdict import Tolerance
+    from autotune.configuration.constraints import Tolerance
     from autotune.knobs.base import Value
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -74,7 +74,7 @@ class ToleranceType(click.ParamType["Tolerance"]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Tolerance:
         """Return the tolerance."""
-        from autotune.configuration.verdict import Tolerance
+        from autotune.configuration.constraints import Tolerance
 
         if isinstance(value, Tolerance):
             return value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.configuration.best_config import Searched
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.deadlines import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun

@@ -23,9 +23,9 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
 )
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.configuration.verdict import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
