@@ -14,7 +14,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from autotune.dashboard.attach import attach
+from autotune.report.find_study import find_study
+from autotune.storage.database import existing
 from children import stop
+
+
+def attached(source: object) -> list[str]:
+    """Attach to a study what a dashboard shows of it; a line for each thing that lies elsewhere."""
+    place = find_study(str(source))
+    assert place.url is not None
+    storage = existing(place.url)
+    try:
+        return attach(storage, place)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 @dataclass(frozen=True)

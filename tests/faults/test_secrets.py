@@ -10,16 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from autotune.cli import _COMMANDS
-from autotune.console.progress import PlainProgress
-from autotune.processes.devices import Device
-from autotune.processes.stop import Stop
-from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.storage.database import check_storage, masked, refuse
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import clean
 from children import WORKLOADS, autotune
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from sharing import joined
+from shown_events import lines_of
 
 PASSWORD = "hunter2"
 URLS = [
@@ -76,14 +74,8 @@ def test_the_password_of_a_server_is_in_no_file_no_row_and_no_event(server_stora
     assert PASSWORD in url
     options = options_in(tmp_path, storage=url)
     events = events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
-    shown = PlainProgress(write=(said := []).append)
-    for event in events:
-        shown.show(event)
-    joined = WorkerOptions(
-        "scripted", url, options.workload.model_path, tmp_path / "2", Device("cpu")
-    )
-    shown.show(next(iter(join(joined, ScriptedRunner(), Stop()))))
-    assert PASSWORD not in "\n".join(said)
+    first = next(iter(joined(options, 2, ScriptedRunner())))
+    assert PASSWORD not in "\n".join(lines_of([*events, first]))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "results.jsonl"} <= {path.name for path in files}
     assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,16 +13,13 @@ import yaml
 
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import result
-from autotune.console.progress import PlainProgress
-from autotune.report.data import read_report
-from autotune.report.explain import headline
-from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, CandidateRefused, Event, RoundVoid, StepStarted
-from autotune.study.archive import read_archive
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured, TrialOutcome
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from search_clock import use_clock
+from shown_events import lines_of
+from stored_study import as_json, read, report
 
 TWO = "batch_size: [8, 16]\n"
 NEIGHBOUR = Noise(foreign=0.49)
@@ -63,14 +59,6 @@ def searched(folder: Path, neighbour: Neighbour) -> tuple[ScriptedRunner, list[E
 def answer_in(events: list[Event]) -> BestConfig:
     assert isinstance(events[-1], Answered)
     return events[-1].best
-
-
-def lines_of(events: list[Event]) -> list[str]:
-    lines: list[str] = []
-    progress = PlainProgress(lines.append)
-    for event in events:
-        progress.show(event)
-    return lines
 
 
 def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirmed(
@@ -131,10 +119,10 @@ def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
     assert (written["rounds"], written["disturbed_rounds"]) == (13, 13)
     assert written["repeated_rounds"] == 12
     assert read_best(events[-1].path) == events[-1].best
-    assert json.loads(result(events[-1]))["best"]["evidence"]["speedup"] == written
+    assert as_json(tmp_path / "study.db")["best"]["evidence"]["speedup"] == written
     said = "(1.60 to 1.60, 13 rounds, 13 of them disturbed)"
     assert any(said in line for line in lines_of(events))
-    assert said in headline(read_report(find_study(f"sqlite:///{tmp_path / 'study.db'}")))
+    assert said in report(tmp_path / "study.db", "--explain").partition("\n\n")[0]
 
 
 def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: Path) -> None:
@@ -146,12 +134,10 @@ def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: 
     assert refused.reason.endswith("times the baseline (13 rounds, 13 of them disturbed)")
     said = "beyond the noise. 13 of the rounds that say so were disturbed."
     assert any(line.endswith(said) for line in lines_of(events))
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    assert headline(read_report(find_study(url))).endswith(said)
-    confirmation = read_archive(url).notes.confirmation
-    assert confirmation is not None
-    (log,) = confirmation.candidates.values()
-    assert log.disturbed == 13
+    study = tmp_path / "study.db"
+    assert report(study, "--explain").partition("\n\n")[0].endswith(said)
+    (log,) = as_json(study)["confirmation"]["candidates"].values()
+    assert log["disturbed"] == 13
 
 
 @dataclass
@@ -160,15 +146,12 @@ class Clock:
 
     now: float = field(default_factory=time.monotonic)
 
-    def monotonic(self) -> float:
-        return self.now
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of the time budget."""
+    """That of the search."""
     clock = Clock()
-    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
+    use_clock(monkeypatch, lambda: clock.now)
     return clock
 
 
@@ -208,7 +191,7 @@ def test_beside_a_program_that_stays_the_baseline_is_measured_all_the_same(tmp_p
 
 def baseline_runs(folder: Path) -> list[dict[str, bool]]:
     """Which of the processes that are kept were disturbed."""
-    runs = read_archive(f"sqlite:///{folder / 'study.db'}").notes.baseline_runs
+    runs = read(folder / "study.db").archive.notes.baseline_runs
     return [{"disturbed": any(b.noise.foreign for b in run.blocks)} for run in runs or ()]
 
 
@@ -229,7 +212,7 @@ def test_a_disturbed_further_timing_is_repeated_once(stays: bool, tmp_path: Path
     for phase in ("again", "anchor"):
         names = [asked.folder.name for asked in runner.asked if asked.phase == phase]
         assert names[1::2] == [f"{name}-repeated" for name in names[::2]] != []
-    notes = read_archive(f"sqlite:///{tmp_path / 'study.db'}").notes
+    notes = read(tmp_path / "study.db").archive.notes
     rates = [rate for some in notes.re_timings.values() for rate in some]
     assert len(rates) == len(runner.batches("again")) // (1 if stays else 2)
     if not stays:

@@ -6,30 +6,21 @@ import csv
 import io
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autotune.cli import main
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.constraints import Verdict
-from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.data import read_report
-from autotune.report.find_study import find_study
 from autotune.report.html import page
-from autotune.report.terminal import show_report
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.archive import OpenTrial
-from autotune.study.opening import open_study
 from children import autotune
+from command_line import command
 from covering import covers
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
+from stored_study import lost, read, stored
 from terminals import Terminal, written_to
-from tuning import CRASHED, THROUGHPUT
+from tuning import CRASHED
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {
@@ -46,7 +37,6 @@ SECTIONS = {
     "yaml",
     "trials",
 }
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return searched(tmp_path_factory.mktemp("report"))
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(*arguments: object) -> tuple[int, str, str]:
     """`autotune report` in this process: exit code, stdout and stderr."""
-
-    def ran(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["autotune", "report", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return ran
+    done = command("report", *arguments)
+    return done.code, done.out, done.err
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +61,7 @@ def html(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return target.read_text(encoding="utf-8")
 
 
-def test_the_terminal_says_answer_trials_failures_and_time(folder: Path, run: Run) -> None:
+def test_the_terminal_says_answer_trials_failures_and_time(folder: Path) -> None:
     code, out, err = run(folder)
     assert (code, err) == (0, "")
     best = read_best(folder / "best.yaml")
@@ -94,9 +73,7 @@ def test_the_terminal_says_answer_trials_failures_and_time(folder: Path, run: Ru
     assert "trials: timing" in out
 
 
-def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(
-    folder: Path, run: Run
-) -> None:
+def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(folder: Path) -> None:
     code, out, err = run(folder, "--csv", "-")
     assert (code, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -105,7 +82,7 @@ def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(
     assert {row["outcome"] for row in rows} >= {"measured", "crashed", "out_of_memory", "accuracy"}
 
 
-def test_json_has_a_schema_version_and_the_answer(folder: Path, run: Run) -> None:
+def test_json_has_a_schema_version_and_the_answer(folder: Path) -> None:
     code, out, err = run(folder, "--json", "-")
     assert (code, err) == (0, "")
     told = json.loads(out)
@@ -116,7 +93,7 @@ def test_json_has_a_schema_version_and_the_answer(folder: Path, run: Run) -> Non
     assert told["confirmation"]["candidates"], "the search kept what became of the candidates"
 
 
-def test_the_explanation_names_what_won_and_what_did_not(folder: Path, run: Run) -> None:
+def test_the_explanation_names_what_won_and_what_did_not(folder: Path) -> None:
     code, out, _ = run(folder, "--explain")
     best = read_best(folder / "best.yaml")
     assert code == 0
@@ -171,9 +148,10 @@ def hostile_page(tmp_path: Path) -> str:
     )
     trials = [trial(0), trial(1, 150.0, amp_dtype="bfloat16")]
     trials += [trial(2 + n, None, CRASHED, HOSTILE, batch_size=8 + n) for n in range(3)]
-    lost = OpenTrial(9, "lost", None, HOSTILE)
     notes = {"confirmation": {"seconds": 9.0, "candidates": {"1": {"refused": HOSTILE}}}}
-    data = report_of(trials, best, name=HOSTILE, storage=HOSTILE, open=(lost,), notes=notes)
+    data = report_of(
+        trials, best, name=HOSTILE, storage=HOSTILE, open=(lost(9, HOSTILE),), notes=notes
+    )
     return page(type(data)(data.archive, best, (HOSTILE,)))
 
 
@@ -189,17 +167,11 @@ def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
 
 
 @covers("X2")
-def test_a_hostile_study_goes_through_the_command_line(
-    tmp_path: Path, nine: SearchSpace, run: Run
-) -> None:
+def test_a_hostile_study_goes_through_the_command_line(tmp_path: Path, url: str) -> None:
     folder = tmp_path / "a <script> \x1b[31m"
     folder.mkdir()
-    study = open_study(HOSTILE, f"sqlite:///{folder / 'study.db'}", nine, THROUGHPUT)
-    study.add(
-        TrainingConfig.of(OWN),
-        Verdict(None, CRASHED, HOSTILE + "\x1b[2J"),
-        TrialDetails(seconds=1.0),
-    )
+    stored(url, [trial(0, None, CRASHED, HOSTILE + "\x1b[2J")], name=HOSTILE)
+    (tmp_path / "study.db").rename(folder / "study.db")
     for flags in ([], ["--explain"], ["--csv", "-"], ["--json", "-"]):
         code, out, _ = run(folder, *flags)
         assert code == 0
@@ -221,10 +193,10 @@ def test_on_a_terminal_numbers_stay_whole_however_narrow_it_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
-    data, terminal = read_report(find_study(str(folder))), Terminal(columns=columns)
-    with written_to(terminal) as stream, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", stream)
-        show_report(data)
+    data, terminal = read(folder), Terminal(columns=columns)
+    with written_to(terminal) as stream:
+        done = command("report", folder, stdout=stream)
+    assert (done.code, done.err) == (0, "")
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen()).splitlines()]
     (header,) = [place for place, line in enumerate(lines) if line.startswith("trial ")]
     table = lines[header : lines.index("", header)]
@@ -235,7 +207,7 @@ def test_on_a_terminal_numbers_stay_whole_however_narrow_it_is(
         assert [line for line in table if re.match(rf" *{one.number} .*{number}( |$)", line)]
 
 
-def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path, run: Run) -> None:
+def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("mine")
     code, out, err = run(folder, "--csv", target)
@@ -257,13 +229,13 @@ def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path, ru
         (["--study", "other"], ["no study 'other'", "'scripted'"]),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(flags, words, folder: Path, run: Run) -> None:
+def test_flags_that_contradict_each_other_are_refused(flags, words, folder: Path) -> None:
     code, out, err = run(folder, *flags)
     assert (code, out) == (2, "")
     assert all(word in err for word in words)
 
 
-def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path, run: Run) -> None:
+def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("no database, but long enough to look like one" * 9)
     for study in (tmp_path, f"sqlite:///{tmp_path / 'absent.db'}"):
         code, out, err = run(study)
@@ -272,7 +244,7 @@ def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path, run
         assert "Traceback" not in err
 
 
-def test_the_answer_alone_can_be_reported(folder: Path, tmp_path: Path, run: Run) -> None:
+def test_the_answer_alone_can_be_reported(folder: Path, tmp_path: Path) -> None:
     write_best(read_best(folder / "best.yaml"), tmp_path / "best.yaml")
     code, out, _ = run(tmp_path / "best.yaml")
     assert code == 0

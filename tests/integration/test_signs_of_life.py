@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +13,11 @@ import pytest
 from autotune.commands import execute
 from autotune.console.progress import Waiting
 from autotune.context.options import SearchOptions
-from autotune.processes.devices import Device
 from autotune.searching.run.events import Event, PhaseStarted
-from autotune.searching.trials.workers import WorkerOptions
 from autotune.values.errors import NotSearchedEnoughError
 from benchmarks import record
 from children import WORKLOADS
+from command_line import command
 
 PLAIN = WORKLOADS / "plain.py"
 SLOW_IMPORT = "import time\ntime.sleep(600)\n"
@@ -30,6 +29,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for place in ("autotune.console.progress.Waiting", "autotune.console.live.Waiting"):
         monkeypatch.setattr(place, partial(Waiting, every=0.2))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
 
 
 def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOptions:
@@ -37,32 +37,24 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
     return SearchOptions.of(model_path=model, device="cpu", **{**kept, **changes})  # type: ignore[arg-type]
 
 
-def profile(folder: Path) -> None:
-    execute.execute_profile(options_of(folder), None)
-
-
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("words", "said"),
     [
-        (lambda _: execute.inspect_once("cpu", None), "a look at the machine"),
-        (lambda _: execute.inspect_once("cpu", PLAIN), "inspecting machine and file"),
-        (lambda folder: execute.show_plan(options_of(folder)), "inspecting machine and file"),
-        pytest.param(profile, "the profile", marks=pytest.mark.slow),
+        (["doctor"], "a look at the machine"),
+        (["knobs", PLAIN], "inspecting machine and file"),
+        (["search", PLAIN, "--dry-run"], "inspecting machine and file"),
+        pytest.param(["profile", PLAIN], "the profile", marks=pytest.mark.slow),
     ],
     ids=["machine", "file", "plan", "profile"],
 )
-def test_a_command_that_takes_long_says_so(
-    command: Callable[[Path], object],
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    command(tmp_path)
-    assert f"  ... {words}, " in capsys.readouterr().err
+def test_a_command_that_takes_long_says_so(words: list[object], said: str) -> None:
+    done = command(*words, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert f"  ... {said}, " in done.err
 
 
 def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def join(*_: object) -> Iterator[Event]:
         time.sleep(0.5)
@@ -70,13 +62,11 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
         time.sleep(0.5)
 
     monkeypatch.setattr(execute, "join", join)
-    options = WorkerOptions("a", "postgresql://db/all", PLAIN, tmp_path, Device("cpu"))
-    execute.execute_worker(options, "auto")
-    said = capsys.readouterr().err
+    words = ["worker", "a", "--storage", "postgresql://db/all", "--model", PLAIN, "--device", "cpu"]
+    said = command(*words).err
     assert said.index("... inspecting machine and file") < said.index("16 trials")
     assert said.index("16 trials") < said.index("... search, ")
-    execute.execute_worker(options, "none")
-    assert capsys.readouterr().err == ""
+    assert command(*words, "--progress", "none").err == ""
 
 
 def test_a_recording_says_that_a_configuration_takes_long(

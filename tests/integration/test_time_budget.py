@@ -9,29 +9,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context import budget_clock, search_context
 from autotune.context.options import SearchOptions
-from autotune.report.data import read_report
-from autotune.report.explain import explanation
-from autotune.report.find_study import find_study
-from autotune.report.summary import summary
-from autotune.report.terminal import before_table
-from autotune.searching.run import search_run
 from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
-from autotune.searching.trials import baseline
-from autotune.searching.trials import trials as trials_module
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
 from factories import measurement, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from search_clock import use_clock
+from stored_study import as_json, report
 
 SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -76,9 +68,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
 
     def made(**changes: object) -> TimedRunner:
         runner = TimedRunner(**changes)  # type: ignore[arg-type]
-        clock = SimpleNamespace(monotonic=lambda: runner.now, sleep=lambda seconds: None)
-        for module in (budget_clock, search_context, search_run, baseline, trials_module):
-            monkeypatch.setattr(module, "time", clock)
+        use_clock(monkeypatch, lambda: runner.now)
         return runner
 
     return made
@@ -208,13 +198,12 @@ def test_the_report_says_so_too_also_before_there_is_an_answer(tmp_path):
     for ended in search(options, ScriptedRunner(larger_is_faster)):
         if isinstance(ended, TrialEnded) and ended.trial.number == 3:
             break
-    source = find_study(str(tmp_path / "study.db"))
+    source = tmp_path / "study.db"
     for measured in (3, 5):
-        data = read_report(source)
-        assert json.loads(summary(data))["searched"]["measured"] == measured
-        lines = " ".join([*before_table(data), *explanation(data)])
-        assert f"{measured} of 16 configurations" in lines
-        assert f"{measured} of 16 configurations were measured." in lines
+        assert as_json(source)["searched"]["measured"] == measured
+        assert f"  searched    {measured} of 16 configurations: " in report(source)
+        told = report(source, "--explain")
+        assert f"{measured} of 16 configurations were measured." in told
         events_of(options, ScriptedRunner(larger_is_faster))
 
 

@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import optuna
 import optuna_dashboard
@@ -16,14 +19,9 @@ from optuna_dashboard._custom_plot_data import get_plotly_graph_objects
 from optuna_dashboard._note import get_note_from_system_attrs
 from sqlalchemy import Engine, event, text
 
-from autotune.dashboard.attach import attach
-from autotune.dashboard.note import OWN_LINE, trial_summary
-from autotune.dashboard.plots import figures
-from autotune.report.find_study import find_study
 from autotune.storage.database import existing
-from autotune.storage.finished_trial import finished_trials
 from autotune.storage.mutex import study_lock
-from autotune.storage.note_types import Revocation
+from dashboards import attached as attached_to
 from factories import GIB
 from finished_study import LOG, NAME, finished_study, runner
 from scripted_runner import events_of, options_in
@@ -40,17 +38,8 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / NAME)
 
 
-def storage_of(folder: Path) -> optuna.storages.RDBStorage:
-    return optuna.storages.RDBStorage(f"sqlite:///{folder / 'study.db'}")
-
-
 def study_of(folder: Path) -> optuna.Study:
-    return optuna.load_study(study_name=NAME, storage=storage_of(folder))
-
-
-def attached_to(folder: Path) -> list[str]:
-    """Attach what a study has; what lies elsewhere."""
-    return attach(storage_of(folder), find_study(str(folder)))
+    return optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
 
 
 def attributes(folder: Path, study: optuna.Study | None = None) -> dict[str, object]:
@@ -137,7 +126,10 @@ def test_the_note_says_what_came_out_and_what_the_numbers_mean(folder: Path) -> 
 
 def test_a_note_that_a_person_wrote_is_kept(folder: Path) -> None:
     attached_to(folder)
-    own = optuna_dashboard.get_note(study_of(folder)).replace(OWN_LINE, "Mine.")
+    note = optuna_dashboard.get_note(study_of(folder))
+    *lines, last = note.splitlines()
+    assert "Delete this line to keep your changes" in last
+    own = "\n".join([*lines, "Mine."])
     optuna_dashboard.save_note(study_of(folder), own)
     attached_to(folder)
     assert optuna_dashboard.get_note(study_of(folder)) == own
@@ -152,20 +144,6 @@ def test_a_trial_says_what_became_of_it_which_the_list_of_trials_does_not(folder
     assert notes[8].startswith("**The baseline**")
     assert notes[64].startswith("**Feasible.**\n\n- batch_size=64\n\n164.0 samples/s, 1.52x")
     assert notes[128].startswith("**Infeasible**: `out of host memory: no room for [bold]128`")
-
-
-@pytest.mark.parametrize("name", ["larger", "trial 7"])
-def test_what_was_found_out_after_a_trial_was_told_is_its_reason(name: str, folder: Path) -> None:
-    own, *_ = study_of(folder).trials
-    attributes = {"config": own.user_attrs["config"], "reason": "", "trained_as": "larger"}
-    trial = optuna.trial.create_trial(
-        value=1.0, user_attrs=attributes, system_attrs={"constraints": [-0.5, 0.2, -1.0]}
-    )
-    trial.number = 7
-    revocations = {name: Revocation(margin=0.2, reason="accuracy: 20 % worse than allowed")}
-    assert trial_summary(trial, own, revocations).startswith(
-        "**Infeasible**: `accuracy: 20 % worse than allowed`"
-    )
 
 
 @dataclass(frozen=True)
@@ -203,24 +181,31 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
     assert below == ["computing alone"], "what stands above the topmost line is cut off"
 
 
+def memory_plot(folder: Path, limit_bytes: int) -> dict[str, Any]:
+    """How the plot of the memory is laid out where this much is allowed."""
+    study = study_of(folder)
+    identity = {**study.user_attrs["identity"], "memory_limit_bytes": limit_bytes}
+    study.set_user_attr("identity", identity)
+    attached_to(folder)
+    plots = get_plotly_graph_objects(attributes(folder))
+    layout: dict[str, Any] = json.loads(plots["memory-and-throughput"])["layout"]
+    return layout
+
+
 def test_a_limit_that_is_far_away_is_named_and_does_not_press_the_trials_together(
     folder: Path,
 ) -> None:
-    trials = finished_trials(study_of(folder))
-    near, far = (
-        figures(trials, None, limit)["memory-and-throughput"].layout
-        for limit in (int(1.25 * GIB), 100 * GIB)
-    )
+    near, far = (memory_plot(folder, limit) for limit in (int(1.25 * GIB), 100 * GIB))
     (mark,) = near["shapes"]
     assert mark["x0"] == pytest.approx(1.25)
-    assert far["shapes"] == []
+    assert far.get("shapes", []) == []
     assert far["xaxis"]["title"]["text"] == "GiB at the peak, of 100 GiB allowed"
 
 
 def test_a_study_of_somebody_elses_is_left_alone(tmp_path: Path, url: str) -> None:
     study = optuna.create_study(storage=url, study_name="theirs")
     study.add_trial(optuna.trial.create_trial(value=1.0))
-    attach(optuna.storages.RDBStorage(url), find_study(url))
+    attached_to(url)
     assert study._storage.get_study_system_attrs(study._study_id) == {}
     assert not (tmp_path / "artifacts").exists()
 
@@ -283,6 +268,21 @@ def test_logs_of_further_devices_and_workers_are_their_trials_own(folder: Path) 
     assert found == {2: "of a device\n", 3: "of a worker\n", 4: LOG}
 
 
+@contextmanager
+def said_to_databases() -> Iterator[list[str]]:
+    """The statements that are executed in the block."""
+    statements: list[str] = []
+
+    def hear(*words: Any) -> None:
+        statements.append(words[2])
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+
+
 def test_a_trial_more_costs_no_more_questions_to_the_database(made: Path, tmp_path: Path) -> None:
     asked = {}
     for trials in (10, 60):
@@ -292,12 +292,8 @@ def test_a_trial_more_costs_no_more_questions_to_the_database(made: Path, tmp_pa
         for number in range(trials):
             study.add_trial(like)
             written_log(folder / "trials" / f"{number:04d}", "said something\n")
-        storage = storage_of(folder)
-        statements: list[str] = []
-        event.listen(
-            storage.engine, "before_cursor_execute", lambda *a, said=statements: said.append(a[2])
-        )
-        attach(storage, find_study(str(folder)))
+        with said_to_databases() as statements:
+            attached_to(folder)
         assert len(attached(folder)) >= 1
         asked[trials] = len([one for one in statements if not one.startswith("INSERT")])
     assert asked[60] <= asked[10] + 10, "read once, and written by the hundred"
@@ -322,14 +318,14 @@ def test_a_study_on_a_server_has_what_lies_on_this_host_and_says_what_does_not(
     written_log(folder / "trials" / "0002", "said here\n")
     ran_on("node-7", 3, optuna.load_study(study_name=NAME, storage=storage), storage.engine)
     study = optuna.load_study(study_name=NAME, storage=storage)
-    place = find_study(server_storage)
-    elsewhere = attach(storage, place)
+    elsewhere = attached_to(server_storage)
+    copies = Path("studies", ".artifacts")
     assert elsewhere == [f"{NAME}: the logs of trials 3 are on node-7, not here"]
     host = socket.gethostname()
     files = {name: path.name for name, path in attached(folder, study).items()}
     assert sorted(files) == sorted([f"{host}/stderr.log", "best.yaml"])
-    assert (place.artifacts / files[f"{host}/stderr.log"]).read_text() == "said here\n"
-    best = (place.artifacts / files["best.yaml"]).read_bytes()
+    assert (copies / files[f"{host}/stderr.log"]).read_text() == "said here\n"
+    best = (copies / files["best.yaml"]).read_bytes()
     assert best == (folder / "best.yaml").read_bytes()
     assert "1.52x faster" in optuna_dashboard.get_note(study)
     plots = get_plotly_graph_objects(attributes(folder, study))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -22,14 +20,11 @@ from autotune.comparison.compare import (
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import comparison_line, comparison_result, last_round_line
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
-from autotune.values.measurement import Noise
 from autotune.values.outcome import (
     Crashed,
     Inspected,
     Lost,
-    Measured,
     Rejected,
     TrialOutcome,
     UserError,
@@ -102,48 +97,6 @@ def test_each_process_builds_its_dataset_where_that_is_asked_for(tmp_path: Path)
     assert not any(job.fresh_data for job in runner.jobs)
     compared(runner := Timing(), replace(options(), fresh_data=True), tmp_path)
     assert all(job.fresh_data for job in runner.jobs)
-
-
-@dataclass
-class Disturbed:
-    """The large batch is 1.5 times as fast, and reads 0.18x in timings that were disturbed."""
-
-    numbers: Container[int]
-    timed: int = 0
-
-    def __call__(self, batch: int) -> TrialOutcome:
-        if batch == 8:
-            return at(100)
-        self.timed += 1
-        if self.timed - 1 not in self.numbers:
-            return at(150)
-        run = at(18).measurement
-        busy = (replace(block, noise=Noise(foreign=0.49)) for block in run.blocks)
-        return Measured(replace(run, blocks=tuple(busy)))
-
-
-def test_a_disturbed_round_is_repeated_and_told(tmp_path: Path) -> None:
-    runner = Timing(Disturbed({0, 3}))
-    comparisons = list(compare(options(), runner, tmp_path))
-    assert comparisons[-1].ratios == (1.5,) * 6
-    assert (comparisons[-1].disturbed, len(comparisons[-1].repeated)) == (0, 2)
-    assert len(set(runner.names)) == 2 * 8
-    lines = [last_round_line(*pair) for pair in pairwise([PairedComparison(), *comparisons])]
-    void = "void: other programs used 49 % of the cores; repeated"
-    assert [line for line in lines if "void" in line] == [f"  round 1 {void}", f"  round 3 {void}"]
-    assert len([line for line in lines if "1.500x" in line]) == 6
-
-
-def test_where_rounds_stay_disturbed_all_count_and_the_result_says_so(tmp_path: Path) -> None:
-    runner = Timing(Disturbed(range(100)))
-    comparison = compared(runner, options(), tmp_path)
-    assert len(runner.jobs) == 2 * 7, "as many repeats as rounds were asked for"
-    sentence = comparison_line(options(), comparison)
-    assert sentence.endswith("(0.18 to 0.18, 7 rounds, 7 of them disturbed)")
-    result = json.loads(comparison_result(options(), comparison))
-    assert (result["rounds"], result["disturbed_rounds"], result["repeated_rounds"]) == (7, 7, 6)
-    firsts = [name.partition("-")[2] for name in runner.names[::2]]
-    assert abs(firsts.count("a") - firsts.count("b")) == 1, "in balanced order, void ones too"
 
 
 def test_the_same_settings_on_both_sides_are_not_mixed_up(tmp_path: Path) -> None:
@@ -258,18 +211,3 @@ def test_of_two_answers_the_first_has_to_be_faster() -> None:
     alone = ComparisonOptions(Path("model.py"), promised, Side("your settings", None))
     assert not both.is_met(comparison)
     assert alone.is_met(comparison)
-    assert comparison_line(alone, comparison).endswith(
-        "rounds); it was confirmed as 1.01 to 1.20, which holds"
-    )
-
-
-def test_the_result_is_one_sentence_and_one_json_object(tmp_path: Path) -> None:
-    comparison = compared(Timing(), options(), tmp_path)
-    sentence = comparison_line(options(), comparison)
-    assert sentence == "large.yaml is 1.50x small.yaml (1.50 to 1.50, 6 rounds)"
-    result = json.loads(comparison_result(options(), comparison))
-    assert result["ratio"] == pytest.approx(1.5)
-    assert (result["rounds"], len(result["ratios"])) == (6, 6)
-    assert result["confirmed_faster"] is True
-    assert result["a"]["samples_per_second"] == pytest.approx(150)
-    assert result["b"]["settings"] == "small.yaml"

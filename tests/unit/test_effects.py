@@ -7,7 +7,13 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
+from autotune.report.effects import (
+    KnobEffect,
+    importances,
+    in_order,
+    interaction,
+    knob_effects,
+)
 from autotune.storage.finished_trial import FinishedTrial
 from reporting import OWN, trial
 from tuning import CRASHED
@@ -103,3 +109,16 @@ def test_values_stand_in_an_order_that_people_expect() -> None:
     assert in_order({8, None, 2, 16}) == (None, 2, 8, 16)
     assert in_order({True, False}) == (False, True)
     assert in_order({"high", None, "highest"}) == (None, "high", "highest")
+
+
+def test_importances_come_with_enough_trials() -> None:
+    """Larger batches are faster, workers make no difference."""
+    trials = [
+        trial(n, 10.0 * batch + n, batch_size=batch, num_workers=2 * (n % 2))
+        for n, batch in enumerate((16, 32, 64) * 5)
+    ]
+    found = importances(trials)
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert max(found, key=lambda name: found[name]) == "batch_size"
+    assert importances(trials[:11]) == {}
+    assert importances([trial(n) for n in range(15)]) == {}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autotune.configuration.best_config import PredictedRun
-from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
@@ -29,27 +28,14 @@ from autotune.searching.run.events import (
     StepStarted,
     TrialEnded,
 )
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
+from reporting import OWN, trial
+from tuning import OOM
 
-BASELINE = TrainingConfig.of({"num_threads": 2})
-HOLDS = dict.fromkeys(CONSTRAINTS, -0.1)
-
-
-def finished(number: int, rate: float | None, verdict: Verdict, **changes: int) -> FinishedTrial:
-    details = TrialDetails(samples_per_second=rate, peak_memory_bytes=1 << 30 if rate else None)
-    return FinishedTrial(number, BASELINE.replace(**changes), verdict, details)
-
-
-OWN = finished(0, 100.0, Verdict(100.0, HOLDS))
-FASTER = finished(1, 150.0, Verdict(150.0, HOLDS), batch_size=64)
-TOO_LARGE = finished(
-    2,
-    None,
-    Verdict(None, {**HOLDS, "memory": 0.2}, "out of host memory: \x1b[31mfull"),
-    batch_size=512,
-)
+BASELINE = TrainingConfig.of(OWN)
+BASE = trial(0)
+FASTER = trial(1, 150.0, batch_size=64)
+TOO_LARGE = trial(2, None, OOM, "out of host memory: \x1b[31mfull", batch_size=512)
 
 
 @pytest.fixture
@@ -68,8 +54,8 @@ def shown(tmp_path: Path) -> tuple[PlainProgress, list[str]]:
     return progress, lines
 
 
-def ended(trial: FinishedTrial, best: FinishedTrial) -> TrialEnded:
-    return TrialEnded(trial, OWN, best, elapsed_seconds=61, eta_seconds=30)
+def ended(trial: Any, best: Any) -> TrialEnded:
+    return TrialEnded(trial, BASE, best, elapsed_seconds=61, eta_seconds=30)
 
 
 def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict(
@@ -93,7 +79,7 @@ def test_an_infeasible_trial_shows_its_reason_and_no_rate(
     shown: tuple[PlainProgress, list[str]],
 ) -> None:
     progress, lines = shown
-    progress.show(ended(TOO_LARGE, OWN))
+    progress.show(ended(TOO_LARGE, BASE))
     assert "infeasible: out of host memory" in lines[0]
     assert "/s" not in lines[0]
 
@@ -110,8 +96,8 @@ def test_a_number_that_is_not_what_it_seems_says_so(
     details: dict[str, Any], note: str, shown: tuple[PlainProgress, list[str]]
 ) -> None:
     progress, lines = shown
-    trial = replace(FASTER, details=replace(FASTER.details, **details))
-    progress.show(ended(trial, FASTER))
+    noted = replace(FASTER, details=replace(FASTER.details, **details))
+    progress.show(ended(noted, FASTER))
     assert lines[0].endswith(note)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.configuration.flag_types import folder_name
 from autotune.dashboard.serve import ServeOptions, serve
-from autotune.report.find_study import find_study
+from autotune.report.find_study import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
 
 
@@ -47,6 +47,52 @@ def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None
     assert place.folder is None
     assert "secret" in str(place.url)
     assert "secret" not in place.shown
+
+
+@pytest.mark.parametrize(
+    "source", ["mine", "studies/mine", "studies/mine/study.db", "sqlite:///studies/mine/study.db"]
+)
+def test_the_answer_beside_a_study_belongs_to_it(folder: Path, source: str) -> None:
+    answer = Path("studies", "mine", "best.yaml")
+    answer.touch()
+    assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", answer)
+
+
+def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("mnist"), Path("studies", "mnist")):
+        folder.mkdir(parents=True)
+    Path("mnist", "model.py").touch()
+    Path("studies", "mnist", "study.db").touch()
+    assert find_study("mnist") == StudyPlace("sqlite:///studies/mnist/study.db", None)
+    Path("mnist", "best.yaml").touch()
+    assert find_study("mnist") == StudyPlace(None, Path("mnist", "best.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        ("nowhere", ["'nowhere'", "neither nowhere nor studies/nowhere", "Name a study"]),
+        ("empty", ["empty holds neither study.db nor best.yaml"]),
+        ("://", ["not a storage URL"]),
+    ],
+)
+def test_what_is_not_there_is_said(
+    study: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    with pytest.raises(UsageError) as refused:
+        find_study(study)
+    assert all(word in str(refused.value) for word in words)
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"absent\.db does not exist"):
+        find_study(f"sqlite:///{tmp_path / 'absent.db'}")
+    assert not (tmp_path / "absent.db").exists()
 
 
 @pytest.mark.parametrize("source", ["nine", "studies/nine/study.db", "studies", "sqlite://", ""])

@@ -9,35 +9,29 @@ import pytest
 
 from autotune.commands.common import options_of, study_folder, warm_start_from
 from autotune.configuration.best_config import write_best
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.opening import open_study
 from autotune.values.errors import UsageError
 from factories import best_config, written
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
-from tuning import CRASHED, HOLDS, THROUGHPUT, tell
+from sharing import opened
+from tuning import CRASHED, HOLDS, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16})
 
 
 def earlier(nine: SearchSpace, url: str) -> list[TrainingConfig]:
     """A study of five trials, the third infeasible; its configurations."""
-    study = open_study("earlier", url, nine, THROUGHPUT)
     rates = [100.0, 300.0, None, 200.0, 50.0]
-    configs = [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
-    study.disconnect()
-    return configs
+    with opened(url, nine, name="earlier") as study:
+        return [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
 
 
 def beside_it(nine: SearchSpace, url: str) -> TrainingConfig:
     """The one configuration of a second, smaller study."""
-    study = open_study("my net", url, nine, THROUGHPUT)
-    config = tell(study, 80.0, HOLDS)
-    study.disconnect()
-    return config
+    with opened(url, nine, name="my net") as study:
+        return tell(study, 80.0, HOLDS)
 
 
 @pytest.mark.parametrize("name", ["study.db", "."])
@@ -63,8 +57,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, source: str) -> None:
 def test_a_study_without_a_feasible_trial_has_nothing_to_give(
     nine: SearchSpace, url: str, tmp_path: Path
 ) -> None:
-    study = open_study("earlier", url, nine, THROUGHPUT)
-    study.add(BASELINE, Verdict(None, CRASHED, "crashed"), TrialDetails())
+    with opened(url, nine, name="earlier") as study:
+        tell(study, None, CRASHED)
     with pytest.raises(UsageError, match=r"no trial of study 'earlier' .* was feasible"):
         warm_start_from(str(tmp_path / "study.db"))
 

@@ -1,0 +1,38 @@
+"""The command line in this process: fast, for commands that start no children or stub runners."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import TextIO
+from unittest.mock import patch
+
+from autotune.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*words: object, stdout: TextIO | None = None) -> Done:
+    """Give `autotune WORDS` in this process; `stdout` replaces the text in memory."""
+    out, err = stdout or io.StringIO(), io.StringIO()
+    argv = ["autotune", *map(str, words)]
+    code, on_sigterm = 0, signal.getsignal(signal.SIGTERM)
+    with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, on_sigterm)
+    said = out.getvalue() if isinstance(out, io.StringIO) else ""
+    return Done(code, said, err.getvalue())

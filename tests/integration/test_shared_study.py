@@ -1,0 +1,98 @@
+"""One study in several processes, on a real PostgreSQL: no proposal twice, nothing told lost."""
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from autotune.storage.leases import own_lease
+from autotune.study.journal_sync import give_up
+from autotune.values.errors import StorageError
+from covering import covers
+from sharing import in_threads, opened, trials_in
+from tuning import HOLDS, finish, tell
+
+
+@covers("S8")
+def test_many_processes_open_a_new_study_at_once(server_storage, nine):
+    everybody = threading.Barrier(6)
+
+    def opens():
+        with opened(server_storage, nine) as study:
+            claimed = study.claim(9)[1]
+            everybody.wait()
+            return claimed
+
+    claimed = in_threads(*[opens] * 6)
+    assert len(set(claimed)) == 6, claimed
+
+
+@covers("S10")
+def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server_storage, nine):
+    with opened(server_storage, nine) as first:
+        with opened(server_storage, nine) as second:
+            _, left = second.claim(9)
+            assert first.others_run()
+            assert left not in {tell(first, 1.0, HOLDS) for _ in range(3)}
+        assert not first.others_run()
+        assert first.claim(9)[1] == left
+    states = [trial.state.name for trial in trials_in(server_storage, "s")]
+    assert states == ["FAIL", "COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
+
+
+def test_what_another_told_is_read_and_counts(server_storage, nine):
+    with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
+        told = tell(second, 70.0, HOLDS)
+        assert first.claim(1) is None
+        assert [trial.config for trial in first.finished()] == [told]
+
+
+def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, nine):
+    with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
+        number, config = first.claim(9)
+        first._mutex.lease, kept = own_lease(), first._mutex.lease  # its connection was cut
+        trials = second._study.get_trials()
+        give_up(second._study, trials[0].number, "interrupted: its process is gone")
+        first._mutex.lease = kept
+        first._running[number] = config
+        told = finish(first, number, 50.0)
+        assert told.number == 1
+    states = [trial.state.name for trial in trials_in(server_storage, "s")]
+    assert states == ["FAIL", "COMPLETE"]
+
+
+def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_their_own(
+    server_storage, nine
+):
+    with ExitStack() as stack:
+        studies = [stack.enter_context(opened(server_storage, nine)) for _ in range(6)]
+        claimed = [study.claim(9) for study in studies]
+        for number, _ in claimed:
+            give_up(studies[0]._study, number, "interrupted: its process is gone")
+        everybody = threading.Barrier(6)
+
+        def tells(place):
+            everybody.wait()
+            return finish(studies[place], claimed[place][0], 50.0).number
+
+        numbers = in_threads(*[lambda place=place: tells(place) for place in range(6)])
+    there = {trial.number: trial.user_attrs["config"] for trial in trials_in(server_storage, "s")}
+    configs = [config.as_dict() for _, config in claimed]
+    assert [there[number] for number in numbers] == configs, numbers
+
+
+def test_the_journal_of_a_leader_that_is_gone_makes_no_second_leader(
+    server_storage, nine, tmp_path
+):
+    def of_host(number):
+        return opened(server_storage, nine, journal=tmp_path / f"host-{number}")
+
+    with of_host(1) as gone:
+        gone.lead()
+    with of_host(2) as leader:
+        leader.lead()
+        with (
+            of_host(1) as again,
+            pytest.raises(StorageError, match="is in use by the search of process"),
+        ):
+            again.lead()

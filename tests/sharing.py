@@ -1,0 +1,115 @@
+"""Several writers of one study: devices, workers, and what they left in the storage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from autotune.configuration.job import Job
+from autotune.configuration.search_space import SearchSpace
+from autotune.context.options import SearchOptions
+from autotune.processes.devices import Device
+from autotune.processes.stop import Stop
+from autotune.searching.run.events import Event
+from autotune.searching.search import search
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.storage.database import with_driver
+from autotune.storage.journal import Journal
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+from autotune.values.machine import Machine
+from autotune.values.outcome import Inspected, TrialOutcome
+from factories import cuda_machine
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of
+from tuning import THROUGHPUT
+
+
+class OnDevice(ScriptedRunner):
+    """A runner on a device of its own, whose trials take a moment."""
+
+    def __init__(self, number: int, machine: Machine | None = None, seconds: float = 0.05) -> None:
+        super().__init__(lambda config, phase: at(10 * batch_of(config)))
+        machine = machine or cuda_machine()
+        self.inspected = Inspected(replace(machine, device=f"cuda:{number}"), FACTS)
+        self.seconds = seconds
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        outcome = super().run(job, folder)
+        if self.asked[-1].phase == "trial":
+            time.sleep(self.seconds)
+        return outcome
+
+
+def searched_on(
+    options: SearchOptions, *runners: ScriptedRunner, stop: Stop | None = None
+) -> Iterator[Event]:
+    """The events of a search on several devices of this host."""
+    first, *others = runners
+    beside = {Device(f"cuda:{number}"): runner for number, runner in enumerate(others, 1)}
+    return search(options, first, stop, beside)
+
+
+def host_of(options: SearchOptions, number: int) -> Path:
+    """The folder of the study on another host."""
+    return options.study.folder / f"host-{number}"
+
+
+def joined(
+    options: SearchOptions,
+    number: int,
+    runner: ScriptedRunner,
+    stop: Stop | None = None,
+    **changes: Any,
+) -> Iterator[Event]:
+    """The events of a worker that joins this search on another host."""
+    place, model = options.study, options.workload.model_path
+    folder, device = host_of(options, number), Device(runner.inspected.machine.device)
+    asked = WorkerOptions(place.name, place.storage or "", model, folder, device)
+    return join(replace(asked, **changes), runner, stop or Stop())
+
+
+@contextmanager
+def opened(
+    storage: str, space: SearchSpace, journal: Path | None = None, name: str = "s"
+) -> Iterator[TuningStudy]:
+    """A study, as one of several processes has it."""
+    kept = None if journal is None else Journal(journal)
+    study = open_study(name, storage, space, THROUGHPUT, kept)
+    study.use_sampler("random", seed=0)
+    try:
+        yield study
+    finally:
+        study.disconnect()
+
+
+def in_threads(*actions: Callable[[], Any]) -> list[Any]:
+    """Do all of this at once; what each of them returned, or raised."""
+    results: list[Any] = [None] * len(actions)
+
+    def keep(place: int) -> None:
+        try:
+            results[place] = actions[place]()
+        except BaseException as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=keep, args=(place,)) for place in range(len(actions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def trials_in(url: str, name: str = "scripted") -> Sequence[optuna.trial.FrozenTrial]:
+    """The trials of a study, finished or not."""
+    storage = optuna.storages.RDBStorage(with_driver(url))
+    trials = optuna.load_study(study_name=name, storage=storage).trials
+    storage.engine.dispose()
+    return trials

@@ -1,0 +1,107 @@
+"""Studies on the disk as a search leaves them, made trial by trial, and the reports on them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState, create_trial
+
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.training_config import TrainingConfig
+from autotune.report.data import ReportData, read_report
+from autotune.report.find_study import find_study
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.note_types import Answer
+from autotune.study.archive import OpenTrial
+from autotune.study.opening import open_study
+from autotune.study.study import TuningStudy
+from command_line import command
+from factories import cpu_machine, narrowed, written
+from reporting import Page
+from tuning import NINE, THROUGHPUT
+
+_STATES = {"lost": TrialState.FAIL, "running": TrialState.RUNNING}
+
+
+def lost(number: int, reason: str = "", config: TrainingConfig | None = None) -> OpenTrial:
+    """A trial that an interruption ended; without a configuration, before one was chosen."""
+    return OpenTrial(number, "lost", config, reason)
+
+
+def running(number: int, config: TrainingConfig | None = None) -> OpenTrial:
+    """A trial that some process runs."""
+    return OpenTrial(number, "running", config, "")
+
+
+def stored(
+    url: str,
+    trials: Iterable[FinishedTrial | OpenTrial] = (),
+    best: BestConfig | None = None,
+    name: str = "made up",
+    **notes: Any,
+) -> str:
+    """The URL of a storage, to which a study of these trials is added.
+
+    A study of that name is continued. Notes are attributes of the study, as on the disk.
+    """
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    space = narrowed(written(folder, NINE, "nine.yaml"), cpu_machine(), {"batch_size": 16})
+    study = open_study(name, url, space, THROUGHPUT)
+    of_optuna = optuna.load_study(study_name=name, storage=url)
+    for number, trial in enumerate(trials, len(of_optuna.trials)):
+        assert trial.number == number, "as it will be"
+        if isinstance(trial, OpenTrial):
+            _begin(study, of_optuna, trial)
+        else:
+            study.add(trial.config, trial.verdict, trial.details)
+    if best is not None:
+        study.notes.answer = Answer(len(study.finished()), best)
+    study.disconnect()
+    for key, value in notes.items():
+        of_optuna.set_user_attr(key, value)
+    return url
+
+
+def _begin(study: TuningStudy, of_optuna: optuna.Study, trial: OpenTrial) -> None:
+    """Leave a trial without a verdict, as a search does."""
+    if trial.config is None:  # the search ended before it chose one
+        facts = {"reason": trial.reason} if trial.reason else {}
+        of_optuna.add_trial(create_trial(state=_STATES[trial.state], user_attrs=facts))
+        return
+    number, _ = study.ask(trial.config)
+    if trial.state == "lost":
+        study.lose(number, trial.reason)
+
+
+def read(source: object, name: str | None = None) -> ReportData:
+    """The data of the report on a study, named as by a person."""
+    return read_report(find_study(str(source)), name)
+
+
+def report(source: object, *flags: object) -> str:
+    """What `autotune report` prints of a study."""
+    done = command("report", source, *flags)
+    assert (done.code, done.err) == (0, ""), done
+    return done.out
+
+
+def as_json(source: object) -> dict[str, Any]:
+    """The report for programs."""
+    data: dict[str, Any] = json.loads(report(source, "--json", "-"))
+    return data
+
+
+def as_page(source: object) -> Page:
+    """The report for a browser."""
+    return Page(report(source, "--html", "-"))
+
+
+def as_rows(source: object) -> Sequence[Mapping[str, str]]:
+    """The report's table, a mapping from column to cell for each trial."""
+    return list(csv.DictReader(io.StringIO(report(source, "--csv", "-"))))

@@ -1,0 +1,127 @@
+"""What `autotune compare` says, with timings that are known beforehand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Container
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.configuration.best_config import write_best
+from autotune.configuration.job import Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Measured, TrialOutcome
+from children import WORKLOADS
+from command_line import Done, command
+from factories import best_config, found_here
+from scripted_runner import ScriptedRunner, at, batch_of
+
+SMALL, LARGE = (TrainingConfig.of({"batch_size": size}) for size in (8, 64))
+NOT_FASTER = 8
+Timing = Callable[[int], TrialOutcome]
+"""The timing of the large batch, by how often it was timed before."""
+
+
+class Runner(ScriptedRunner):
+    """Times the small batch at 100 samples/s; remembers the folder of each timing."""
+
+    def __init__(self, timing: Timing) -> None:
+        timed = count()
+        super().__init__(lambda c, _: at(100) if batch_of(c) == 8 else timing(next(timed)))
+        self.names: list[str] = []
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        if job.config is not None:
+            self.names.append(folder.name)
+        return super().run(job, folder)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+Compare = Callable[..., tuple[Done, Runner]]
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """`autotune compare` of large.yaml with the answers that follow, by a scripted runner."""
+    monkeypatch.chdir(tmp_path)
+    model = Path(shutil.copy(WORKLOADS / "plain.py", "model.py"))
+    for name, config in (("large.yaml", LARGE), ("small.yaml", SMALL)):
+        write_best(found_here(best_config(config, SMALL), model), Path(name))
+
+    def compared(timing: Timing, *words: str) -> tuple[Done, Runner]:
+        runner = Runner(timing)
+        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda _: runner)
+        words = ("model.py", "large.yaml", *words, "--rounds", "6", "--json", "--require-faster")
+        return command("compare", *words), runner
+
+    return compared
+
+
+def disturbed(number: int, numbers: Container[int]) -> TrialOutcome:
+    """1.5 times as fast, and 0.18x in timings that were disturbed."""
+    if number not in numbers:
+        return at(150)
+    run = at(18).measurement
+    busy = (replace(block, noise=Noise(foreign=0.49)) for block in run.blocks)
+    return Measured(replace(run, blocks=tuple(busy)))
+
+
+def result_of(done: Done) -> Any:
+    return json.loads(done.out)
+
+
+def test_the_result_is_one_sentence_and_one_json_object(compare: Compare) -> None:
+    done, _ = compare(lambda _: at(150), "small.yaml")
+    assert done.code == 0
+    assert done.err.splitlines()[-1] == "large.yaml is 1.50x small.yaml (1.50 to 1.50, 6 rounds)"
+    result = result_of(done)
+    assert result["ratio"] == pytest.approx(1.5)
+    assert (result["rounds"], len(result["ratios"])) == (6, 6)
+    assert result["confirmed_faster"] is True
+    assert result["a"]["samples_per_second"] == pytest.approx(150)
+    assert result["b"]["settings"] == "small.yaml"
+
+
+def test_a_disturbed_round_is_repeated_and_told(compare: Compare) -> None:
+    done, runner = compare(partial(disturbed, numbers={0, 3}), "small.yaml")
+    result = result_of(done)
+    assert result["ratios"] == [1.5] * 6
+    assert (result["disturbed_rounds"], result["repeated_rounds"]) == (0, 2)
+    assert len(set(runner.names)) == 2 * 8
+    lines = done.err.splitlines()
+    void = "void: other programs used 49 % of the cores; repeated"
+    assert [line for line in lines if "void" in line] == [f"  round 1 {void}", f"  round 3 {void}"]
+    assert len([line for line in lines if "1.500x" in line]) == 6
+
+
+def test_where_rounds_stay_disturbed_all_count_and_the_result_says_so(compare: Compare) -> None:
+    done, runner = compare(partial(disturbed, numbers=range(100)), "small.yaml")
+    assert done.code == NOT_FASTER
+    assert len(runner.names) == 2 * 7, "as many repeats as rounds were asked for"
+    assert done.err.splitlines()[-1].endswith("(0.18 to 0.18, 7 rounds, 7 of them disturbed)")
+    result = result_of(done)
+    assert (result["rounds"], result["disturbed_rounds"], result["repeated_rounds"]) == (7, 7, 6)
+    firsts = [name.partition("-")[2] for name in runner.names[::2]]
+    assert abs(firsts.count("a") - firsts.count("b")) == 1, "in balanced order, void ones too"
+
+
+def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare: Compare) -> None:
+    ratios = [0.99, 1.5, 1.5, 1.5, 1.5, 1.6]
+    done, _ = compare(lambda number: at(100 * ratios[number]))
+    assert done.code == 0
+    said = "6 rounds); it was confirmed as 1.45 to 1.55, which holds"
+    assert done.err.splitlines()[-1].endswith(said)
+    done, _ = compare(lambda number: at(100 * ratios[number]), "small.yaml")
+    assert done.code == NOT_FASTER, "of two answers, the first has to be faster"
