@@ -11,7 +11,7 @@ import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
-from autotune.configuration.flag_types import Duration, Share, Size, ToleranceType
+from autotune.configuration.flag_types import DURATION, SHARE, SIZE, ToleranceType
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 
@@ -31,7 +31,7 @@ _NOTHING_FEASIBLE = 3
 )
 @click.option(
     "--time-budget",
-    type=Duration(),
+    type=DURATION,
     help="Take at most this long, confirmation included, such as 90s, 10m or 1h. Default: the "
     "space's, unless --trials is given.",
 )
@@ -72,15 +72,15 @@ _NOTHING_FEASIBLE = 3
 )
 @click.option(
     "--memory-headroom",
-    type=Share(),
+    type=SHARE,
     default="8%",
     show_default=True,
     help="Leave this share of the memory free.",
 )
 @click.option(
     "--memory-limit",
-    type=Size(),
-    help="Use at most this much memory, such as 2GiB. Default: all but the headroom.",
+    type=SIZE,
+    help="Use at most this much memory, such as 16GB. Default: all but the headroom.",
 )
 @click.option(
     "--accuracy-tolerance",
@@ -109,7 +109,7 @@ _NOTHING_FEASIBLE = 3
 @common.BASELINE
 @click.option(
     "--trial-timeout",
-    type=Duration(),
+    type=DURATION,
     default="10m",
     show_default=True,
     help="End a process that takes longer than this, such as 90s or 10m.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
@@ -12,57 +13,58 @@ if TYPE_CHECKING:
     from autotune.configuration.constraints import Tolerance
     from autotune.knobs.base import Value
 
+_Number = TypeVar("_Number", bound=float)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"\d*\.?\d+ ?[kmgtpe]?i?b?", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SLUG_LENGTH = 40
 
 
-class Duration(click.ParamType[float]):
-    """Seconds, from "90s", "10m" or "1.5h"; from Python also a number."""
+class Amount(click.ParamType[_Number]):
+    """A number with a unit; `read` raises ValueError for other values."""
 
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds."""
-        if _is_number(value):
-            value = f"{value}s"
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value))
-        if not match or not float(match[1]):
-            self.fail(f"{value!r} is not a duration; write 90s, 10m or 1.5h.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
-
-
-class Size(click.ParamType[int]):
-    """Bytes, from "2GiB", "512MiB" or a plain number."""
-
-    name = "size"
+    def __init__(self, name: str, read: Callable[[object], _Number], meant: str) -> None:
+        self.name, self._read, self._meant = name, read, meant
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return bytes."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(|KiB|MiB|GiB|TiB)", str(value))
-        if not match or not float(match[1]):
-            self.fail(f"{value!r} is not a size; write 512MiB or 2GiB.", param, ctx)
-        return int(float(match[1]) * _BYTES[match[2]])
+    ) -> _Number:
+        """Return what was read."""
+        try:
+            return self._read(value)
+        except ValueError:
+            self.fail(f"{value!r} is not {self._meant}.", param, ctx)
 
 
-class Share(click.ParamType[float]):
-    """A share from 0 to below 1, from "8%" or "0.08"."""
+def _seconds(value: object) -> float:
+    text = f"{value}s" if isinstance(value, int | float) else str(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not match or not float(match[1]):
+        raise ValueError
+    return float(match[1]) * _SECONDS[match[2]]
 
-    name = "share"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the share, from 0 to below 1."""
-        share, _ = _amount(value)
-        if share is None or not 0 <= share < 1:
-            self.fail(f"{value!r} is not a share below one; write 8% or 0.08.", param, ctx)
-        return share
+def _bytes(value: object) -> int:
+    from pydantic import ByteSize, Field, TypeAdapter
+
+    if not _SIZE.fullmatch(str(value)):  # pydantic would read "16,5GB" as 16 bytes
+        raise ValueError
+    return int(TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(str(value)))
+
+
+def _share(value: object) -> float:
+    share, _ = _amount(value)
+    if share is None or not 0 <= share < 1:
+        raise ValueError
+    return share
+
+
+DURATION = Amount("duration", _seconds, "a duration; write 90s, 10m or 1.5h")
+"""Seconds, from "90s", "10m" or "1.5h"; from Python also a number."""
+SIZE = Amount("size", _bytes, "a size above zero; write 16GB or 512MiB")
+"""Bytes, from "16GB" (10^9 each), "16GiB" (2^30 each) or a plain number."""
+SHARE = Amount("share", _share, "a share below one; write 8% or 0.08")
+"""A share from 0 to below 1, from "8%" or "0.08"."""
 
 
 class ToleranceType(click.ParamType["Tolerance"]):
@@ -121,10 +123,6 @@ def folder_name(study: str) -> str:
         return study
     slug = re.sub(r"[^A-Za-z0-9]+", "-", study).strip("-")[:_SLUG_LENGTH] or "study"
     return f"{slug}-{hashlib.sha256(study.encode(errors='replace')).hexdigest()[:8]}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _amount(value: object) -> tuple[float | None, bool]:

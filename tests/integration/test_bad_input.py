@@ -39,7 +39,7 @@ def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> 
         (["--trials", "0"], ["--trials", "0 is not in the range"]),
         (["--trails", "3"], ["No such option", "--trials"]),
         (["--time-budget", "10"], ["--time-budget", "'10'", "90s, 10m or 1.5h"]),
-        (["--memory-limit", "2GB"], ["--memory-limit", "'2GB'", "512MiB or 2GiB"]),
+        (["--memory-limit", "2,5GB"], ["--memory-limit", "'2,5GB'", "16GB or 512MiB"]),
         (["--memory-headroom", "120%"], ["--memory-headroom", "8% or 0.08"]),
         (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1% or 0.01"]),
         (["--objective", "beauty"], ["--objective", "throughput"]),

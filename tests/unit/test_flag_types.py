@@ -7,29 +7,55 @@ import pytest
 
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.flag_types import (
-    Duration,
+    DURATION,
+    SHARE,
+    SIZE,
     SettingsType,
-    Share,
-    Size,
     ToleranceType,
     folder_name,
 )
 from covering import covers
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
-def test_a_duration_is_read_in_its_unit(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (90, 90), (0.5, 0.5)]
+)
+def test_a_duration_is_read_in_its_unit(text: object, seconds: float) -> None:
+    assert DURATION.convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize(("text", "count"), [("2GiB", 2 << 30), ("512MiB", 512 << 20), ("7", 7)])
-def test_a_size_is_read_in_binary_units(text: str, count: int) -> None:
-    assert Size().convert(text, None, None) == count
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("16GB", 16 * 10**9),
+        ("16 GB", 16 * 10**9),
+        ("16gb", 16 * 10**9),
+        ("16G", 16 * 10**9),
+        (".5TB", 5 * 10**11),
+        ("16GiB", 16 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("512MiB", 512 << 20),
+        ("7", 7),
+        (2 << 30, 2 << 30),
+    ],
+)
+def test_a_size_is_read_in_the_unit_that_it_names(text: object, count: int) -> None:
+    assert SIZE.convert(text, None, None) == count
+
+
+NO_SIZES = ["-1", "-16GB", "0", "0GB", "0.5B", "16,5GB", "1.5.2GB", "16 GB 2", "16Gbit", "16Gi"]
+
+
+@pytest.mark.parametrize("text", [*NO_SIZES, "GB", "", "nan", "1e9", "9" * 400 + "GB", True])
+def test_what_is_no_size_above_zero_is_named_with_an_example(text: object) -> None:
+    with pytest.raises(click.BadParameter) as raised:
+        SIZE.convert(text, None, None)
+    assert raised.value.message == f"{text!r} is not a size above zero; write 16GB or 512MiB."
 
 
 @pytest.mark.parametrize(("text", "share"), [("8%", 0.08), ("0.08", 0.08), ("0", 0.0)])
 def test_a_share_is_read_with_or_without_percent(text: str, share: float) -> None:
-    assert Share().convert(text, None, None) == pytest.approx(share)
+    assert SHARE.convert(text, None, None) == pytest.approx(share)
 
 
 def test_a_tolerance_with_percent_is_relative_and_without_it_absolute() -> None:
@@ -47,19 +73,19 @@ def test_settings_are_read_with_the_spelling_of_yaml() -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Duration(), "10"),
-        (Duration(), "0s"),
-        (Duration(), "ten minutes"),
-        (Size(), "2GB"),
-        (Size(), "-1"),
-        (Share(), "100%"),
-        (Share(), "-1%"),
+        (DURATION, "10"),
+        (DURATION, "0s"),
+        (DURATION, "ten minutes"),
+        (DURATION, True),
+        (DURATION, -1.0),
+        (SHARE, "100%"),
+        (SHARE, "-1%"),
         (ToleranceType(), "nan"),
         (SettingsType(), "batch_size"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_an_example(
-    kind: click.ParamType[object], text: str
+    kind: click.ParamType[object], text: object
 ) -> None:
     with pytest.raises(click.BadParameter, match=r"write|is not"):
         kind.convert(text, None, None)
