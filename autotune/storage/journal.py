@@ -23,11 +23,13 @@ from autotune.storage.journal_lines import (
     MOST_BYTES,
     SCHEMA_VERSION,
     Line,
-    LineReader,
     NoteRecord,
     NotReadableError,
     Record,
     TrialRecord,
+    odd_lines,
+    read_line,
+    records_in,
 )
 from autotune.system.trial_folder import make_private, write_atomically
 
@@ -86,23 +88,34 @@ class Journal:
             return
         with self._locked() as descriptor:
             self._settle(descriptor)
-            reader = LineReader(self.path)
-            yield [reader.read(number, line) for number, line in _numbered(descriptor)]
+            lines = [read_line(self.path, number, text) for number, text in _numbered(descriptor)]
+            for odd in odd_lines(lines):
+                raise NotReadableError(self.path, odd.number)
+            yield lines
 
     def mend(self) -> int:
-        """Move all lines that are not readable to `results.jsonl.torn`; return their number.
+        """Move lines that are not readable to `results.jsonl.torn`; return their number.
+
+        Readable records stay, also those that share a line with the damage.
 
         Raises:
             StorageError: a line was written by a newer autotune.
         """
         with self._locked() as descriptor:
             self._settle(descriptor)
-            is_torn = LineReader(self.path).is_torn
-            torn = {number for number, line in _numbered(descriptor) if is_torn(number, line)}
+            found: list[tuple[bytes, Line]] = []
+            torn: set[int] = set()
+            for number, line in _numbered(descriptor):
+                records = records_in(self.path, number, line)
+                found += records.items()
+                if line not in records:
+                    torn.add(number)
+            odd = odd_lines([record for _, record in found])
+            torn |= {record.number for record in odd}
             if torn:
                 self._set_aside(line for number, line in _numbered(descriptor) if number in torn)
-                whole = (line for number, line in _numbered(descriptor) if number not in torn)
-                write_atomically(self.path, b"".join(whole).decode(), _MODE)
+                whole = b"".join(text for text, record in found if record not in odd)
+                write_atomically(self.path, whole.decode(), _MODE)
             return len(torn)
 
     @contextmanager
@@ -125,7 +138,7 @@ class Journal:
             offset += len(piece)
             end = offset if piece.endswith(b"\n") else end
         try:
-            LineReader(self.path).read(0, os.pread(descriptor, MOST_BYTES + 1, end))
+            read_line(self.path, 0, os.pread(descriptor, MOST_BYTES + 1, end))
         except NotReadableError:
             self._set_aside(chain(_pieces(descriptor, end), [b"\n"]))
             os.ftruncate(descriptor, end)
@@ -147,7 +160,7 @@ def _head(study: str) -> str:
 
 
 def _numbered(descriptor: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers; a line that is too long comes in unreadable pieces."""
+    """Yield the lines with their numbers; a line that is too long comes in pieces."""
     number = 1
     for piece in _pieces(descriptor):
         yield number, piece

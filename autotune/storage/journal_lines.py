@@ -6,7 +6,11 @@ A line that passes here is told to the study without further checks.
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +30,7 @@ from autotune.values.errors import StorageError, StudyMismatchError
 SCHEMA_VERSION = 1
 MOST_BYTES = 4 * strict_json.MOST_BYTES
 """Bytes of the longest line; such lines have the measurements of several processes."""
+_BEGINNING = re.compile(rb'(?=\{"schema_version")')
 # Levels of nesting, since Optuna copies attributes by recursion. autotune writes ten.
 _MOST_LEVELS = 40
 # Optuna's samplers and the dashboard's release 0.21 both read this attribute; the dashboard ignores
@@ -101,65 +106,72 @@ class NotReadableError(StorageError):
         )
 
 
-class LineReader:
-    """A reader of one journal's lines in their order; later lines must agree with earlier ones."""
+def read_line(path: Path, number: int, content: bytes) -> Line:
+    """Parse and check the line of that number; `path` is for messages.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._choices: dict[tuple[str, str], list[Value]] = {}
+    Raises:
+        NotReadableError: it is not readable.
+        StorageError: it was written by a newer autotune.
+    """
+    try:
+        fields = _fields(content)
+        version = fields["schema_version"]
+        if not isinstance(version, int) or version <= SCHEMA_VERSION:
+            return _line(number, fields)
+    except (ValueError, KeyError, TypeError, StudyMismatchError) as error:
+        raise NotReadableError(path, number) from error
+    raise StorageError(
+        f"{path}, line {number}: format {version} was written by a newer autotune; "
+        f"this one reads format {SCHEMA_VERSION}. Upgrade autotune."
+    )
 
-    def read(self, number: int, content: bytes) -> Line:
-        """Parse and check the line of that number.
 
-        Raises:
-            NotReadableError: it is not readable.
-            StorageError: it was written by a newer autotune.
-        """
-        try:
-            fields = _fields(content)
-            version = fields["schema_version"]
-            if not isinstance(version, int) or version <= SCHEMA_VERSION:
-                return self._line(number, fields)
-        except (ValueError, KeyError, TypeError, StudyMismatchError) as error:
-            raise NotReadableError(self._path, number) from error
-        raise StorageError(
-            f"{self._path}, line {number}: format {version} was written by a newer autotune; "
-            f"this one reads format {SCHEMA_VERSION}. Upgrade autotune."
-        )
+def records_in(path: Path, number: int, content: bytes) -> dict[bytes, Line]:
+    """Return the line if it is readable, else each readable record in it.
 
-    def is_torn(self, number: int, content: bytes) -> bool:
-        """Return True if the line is not readable.
+    A damaged line has several records if a line break is among what was damaged.
 
-        Raises:
-            StorageError: it was written by a newer autotune.
-        """
-        try:
-            self.read(number, content)
-        except NotReadableError:
-            return True
-        return False
+    Raises:
+        StorageError: it was written by a newer autotune.
+    """
+    try:
+        return {content: read_line(path, number, content)}
+    except NotReadableError:
+        parts = [part[: part.rfind(b"}") + 1] + b"\n" for part in _BEGINNING.split(content)]
+    found = {}
+    for part in parts:
+        with suppress(NotReadableError):
+            found[part] = read_line(path, number, part)
+    return found
 
-    def _line(self, number: int, fields: dict[str, Any]) -> Line:
-        study, record = fields["study"], _adapter().validate_python(fields["record"])
-        if not isinstance(study, str):
-            raise TypeError("the study's name is no text")
-        names = [study]
-        if isinstance(record, NoteRecord):
-            check_fact(record.name, record.fact)
-            names += [record.name]
-        if isinstance(record, TrialRecord):
-            finished_trial(record.as_trial())
-            self._check_choices(study, record)
-            names += [*record.params, *record.attributes]
-        for name in names:
-            name.encode()  # refuses lone surrogates, which no database stores
-        return Line(study, record, number)
 
-    def _check_choices(self, study: str, record: TrialRecord) -> None:
-        """Refuse other choices of a parameter than in earlier trials, as Optuna does."""
-        for name, choices in record.choices.items():
-            if self._choices.setdefault((study, name), choices) != choices:
-                raise ValueError(f"other choices of {name} than before")
+def odd_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the trials with other choices of a parameter than most; Optuna would refuse them."""
+    told = [
+        (line, (line.study, name), tuple(choices))
+        for line in lines
+        if isinstance(line.record, TrialRecord)
+        for name, choices in line.record.choices.items()
+    ]
+    counts = Counter((parameter, choices) for _, parameter, choices in told)
+    usual = dict(choice for choice, _ in reversed(counts.most_common()))
+    return [line for line, parameter, choices in told if choices != usual[parameter]]
+
+
+def _line(number: int, fields: dict[str, Any]) -> Line:
+    study, record = fields["study"], _adapter().validate_python(fields["record"])
+    if not isinstance(study, str):
+        raise TypeError("the study's name is no text")
+    names = [study]
+    if isinstance(record, NoteRecord):
+        check_fact(record.name, record.fact)
+        names += [record.name]
+    if isinstance(record, TrialRecord):
+        finished_trial(record.as_trial())
+        names += [*record.params, *record.attributes]
+    for name in names:
+        name.encode()  # refuses lone surrogates, which no database stores
+    return Line(study, record, number)
 
 
 @cache

@@ -108,19 +108,27 @@ def set_attributes(storage: BaseStorage, trial_id: int, attributes: Mapping[str,
         )
 
 
-def reconcile(study: optuna.Study, journal: Journal) -> int:
+def reconcile(study: optuna.Study, journal: Journal) -> None:
     """Add to the study what only the journal has, and to the journal what only the study has.
-
-    Return the number of trials that were added to the study.
 
     Raises:
         StorageError: a line of the journal is not readable or does not fit the database.
         StudyMismatchError: another program told a trial of the study.
     """
     with journal.reading() as lines:
-        told = sync_journal(study, journal, lines)
-        trials = {_key(record.config) for _, record in _trials(study, lines)}
-        notes = _notes(study, lines).keys()
+        sync_journal(study, journal, lines)
+    complete_journal(study, journal, lines)
+
+
+def complete_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> None:
+    """Add to the journal, which has these lines, what only the study has.
+
+    Raises:
+        OSError: the journal cannot be written.
+        StudyMismatchError: another program told a trial of the study.
+    """
+    trials = {_key(record.config) for _, record in _trials(study, lines)}
+    notes = _notes(study, lines).keys()
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if "config" in trial.user_attrs and _key(trial.user_attrs["config"]) not in trials:
             with journal.writing(study.study_name, _as_record(trial)):
@@ -129,7 +137,6 @@ def reconcile(study: optuna.Study, journal: Journal) -> int:
         if name not in notes and name not in LIVE:
             with journal.writing(study.study_name, NoteRecord(name, fact)):
                 pass
-    return told
 
 
 def sync_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.storage.database import storage_errors
+import optuna
+
+from autotune.storage.database import existing, storage_errors
 from autotune.storage.journal import Journal
-from autotune.study.journal_sync import sync_journal
+from autotune.study.journal_sync import complete_journal, sync_journal
 from autotune.study.opening import created
 from autotune.study.revocations import amend
 from autotune.values.errors import StorageError
@@ -34,7 +36,7 @@ def repair(folder: Path, database: Path) -> Repaired:
     """Rebuild `database` from `folder`/results.jsonl; the caller must lock the database's folder.
 
     Side effects: renames the old database; moves unreadable lines of the journal to
-    results.jsonl.torn.
+    results.jsonl.torn; adds to the journal what only the old database has.
 
     Raises:
         StorageError: there is no journal, it has no trial, or a newer autotune wrote it. The
@@ -50,9 +52,13 @@ def repair(folder: Path, database: Path) -> Repaired:
     url = f"sqlite:///{beside}"
     with storage_errors(url):
         set_aside = journal.mend()
+        _take_from(database, journal)
+        set_aside += journal.mend()  # what the database has may not fit the journal
         with journal.reading() as lines:
             if not any(line.record.kind == "trial" for line in lines):
-                raise StorageError(f"{journal.path} holds no finished trial; nothing was changed.")
+                raise StorageError(
+                    f"{journal.path} holds no finished trial; {database} is unchanged."
+                )
             beside.unlink(missing_ok=True)
             trials = 0
             for name in dict.fromkeys(line.study for line in lines):
@@ -62,6 +68,24 @@ def repair(folder: Path, database: Path) -> Repaired:
         backup = _put_aside(database)
         beside.replace(database)
     return Repaired(database, trials, set_aside, backup)
+
+
+def _take_from(database: Path, journal: Journal) -> None:
+    """Add to the journal what only the old database has, as far as that can be read.
+
+    Raises:
+        OSError: the journal cannot be written.
+    """
+    with journal.reading() as lines:
+        names = dict.fromkeys(line.study for line in lines)
+    for name in names if database.exists() else ():
+        try:
+            study = optuna.load_study(study_name=name, storage=existing(f"sqlite:///{database}"))
+            complete_journal(study, journal, lines)
+        except OSError:
+            raise
+        except Exception:  # noqa: S112  a damaged database may raise anything
+            continue
 
 
 def _put_aside(database: Path) -> Path | None:

@@ -77,7 +77,6 @@ WRONG = {
     "deep": changed(("record", "attributes", "m"), NESTED),
     "very deep": "[" * 200_000,
     "huge": changed(("record", "attributes", "m"), "x" * (MOST_BYTES + 9)),
-    "huge with a record at its end": " " * (MOST_BYTES + 1) + changed(("study",), "s"),
 }
 
 
@@ -149,6 +148,44 @@ def test_a_broken_line_in_the_middle_is_refused_until_it_is_repaired(journal: Jo
     files = [journal.path, journal.path.with_name("results.jsonl.torn")]
     assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
     assert numbers_in(journal) == [0, 1]
+
+
+@covers("S19")
+def test_wherever_a_byte_is_damaged_every_other_trial_is_kept(journal: Journal) -> None:
+    write(journal, 0, 1, 2)
+    whole = journal.path.read_bytes()
+    first, second = whole.index(b"\n"), whole.index(b"\n", whole.index(b"\n") + 1)
+    for place in range(first, second + 1):
+        journal.path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        with pytest.raises(StorageError, match=r"line [12] is not readable.*autotune repair"):
+            numbers_in(journal)
+        assert journal.mend() == 1, place
+        assert numbers_in(journal) == ([0, 1, 2] if place in (first, second) else [0, 2]), place
+
+
+BETWEEN = [b"", b"\0" * 4096, b"{", b'{"schema_version": 1, "stu', b" " * (MOST_BYTES + 1)]
+
+
+@pytest.mark.parametrize("between", BETWEEN, ids=range(len(BETWEEN)))
+def test_trials_that_share_a_line_with_damage_are_kept(journal: Journal, between: bytes) -> None:
+    write(journal, 0, 1, 2)
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    damaged = lines[0].strip() + between + lines[1]
+    journal.path.write_bytes(damaged + lines[2])
+    with pytest.raises(StorageError, match=r"line 1 is not readable.*autotune repair"):
+        numbers_in(journal)
+    assert journal.mend() == 1
+    assert numbers_in(journal) == [0, 1, 2]
+    assert journal.path.with_name("results.jsonl.torn").read_bytes() == damaged
+
+
+def test_where_the_choices_of_one_trial_are_damaged_the_others_are_kept(journal: Journal) -> None:
+    journal.path.write_text(changed(("record", "choices", "batch_size"), [1, 3]) + "\n")
+    write(journal, 0, 2)
+    with pytest.raises(StorageError, match=r"line 1 is not readable.*autotune repair"):
+        numbers_in(journal)
+    assert journal.mend() == 1
+    assert numbers_in(journal) == [0, 2]
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -151,6 +153,45 @@ def test_repair_makes_the_database_anew_and_keeps_every_old_one(
         assert told(opened(url, nine, tmp_path)) == told(study)
     assert (tmp_path / "study.db.bak-1").read_bytes() == b"rubbish 1" * 1000
     assert not (tmp_path / "study.db.rebuilt").exists()
+
+
+@covers("S19")
+def test_repair_takes_a_trial_whose_line_is_damaged_from_the_old_database(
+    nine: SearchSpace, url: str, tmp_path: Path
+) -> None:
+    study = opened(url, nine, tmp_path)
+    study.notes.numerics_checks = {"a": "1"}
+    for value in (80.0, 90.0, 70.0):
+        tell(study, value, HOLDS)
+    journal = tmp_path / "results.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    damaged = [line.replace(b'"kind"', b'"k\0nd"') for line in lines[:-1]]
+    journal.write_bytes(b"".join([*damaged, lines[-1]]))
+    with pytest.raises(StorageError, match=r"line 1 is not readable.*autotune repair"):
+        opened(url, nine, tmp_path)
+    said = repaired(tmp_path)
+    assert "rebuilt from 3 finished trials" in said
+    assert f"{len(damaged)} unreadable lines were moved" in said
+    (tmp_path / "study.db").unlink()  # the journal has them again, too
+    again = opened(url, nine, tmp_path)
+    assert told(again) == told(study)
+    assert again.notes.numerics_checks == {"a": "1"}
+
+
+def test_repair_takes_nothing_from_an_old_database_that_is_damaged(
+    nine: SearchSpace, url: str, tmp_path: Path
+) -> None:
+    study = opened(url, nine, tmp_path)
+    for value in (80.0, 90.0, 70.0):
+        tell(study, value, HOLDS)
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("UPDATE trial_user_attributes SET value_json = '{' WHERE key = 'config'")
+        database.commit()
+    journal = tmp_path / "results.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:-1], b"\xff\n"]))
+    assert "rebuilt from 2 finished trials" in repaired(tmp_path)
+    assert told(opened(url, nine, tmp_path)) == told(study)[:2]
 
 
 def test_repair_without_a_trial_changes_nothing(tmp_path: Path) -> None:
