@@ -75,7 +75,7 @@ class SearchResult:
         shown = [name for name in trials if name not in self._settings_in_common(trials)]
         table = trials[shown].to_html(index=False, border=0, na_rep="", escape=True)
         lines = "<br>".join(map(escape, self.headline().splitlines()))
-        return f"<p>{lines}</p>\n{table}"
+        return f"<p>{lines}</p>\n<p>The trials, as measured in the search:</p>\n{table}"
 
     def _settings_in_common(self, trials: pd.DataFrame) -> list[str]:
         from autotune.knobs import KNOBS

@@ -56,7 +56,9 @@ $ {COMMAND}
 ```
 
 {trials} trials on {facts["machine"]["cores"]} cores without a GPU, shortened; the whole log is
-`{LOG.relative_to(ROOT)}`. A terminal shows a search like this:
+`{LOG.relative_to(ROOT)}`. Rates of trials were measured in the search,
+`throughput` in the confirmation, which timed both settings anew. A terminal shows a search like
+this:
 
 ![a search in a terminal](docs/progress.svg)
 

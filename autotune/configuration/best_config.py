@@ -238,6 +238,14 @@ class BestConfig(_Part):
         return self.config == self.evidence.baseline.config
 
     @property
+    def measured_in(self) -> str:
+        """Return the measurement that both throughputs are of, in words.
+
+        Settings that are kept were not confirmed: theirs is that of the baseline's first runs.
+        """
+        return "in the search" if self.keeps_baseline else "in the confirmation"
+
+    @property
     def training_config(self) -> TrainingConfig:
         """Return the configuration, with every knob set."""
         return TrainingConfig.of(self.config)

@@ -42,7 +42,7 @@ def answer_lines(event: Answered) -> list[str]:
         "",
         headline,
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-        f"{evidence.best.samples_per_second:g} samples/s",
+        f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
         f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
         accuracy_line(accuracy),
     ]

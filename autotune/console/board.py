@@ -169,9 +169,9 @@ class Board:
             text.append(f"  {self.settings(best.config)}")
         else:
             text.append("your settings", "bold")
-        text.append(f"\n{signs.own} your settings {own:.1f}/s" if own else "", "dim")
+        text.append(f"\n{signs.own} your settings in the search {own:.1f}/s" if own else "", "dim")
         text.append(
-            f"  {signs.light} their computing alone {self.light:.1f}/s" if self.light else "", "dim"
+            f"  {signs.light} computing alone {self.light:.1f}/s" if self.light else "", "dim"
         )
         return text
 

@@ -46,6 +46,7 @@ from autotune.values.text import about_left, clean, size, span
 
 Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
+_OWN_TRIAL = "your settings, in the search"
 
 
 def to_stderr(line: str) -> None:
@@ -156,7 +157,7 @@ class PlainProgress:
 
     def _trial(self, event: TrialEnded) -> list[str]:
         trial, best = event.trial, event.best
-        differs = self._differences(trial.config) if trial.number else "your settings"
+        differs = self._differences(trial.config) if trial.number else _OWN_TRIAL
         value, memory = rate_of(trial), trial.details.peak_memory_bytes
         columns = [
             f"{trial.number:4d}",

@@ -67,7 +67,7 @@ def trial_summary(
     rate = details.samples_per_second
     value, before = (one.user_attrs.get("value") for one in (trial, own))
     if rate and value and before:
-        notes = [f"{rate:.1f} samples/s", f"{value / before:.2f}x the baseline"]
+        notes = [f"{rate:.1f} samples/s in the search", f"{value / before:.2f}x the baseline"]
         lines += ["", ", ".join([*notes, *conditions(details)])]
     if host is not None:
         lines += ["", f"Its logs are on `{_code(host)}`."]
@@ -93,7 +93,8 @@ def _answer(study: Study) -> Iterator[str]:
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     changed = best.training_config.differences(own)
     yield from ("", "| | yours | answer |", "|---|---|---|")
-    yield f"| samples/s | {evidence.baseline.samples_per_second:g} | " + (
+    yield (
+        f"| samples/s {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
         f"{evidence.best.samples_per_second:g} |"
     )
     if accuracy.is_measured:

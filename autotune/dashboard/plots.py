@@ -48,7 +48,7 @@ def figures(
     measured = [trial for trial in trials if trial.details.samples_per_second is not None]
     if not measured:
         return {}
-    rates = {"baseline": measured[0].details.samples_per_second, _LIGHT: light}
+    rates = {"baseline in the search": measured[0].details.samples_per_second, _LIGHT: light}
     peaks = [trial.details.peak_memory_bytes or 0 for trial in measured]
     across, limit = "GiB at the peak", None
     if memory_limit_bytes is not None:
@@ -124,7 +124,7 @@ def _layout(title: str, across: str, marks: list[dict[str, Any]]) -> dict[str, A
     return {
         "title": {"text": title},
         "xaxis": {"title": {"text": across}},
-        "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "samples/s in the search"}, "rangemode": "tozero"},
         "shapes": marks,
         "showlegend": True,
     }

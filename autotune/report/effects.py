@@ -3,28 +3,23 @@
 On a logarithmic scale most settings add the same gain whatever the others are. So a Bayesian linear
 regression explains the trials: one term for each value of each knob, relative to the user's value.
 Its prior keeps effects that few trials show near zero. Its cost is linear in the number of trials.
+Values of several knobs that the trials always have together are aliased: no trial tells their
+effects apart. They share one term, which is the product of their effects.
 The interaction of two knobs shows measured values, without a model.
-
-The importance of a knob is its part in a trial being among the best, by Optuna's PED-ANOVA.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
-from optuna.distributions import CategoricalDistribution
-from optuna.importance import get_param_importances
-from optuna.trial import create_trial
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.statistics import Interval
@@ -35,8 +30,6 @@ _PRIOR, _NOISE, _LEAST_NOISE = 0.5, 0.1, 0.02
 _FEWEST_TO_TELL_NOISE = 3
 _FEWEST_VALUES = 2
 _95_PERCENT = 1.96
-# PED-ANOVA compares the best tenth with all trials; that must be more than one trial.
-_FEWEST_FOR_IMPORTANCE = 12
 
 Array = NDArray[np.float64]
 Column = tuple[str, Value]
@@ -52,11 +45,18 @@ class Effect:
     """95 % interval of `ratio`."""
     trials: int
     """Number of measured trials with this value."""
+    together: Mapping[str, Value]
+    """Values of other knobs that exactly the same trials have; the effect is of all of them."""
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Return True if the interval excludes 1, the rate of the reference."""
+        return not self.interval[0] <= 1 <= self.interval[1]
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """Effects of the values of a knob."""
+    """Effects of the values of a knob, without those told at another knob."""
 
     knob: str
     reference: Value
@@ -70,6 +70,11 @@ class KnobEffect:
         """Return the logarithm of the ratio of the best value's rate to the worst's."""
         ratios = [1.0, *(effect.ratio for effect in self.effects)]
         return math.log(max(ratios) / min(ratios))
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Return True if a value of the knob is told apart from the reference."""
+        return any(effect.is_told_apart for effect in self.effects)
 
     def of(self, value: Value) -> Effect | None:
         """Return the effect of a value; None for the reference and for unmeasured values."""
@@ -99,34 +104,43 @@ class Interaction:
 def knob_effects(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> tuple[KnobEffect, ...]:
-    """Return the effects of the knobs that trials vary, the largest spread first.
+    """Return the effects of the knobs that trials vary, those told apart first, by their spread.
 
-    Fewer than `FEWEST_TRIALS` measured trials give none.
+    Aliased values have one effect, at the first of their knobs. A knob whose values are all told
+    at others is left out. Fewer than `FEWEST_TRIALS` measured trials give none.
     """
     measured = [trial for trial in trials if trial.verdict.value]
     if len(measured) < FEWEST_TRIALS:
         return ()
     references = dict(_references(measured, baseline))
-    columns = _columns(measured, references)
-    if not columns:
+    aliased = _aliased(measured, _columns(measured, references))
+    if not aliased:
         return ()
-    present = np.array([[_has(trial.config, one) for one in columns] for trial in measured], float)
-    logs = np.log([float(trial.verdict.value or 1.0) for trial in measured])
-    means, deviations = _fitted(present, logs)
-    counts = present.sum(axis=0)
     found: dict[str, list[Effect]] = {}
-    for (name, value), mean, deviation, count in zip(
-        columns, means, deviations, counts, strict=True
-    ):
-        reach = _95_PERCENT * float(deviation)
-        interval = (math.exp(mean - reach), math.exp(mean + reach))
-        effect = Effect(value, math.exp(mean), interval, int(count))
-        found.setdefault(name, []).append(effect)
+    for columns, effect in zip(aliased, _effects(measured, aliased), strict=True):
+        found.setdefault(columns[0][0], []).append(effect)
     effects = (
         KnobEffect(name, references[name], not _is_idle(name, baseline), tuple(each))
         for name, each in found.items()
     )
-    return tuple(sorted(effects, key=lambda one: -one.spread))
+    return tuple(sorted(effects, key=lambda one: (not one.is_told_apart, -one.spread)))
+
+
+def _effects(
+    measured: Sequence[FinishedTrial], aliased: Sequence[Sequence[Column]]
+) -> Iterator[Effect]:
+    """Yield the effect of each group of aliased values, named by the first of them."""
+    first = [columns[0] for columns in aliased]
+    present = np.array([[_has(trial.config, one) for one in first] for trial in measured], float)
+    logs = np.log([float(trial.verdict.value or 1.0) for trial in measured])
+    sizes = np.array([len(columns) for columns in aliased], float)
+    means, deviations = _fitted(present, logs, _PRIOR * np.sqrt(sizes))
+    counts = present.sum(axis=0)
+    for columns, mean, deviation, count in zip(aliased, means, deviations, counts, strict=True):
+        reach = _95_PERCENT * float(deviation)
+        interval = (math.exp(mean - reach), math.exp(mean + reach))
+        (_, value), *others = columns
+        yield Effect(value, math.exp(mean), interval, int(count), dict(others))
 
 
 def interaction(trials: Sequence[FinishedTrial], rows: str, columns: str) -> Interaction:
@@ -176,6 +190,14 @@ def _columns(trials: Sequence[FinishedTrial], references: Mapping[str, Value]) -
     return columns
 
 
+def _aliased(trials: Sequence[FinishedTrial], columns: Sequence[Column]) -> list[list[Column]]:
+    """Return the columns in groups that exactly the same trials have."""
+    groups: dict[tuple[bool, ...], list[Column]] = {}
+    for one in columns:
+        groups.setdefault(tuple(_has(trial.config, one) for trial in trials), []).append(one)
+    return list(groups.values())
+
+
 def _has(config: TrainingConfig, column: Column) -> bool:
     name, value = column
     return config[name] == value and not _is_idle(name, config)
@@ -191,15 +213,16 @@ def _best(trials: Sequence[FinishedTrial]) -> float | None:
     return max(feasible, default=None)
 
 
-def _fitted(present: Array, logs: Array) -> tuple[Array, Array]:
+def _fitted(present: Array, logs: Array, prior: Array) -> tuple[Array, Array]:
     """Return posterior mean and standard deviation of each column's effect, with a free level.
 
-    The second pass uses the noise estimated from the residuals of the first.
+    `prior` is the standard deviation of each effect before any trial. The second pass uses the
+    noise estimated from the residuals of the first.
     """
     centred, values = present - present.mean(axis=0), logs - logs.mean()
     noise = _NOISE
     for _ in range(2):
-        precision = centred.T @ centred / noise**2 + np.eye(centred.shape[1]) / _PRIOR**2
+        precision = centred.T @ centred / noise**2 + np.diag(1 / prior**2)
         covariance = np.linalg.inv(precision)
         means = covariance @ centred.T @ values / noise**2
         told = float(np.trace(covariance @ centred.T @ centred)) / noise**2
@@ -209,28 +232,3 @@ def _fitted(present: Array, logs: Array) -> tuple[Array, Array]:
         rest = values - centred @ means
         noise = max(math.sqrt(float(rest @ rest) / free), _LEAST_NOISE)
     return means, np.sqrt(np.diag(covariance))
-
-
-def importances(trials: Sequence[FinishedTrial]) -> dict[str, float]:
-    """Return the importances of the knobs that vary, with sum 1; empty if trials are too few."""
-    if len(trials) < _FEWEST_FOR_IMPORTANCE:
-        return {}
-    values = {k.name: tuple(dict.fromkeys(t.config[k.name] for t in trials)) for k in ALL_KNOBS}
-    choices = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
-    worst = min((trial.verdict.value or 0.0 for trial in trials), default=0.0)
-    study = optuna.create_study(direction="maximize")
-    study.add_trials(
-        create_trial(
-            params={name: trial.config[name] for name in choices},
-            distributions=dict(choices),
-            value=trial.verdict.value if trial.verdict.feasible else worst,
-        )
-        for trial in trials
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning that all values are equal
-        try:
-            found = get_param_importances(study)
-        except (ValueError, RuntimeError):
-            return {}
-    return found if any(found.values()) else {}

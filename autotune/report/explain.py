@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from autotune.configuration.best_config import NOT_MEASURED, BestConfig
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import keep_headline
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
-from autotune.report.effects import KnobEffect, knob_effects
+from autotune.report.effects import Effect, KnobEffect, knob_effects
 from autotune.report.totals import failure_kinds
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import rounds_text, size
@@ -45,17 +46,35 @@ def headline(data: ReportData) -> str:
     )
 
 
-def change_sentence(effect: KnobEffect, chosen: object) -> str:
-    """Return a sentence on the effect of one change; empty if no trial shows it."""
-    found = next((one for one in effect.effects if one.value == chosen), None)
-    if found is None:
-        return ""
-    low, high = found.interval
-    doubt = "" if low > 1 or high < 1 else ", which may be none"
+def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence on each change that trials tell apart, then one on all other changes.
+
+    Changes that were always tried together count as one; one that no trial shows has none.
+    """
+    shown = [(one, one.of(changed[one.knob])) for one in effects if one.knob in changed]
+    found = [(one, effect) for one, effect in shown if effect is not None]
+    yield from (_told_apart(one, effect) for one, effect in found if effect.is_told_apart)
+    others = [_named_values(one, effect) for one, effect in found if not effect.is_told_apart]
+    if others:
+        yield f"Not told apart from no change: {', '.join(others)}."
+
+
+def _told_apart(one: KnobEffect, effect: Effect) -> str:
+    makes, other = "makes", f"of {spelled(one.reference)}"
+    if effect.together:
+        makes, other = "make", "without them"
+    low, high = effect.interval
     return (
-        f"{effect.knob}={spelled(found.value)} makes {found.ratio:.2f} times the rate of "
-        f"{spelled(effect.reference)} ({low:.2f} to {high:.2f}{doubt}), other settings equal."
+        f"{_named_values(one, effect)} {makes} {effect.ratio:.2f} times the rate {other} "
+        f"({low:.2f} to {high:.2f}), other settings equal."
     )
+
+
+def _named_values(one: KnobEffect, effect: Effect) -> str:
+    """Return the values that an effect is of; of several, it says that no trial parts them."""
+    values = {one.knob: effect.value, **effect.together}
+    named = " and ".join(f"{name}={spelled(value)}" for name, value in values.items())
+    return f"{named} (always tried together)" if effect.together else named
 
 
 def _parts(data: ReportData) -> Iterator[list[str]]:
@@ -98,8 +117,7 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
     yield f"Trial {best.provenance.trial} was confirmed: it was timed in turns with your settings."
     baseline = data.baseline_config
     effects = knob_effects(data.trials, baseline) if baseline is not None else ()
-    sentences = [change_sentence(one, changed[one.knob]) for one in effects if one.knob in changed]
-    yield from filter(None, sentences)
+    yield from _change_sentences(effects, changed)
 
 
 def _limits(best: BestConfig) -> Iterator[str]:

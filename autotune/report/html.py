@@ -19,8 +19,9 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.data import ReportData
-from autotune.report.effects import Effect, KnobEffect, importances, interaction, knob_effects
+from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
 from autotune.report.explain import explanation, headline
+from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
 from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
 from autotune.values.strict_yaml import dump
@@ -71,8 +72,8 @@ def _view(data: ReportData) -> dict[str, Any]:
         "sentences": explanation(data)[1:],
         "figure": _figure(data),
         "changes": changes(data, effects),
-        "spread": effects[:_TWO],
-        "importances": importances(data.trials),
+        "pair": [one.knob for one in _pair(data, effects)],
+        "importances": _importances(data),
         "failures": failure_kinds(data),
         "phases": spent,
         "total_seconds": sum(phase.seconds for phase in spent),
@@ -99,12 +100,28 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
         knob = KNOBS[name]
         effect = by_knob[name].of(value) if name in by_knob else None
         follows = knob.needs in changed and value in (knob.default, knob.idle)
-        note = f"comes with {knob.needs}" if follows else "too few trials to tell"
+        note = f"comes with {knob.needs}" if follows else _told_with(effects, name, value)
         why = f"More can hurt: {knob.hurts}" if _is_less(knob, own[name], value) else knob.pays
-        if effect is not None and effect.ratio < 1 and not follows:
+        if effect is not None and effect.interval[1] < 1 and not follows:
             why = "Gains nothing by itself here, but was confirmed together with the other changes."
         found.append(Change(name, spelled(own[name]), spelled(value), effect, note, why))
-    return sorted(found, key=lambda change: -(change.effect.ratio if change.effect else 0.0))
+    return sorted(found, key=_by_gain)
+
+
+def _by_gain(change: Change) -> float:
+    """Return the key that sorts changes: the largest gain first, those not told apart last."""
+    effect = change.effect
+    return -effect.ratio if effect is not None and effect.is_told_apart else 0.0
+
+
+def _told_with(effects: tuple[KnobEffect, ...], name: str, value: Value) -> str:
+    """Return the reason why a value has no effect of its own."""
+    for one in effects:
+        if any(
+            name in effect.together and effect.together[name] == value for effect in one.effects
+        ):
+            return f"always tried with {one.knob}"
+    return "too few trials to tell"
 
 
 def _is_less(knob: Knob, own: Value, chosen: Value) -> bool:
@@ -155,9 +172,9 @@ def _charts(
     chosen = data.best.training_config.as_dict() if data.best is not None else {}
     unit = data.baseline.verdict.value if data.baseline is not None else None
     pair = None
-    if len(effects) >= _TWO:
+    if shown := _pair(data, effects):
         # The knob with longer values gets the rows, whose labels have more room.
-        columns, rows = sorted((one.knob for one in effects[:_TWO]), key=_longest_value)
+        columns, rows = sorted((one.knob for one in shown), key=_longest_value)
         pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
     return {
         "confirmed": stage_charts.confirmed(data),
@@ -170,6 +187,19 @@ def _charts(
         "time": stage_charts.time_spent(spent),
         "legend": trial_charts.legend(data),
     }
+
+
+def _pair(data: ReportData, effects: tuple[KnobEffect, ...]) -> tuple[KnobEffect, ...]:
+    """Return the two knobs with the largest effects; none if knobs or trials are too few."""
+    enough = len(effects) >= _TWO and len(data.trials) >= FEWEST_TO_COMPARE
+    return effects[:_TWO] if enough else ()
+
+
+def _importances(data: ReportData) -> list[tuple[tuple[str, ...], float]]:
+    """Return each importance with the knobs that share it."""
+    together = aliases(data.trials)
+    shares = importances(data.trials)
+    return [((name, *together[name]), share) for name, share in shares.items()]
 
 
 def _longest_value(knob: str) -> int:

@@ -26,7 +26,7 @@ def effects(found: Sequence[KnobEffect], chosen: dict[str, object]) -> Markup | 
     """Draw the effect of each value with its interval; `chosen` marks the result's settings."""
     if not found:
         return None
-    rows = sum(len(one.effects) + 1 for one in found)
+    rows = sum(1 + sum(1 + len(each.together) for each in one.effects) for one in found)
     gaps = 10.0 * (len(found) - 1)
     height = _TOP + rows * _ROW + gaps + 34
     drawing = picture(WIDTH, height, f"Effect of the values of {len(found)} knobs on the rate")
@@ -93,6 +93,9 @@ def _knob_rows(drawing: Element, one: KnobEffect, chosen: object, x: Scale, y: f
         y += _ROW
         kind = "answer" if effect.value == chosen else "feasible"
         _effect_row(drawing, effect, kind, x, y)
+        for name, value in effect.together.items():
+            y += _ROW
+            text(drawing, (_LABEL, y + 15), f"with {name}={spelled(value)}", "end small muted")
     return y + _ROW
 
 
@@ -101,7 +104,8 @@ def _effect_row(drawing: Element, effect: Effect, kind: str, x: Scale, y: float)
     text(drawing, (_LABEL, y + 15), spelled(effect.value), "end small")
     line(drawing, (x.at(low), y + 11), (x.at(high), y + 11), f"interval {kind}")
     mark(drawing, (x.at(effect.ratio), y + 11), kind)
-    words = f"{effect.ratio:.2f}x  ({low:.2f} to {high:.2f}), {_trials(effect.trials)}"
+    told = f"{effect.ratio:.2f}x  ({low:.2f} to {high:.2f})"
+    words = f"{told if effect.is_told_apart else 'not told apart'}, {_trials(effect.trials)}"
     text(drawing, (_NUMBERS, y + 15), words, "small")
 
 

@@ -33,7 +33,7 @@ _SHADES = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A rate to draw: of one stage alone, or of the whole training."""
+    """A rate to draw: of one stage alone, or of the whole training in one of its measurements."""
 
     group: str
     name: str
@@ -49,7 +49,7 @@ def stages_of(data: ReportData) -> list[Stage]:
         found += [Stage("your settings", name, rate, "limit-bar") for name, rate in limits.items()]
     own = _own_rate(data)
     if own:
-        found.append(Stage("your settings", "whole training", own, "baseline"))
+        found.append(Stage("your settings", f"training, {_measured_in(data)}", own, "baseline"))
     best = data.best
     if best is None or best.keeps_baseline:
         return found
@@ -57,7 +57,7 @@ def stages_of(data: ReportData) -> list[Stage]:
         alone = {"loader": best.evidence.limits.loader, "compute": best.evidence.limits.compute}
         found += [Stage("the answer", name, rate, "limit-bar") for name, rate in alone.items()]
     rate = best.evidence.best.samples_per_second
-    return [*found, Stage("the answer", "whole training", rate, "answer")]
+    return [*found, Stage("the answer", f"training, {_measured_in(data)}", rate, "answer")]
 
 
 def speed_of_light(data: ReportData) -> Markup | None:
@@ -65,7 +65,7 @@ def speed_of_light(data: ReportData) -> Markup | None:
     found = stages_of(data)
     if not any(stage.kind == "limit-bar" for stage in found):
         return None
-    slow = [s.rate for s in found if s.name in ("whole training", "compute")]
+    slow = [s.rate for s in found if s.kind != "limit-bar" or s.name == "compute"]
     most = _BEYOND * max(slow or [stage.rate for stage in found])
     most = min(most, 1.02 * max(stage.rate for stage in found))
     groups = list(dict.fromkeys(stage.group for stage in found))
@@ -135,6 +135,11 @@ def _own_rate(data: ReportData) -> float:
         return data.best.evidence.baseline.samples_per_second
     measured = data.baseline.details.samples_per_second if data.baseline else None
     return measured or 0.0
+
+
+def _measured_in(data: ReportData) -> str:
+    """Return the measurement that the rates of training are of, in words."""
+    return "in the search" if data.best is None else data.best.measured_in
 
 
 def _side(x: Scale, value: float) -> str:

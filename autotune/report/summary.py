@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.report.data import ReportData
-from autotune.report.effects import importances, knob_effects
+from autotune.report.effects import knob_effects
+from autotune.report.importance import aliases, importances
 from autotune.report.totals import failure_kinds, phases
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import as_json
@@ -36,6 +37,8 @@ def summary(data: ReportData) -> str:
 def _summary(data: ReportData) -> dict[str, Any]:
     baseline = data.baseline_config
     effects = () if baseline is None else knob_effects(data.trials, baseline)
+    important = importances(data.trials)
+    together = {name: others for name, others in aliases(data.trials).items() if others}
     return {
         "schema_version": SCHEMA_VERSION,
         "study": data.archive.name,
@@ -50,7 +53,8 @@ def _summary(data: ReportData) -> dict[str, Any]:
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],
         "effects": [asdict(effect) for effect in effects],
-        "importances": importances(data.trials),
+        "importances": important,
+        "importances_together": {name: together[name] for name in important if name in together},
         "confirmation": as_json(data.confirmation) or {},
         "failures": [asdict(kind) for kind in failure_kinds(data)],
         "phases": [asdict(phase) for phase in phases(data)],

@@ -22,6 +22,8 @@ from autotune.values.text import clean, size, span
 _MOST_ROWS = 20
 _HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
 _NUMBERS = 6
+# Line above the trials, whose rates are not those of the confirmation.
+_CAPTION = "In the search:"
 # Index of a column to the least terminal width at which it is shown.
 _ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
 _REMARK = 7
@@ -60,11 +62,12 @@ def before_table(data: ReportData) -> list[str]:
         evidence, memory = data.best.evidence, data.best.constraints.memory
         lines += [
             f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-            f"{evidence.best.samples_per_second:g} samples/s, in fresh processes",
+            f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
             f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
             accuracy_line(data.best.constraints.accuracy),
         ]
-    return [*lines, *searched_lines(data.searched), ""]
+    caption = [_CAPTION] if data.trials else []
+    return [*lines, *searched_lines(data.searched), "", *caption]
 
 
 def after_table(data: ReportData, shown: int) -> list[str]:

@@ -226,7 +226,7 @@ def _tip(data: ReportData, trial: FinishedTrial) -> str:
     memory = trial.details.peak_memory_bytes
     facts = [
         "" if ratio is None else f"{ratio:.2f}x",
-        "" if rate is None else f"{rate:.1f} samples/s",
+        "" if rate is None else f"{rate:.1f} samples/s in the search",
         "" if memory is None else size(memory),
         render(data.differences(trial.config)) or "your settings",
         trial.verdict.reason[:_MOST_REASON],

@@ -119,6 +119,7 @@ def test_the_note_says_what_came_out_and_what_the_numbers_mean(folder: Path) -> 
     note = optuna_dashboard.get_note(study_of(folder))
     assert "## 1.52x faster than your settings" in note
     assert "| batch_size | 8 | 64 |" in note
+    assert "| samples/s in the confirmation | 108 | 164 |" in note
     assert "5 trials, 4 of them feasible" in note
     assert "- 1 x `out of host memory: no room for [bold]128`" in note
     assert "memory, accuracy, ran" in note
@@ -142,7 +143,10 @@ def test_a_trial_says_what_became_of_it_which_the_list_of_trials_does_not(folder
         for trial in told(folder)
     }
     assert notes[8].startswith("**The baseline**")
-    assert notes[64].startswith("**Feasible.**\n\n- batch_size=64\n\n164.0 samples/s, 1.52x")
+    assert notes[64].startswith(
+        "**Feasible.**\n\n- batch_size=64\n\n164.0 samples/s in the search, "
+    )
+    assert "1.52x the baseline" in notes[64]
     assert notes[128].startswith("**Infeasible**: `out of host memory: no room for [bold]128`")
 
 
@@ -175,7 +179,10 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
     marks = {
         shape["label"]["text"]: shape["y0"] for shape in plots["throughput"]["layout"]["shapes"]
     }
-    assert marks == {"baseline": pytest.approx(108), "computing alone": pytest.approx(200)}
+    assert marks == {
+        "baseline in the search": pytest.approx(108),
+        "computing alone": pytest.approx(200),
+    }
     shapes = [shape for plot in plots.values() for shape in plot["layout"]["shapes"]]
     below = [shape["label"]["text"] for shape in shapes if shape["label"].get("yanchor") == "top"]
     assert below == ["computing alone"], "what stands above the topmost line is cut off"

@@ -7,13 +7,8 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import (
-    KnobEffect,
-    importances,
-    in_order,
-    interaction,
-    knob_effects,
-)
+from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
+from autotune.report.importance import importances
 from autotune.storage.finished_trial import FinishedTrial
 from reporting import OWN, trial
 from tuning import CRASHED
@@ -82,6 +77,48 @@ def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default() -
     assert not effects["prefetch_factor"].is_own
     assert effects["num_workers"].is_own
     assert [effect.value for effect in effects["prefetch_factor"].effects] == [8]
+
+
+def always_together() -> list[FinishedTrial]:
+    """bfloat16 and channels_last, in the same trials, give 2 times; fused_optimizer nothing."""
+    trials = []
+    for number in range(8):
+        both = {"amp_dtype": "bfloat16", "channels_last": True} if number % 2 else {}
+        rate = 200.0 if both else 100.0
+        fused = number in {2, 3}
+        trials.append(trial(number, rate, fused_optimizer=fused, **both))
+    return trials
+
+
+def test_values_that_were_always_tried_together_have_one_effect() -> None:
+    effects = found(always_together())
+    assert set(effects) == {"amp_dtype", "fused_optimizer"}
+    both = effects["amp_dtype"].of("bfloat16")
+    assert both is not None
+    assert both.together == {"channels_last": True}
+    assert both.ratio == pytest.approx(2.0, rel=0.05), "of both, not the root of it for each"
+    assert both.is_told_apart
+    alone = effects["fused_optimizer"].of(True)
+    assert alone is not None
+    assert not alone.together
+    assert not alone.is_told_apart
+
+
+def test_one_trial_with_one_of_two_values_tells_their_effects_apart() -> None:
+    effects = found([*always_together(), trial(8, 200.0, amp_dtype="bfloat16")])
+    half, last = effects["amp_dtype"].of("bfloat16"), effects["channels_last"].of(True)
+    assert half is not None
+    assert last is not None
+    assert not half.together
+    assert half.ratio > last.ratio
+
+
+def test_knobs_that_are_told_apart_come_before_those_that_are_not() -> None:
+    noisy = [trial(8, 60.0, batch_size=8), trial(9, 190.0, batch_size=8)]
+    order = [(one.knob, one.is_told_apart) for one in knob_effects(always_together(), BASELINE)]
+    assert order == [("amp_dtype", True), ("fused_optimizer", False)]
+    told = [one.is_told_apart for one in knob_effects([*always_together(), *noisy], BASELINE)]
+    assert told == sorted(told, reverse=True)
 
 
 def test_what_has_no_rate_tells_nothing_and_few_trials_tell_nothing() -> None:

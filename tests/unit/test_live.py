@@ -110,6 +110,7 @@ def test_stages_that_were_disturbed_put_no_mark_at_computing_alone(events: list[
         else event
         for event in events
     ]
+    assert "your settings in the search 108.0/s" in frame(until(events, TrialEnded, 5))
     assert "computing alone" in frame(until(events, TrialEnded, 5))
     assert "computing alone" not in frame(until(doubted, TrialEnded, 5))
 

@@ -194,6 +194,7 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(
     assert tags.names.count("tr") == 6
     assert any("<script>alert(1)</script>" in text for text in tags.texts)
     assert "batch_size" in tags.texts
+    assert "The trials, as measured in the search:" in tags.texts
     assert "num_workers" not in tags.texts, "it is the same in every trial"
 
 

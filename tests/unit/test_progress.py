@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,14 @@ def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict
     assert lines[0].split() == ["1", "150.0/s", "1.50x", "1", "GiB", "batch_size=64", "ok"]
 
 
+def test_the_rate_of_the_user_s_settings_is_of_the_search(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    progress.show(ended(BASE, BASE))
+    assert re.fullmatch(r" +0 +100\.0/s .*your settings, in the search  ok", lines[0])
+
+
 def test_below_each_trial_stand_the_best_so_far_the_time_gone_and_the_time_left(
     shown: tuple[PlainProgress, list[str]],
 ) -> None:
@@ -120,6 +129,7 @@ def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(
     progress.show(Answered(best_config(FASTER.config, BASELINE), Path("best.yaml")))
     text = "\n".join(lines)
     assert "1.50x faster than your settings (1.45 to 1.55, 6 rounds): batch_size=64" in text
+    assert "throughput  100 -> 150 samples/s in the confirmation" in text
     assert "best.yaml" in text
 
 
