@@ -105,6 +105,8 @@ def narrow(
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
+        if knob.needs is not None and not any(domains[knob.needs]):
+            offered = ()  # what it needs stays off
         kept = []
         for index, value in enumerate(offered):
             obstacle = knob.obstacle(value, machine)

@@ -116,7 +116,7 @@ class Knob:
         return None
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        """Return the reason why this knob has no effect on this workload, or None."""
+        """Return the reason why this knob stays as it is on this workload, or None."""
         return None
 
     def resolve(self, value: Value, machine: Machine) -> Value:

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.values.machine import Machine
+from autotune.values.workload_facts import WorkloadFacts
 
 _DATA_LOADER = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader"
 
@@ -42,7 +43,11 @@ class NumWorkers(Knob):
     values = Integers(0, 256)
     summary = "Processes that load batches ahead; 0 loads in the training process itself."
     pays = "When reading, decoding or augmenting a batch takes a sizeable part of a step."
-    hurts = "Cheap datasets (the copy between processes costs more); few cores; little /dev/shm."
+    hurts = (
+        "Cheap datasets (the copy between processes costs more); few cores; little /dev/shm. An "
+        "`IterableDataset` that does not split its samples by `get_worker_info()`: each worker "
+        "gives all of them, so the value stays."
+    )
     call = "DataLoader(num_workers=...)"
     source = _DATA_LOADER
 
@@ -55,6 +60,9 @@ class NumWorkers(Knob):
         if isinstance(value, int) and value > most:
             return f"at most {most} make sense with the {most // 2} cores that may be used here"
         return None
+
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        return facts.workers_obstacle or None
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {"num_workers": value}

@@ -39,7 +39,7 @@ from autotune.numerics.trajectory import (
 )
 from autotune.system.trial_folder import NUMERICS_CHECK
 from autotune.training.apply_settings import Settings
-from autotune.training.batches import endless
+from autotune.training.loading.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import (

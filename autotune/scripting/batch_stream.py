@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
 from autotune.scripting.observed_training import batch_size_of, samples_in
-from autotune.training.batches import Batches, Synchronize
 from autotune.training.inspection import tensor_bytes
+from autotune.training.loading.batches import Batches, Synchronize
 
 
 class BatchStream(Batches):

@@ -25,8 +25,8 @@ from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining, samples_in
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail
+from autotune.training.loading.sharding import STREAM
 
-STREAM = "the dataset is an IterableDataset, all of which each worker would load"
 UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
 CHANGES = "the script changes its dataset between epochs, and persistent workers would not see that"
 LOADER_KNOBS = tuple(

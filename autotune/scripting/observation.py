@@ -13,9 +13,9 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
-from autotune.scripting.loaders import STREAM
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.inspection import process_settings
+from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
 from autotune.values.workload_facts import WorkloadFacts

@@ -16,7 +16,7 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
-from autotune.training.batches import has_long_epochs, probe_boundary
+from autotune.training.loading.batches import has_long_epochs, probe_boundary
 from autotune.training.tasks import CompileClock, between_blocks
 from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement

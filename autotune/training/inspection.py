@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
+from autotune.training.loading.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
 from autotune.values.errors import UsageError, WorkloadError
@@ -99,7 +100,7 @@ def process_settings() -> dict[str, Value]:
 
 
 def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
-    """Build model, dataset and one small batch, and describe them.
+    """Build model, dataset and one small batch, and describe them; a stream is read with workers.
 
     `own_settings` are settings that the file changed in the process while it was imported. The user
     trains with them today, so they belong to the baseline.
@@ -108,7 +109,6 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         WorkloadError: the dataset is empty or of the wrong type, or the model is no module.
     """
     dataset = build_dataset(workload)
-    iterable = isinstance(dataset, IterableDataset)
     samples = len(dataset) if hasattr(dataset, "__len__") else None
     if samples == 0:
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty dataset.")
@@ -116,7 +116,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     loader = DataLoader(dataset, batch_size=size, collate_fn=workload.collate_fn)
     batch = next(iter(loader), None)
     if batch is None:
-        kind = "IterableDataset" if iterable else "dataset"
+        kind = "IterableDataset" if isinstance(dataset, IterableDataset) else "dataset"
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty {kind}.")
     model = build_model(workload)
     weights = list(model.parameters())
@@ -129,6 +129,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         model_parameters=sum(w.numel() for w in weights),
         sample_bytes=tensor_bytes(batch) // size,
         local_modules=local_modules(workload.path),
+        workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
     )
 
 

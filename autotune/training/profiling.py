@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
-from autotune.training.batches import endless
+from autotune.training.loading.batches import endless
 from autotune.training.tasks import LoadedJob, seconds_per_batch
 from autotune.training.timing import synchronize
 from autotune.training.training_setup import (

@@ -22,8 +22,8 @@ from autotune.knobs.torch_private import on_compilation
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, inspection, memory, quality
 from autotune.training.apply_settings import Settings
-from autotune.training.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
 from autotune.training.before_fork import Prepared, with_dataset
+from autotune.training.loading.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
 from autotune.training.timing import Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from autotune.configuration.job import MeasurePlan
-from autotune.training.batches import Batches, Clock, Synchronize
+from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.values.measurement import QUIET, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.configuration.job import Diagnose
 from autotune.console.progress import PlainProgress
 from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
 from autotune.searching.run.stopping import FEWEST
@@ -55,6 +56,15 @@ def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> No
     assert "num_workers stays 0: loading takes 0.1 % of computing" in text
     assert "fused_optimizer stays false: the optimizer takes 0.5 % of a step" in text
     assert "3 configurations are left" in text
+
+
+def test_a_stream_that_workers_do_not_share_is_never_loaded_with_them(tmp_path: Path) -> None:
+    facts = replace(FACTS, workers_obstacle="all of it")
+    scripted = ScriptedRunner(diagnosed=STAGES, inspected=Inspected(cuda_machine(), facts))
+    events = searched(tmp_path, scripted)
+    assert {workers for _, workers, _ in configs(events)} == {0}
+    (timed,) = [job.task.workers for job in scripted.jobs if isinstance(job.task, Diagnose)]
+    assert timed == (0,)
 
 
 def test_without_a_diagnosis_everything_is_searched(tmp_path: Path) -> None:

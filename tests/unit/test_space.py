@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -92,6 +93,18 @@ def test_a_knob_that_means_nothing_to_the_workload_is_frozen_with_a_note(tmp_pat
         "channels_last stays false",
         "fused_optimizer stays false",
     ]
+
+
+def test_workers_that_would_load_other_samples_are_frozen_with_what_needs_them(
+    tmp_path: Path,
+) -> None:
+    facts = replace(FLAT_FACTS, workers_obstacle="all of which each worker would load")
+    alone = narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 16}, facts)
+    assert alone.varied() == {}
+    assert "num_workers stays 0: all of which each worker would load" in alone.notes
+    own = {"batch_size": 16, "num_workers": 2}
+    with_workers = narrowed(written(tmp_path, SPACE), cpu_machine(), own, facts)
+    assert list(with_workers.varied()) == ["prefetch_factor", "persistent_workers"]
 
 
 def test_a_batch_larger_than_the_dataset_is_dropped_with_a_note(tmp_path: Path) -> None:

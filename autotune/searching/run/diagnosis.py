@@ -258,6 +258,8 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process."""
     cores = context.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
+    if context.facts.workers_obstacle:
+        workers = (0,)  # more would load other samples
     seconds = min(_longest_seconds(context), context.options.budget.trial_timeout_seconds)
     halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
     asks = halves and "bfloat16" in context.space.domains["amp_dtype"]

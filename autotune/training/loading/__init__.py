@@ -1,0 +1,1 @@
+"""Batches of a DataLoader, endless and counted; whether workers share a stream."""

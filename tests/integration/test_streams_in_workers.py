@@ -1,0 +1,260 @@
+"""A stream keeps its workers only where they were seen to share its samples."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from autotune.configuration.job import Inspect, Job
+from autotune.training.loading import sharding
+from autotune.training.loading.sharding import workers_obstacle
+from autotune.values.outcome import Inspected
+from autotune.values.workload_facts import WorkloadFacts
+from children import WORKLOADS, autotune, run_child
+from factories import written
+
+LONG = 10**9
+
+
+def sample(index: int) -> Tensor:
+    return torch.full((4,), float(index))
+
+
+def slow(index: int) -> Tensor:
+    time.sleep(0.3)
+    return sample(index)
+
+
+def waiting(index: int) -> Tensor:
+    time.sleep(0.001)
+    return sample(index)
+
+
+def augmented(index: int) -> Tensor:
+    return sample(index) + torch.rand(4) + random.random() + np.random.rand()
+
+
+def drawn_anew(index: int) -> Any:
+    return {"image": np.random.default_rng().random(4), "index": str(index)}
+
+
+def fails_in_workers(index: int) -> Tensor:
+    if get_worker_info() is not None:
+        raise ValueError("no licence for a second process")
+    return sample(index)
+
+
+def share() -> tuple[int, int]:
+    """Number of this worker and how many there are."""
+    worker = get_worker_info()
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)
+
+
+def every(samples: int | None) -> Iterable[int]:
+    return itertools.islice(itertools.count(), samples)
+
+
+def interleaved(samples: int | None) -> Iterable[int]:
+    number, workers = share()
+    return itertools.islice(itertools.count(), number, samples, workers)
+
+
+def in_pieces(samples: int) -> Iterable[int]:
+    number, workers = share()
+    piece = samples // workers
+    return range(number * piece, (number + 1) * piece)
+
+
+def padded(samples: int) -> Iterable[int]:
+    number, workers = share()
+    return (index % samples for index in range(number, samples + 1, workers))
+
+
+def a_quarter_each(samples: int) -> Iterable[int]:
+    number, workers = share()
+    return range(number, samples, workers**2)
+
+
+def repeated(samples: int) -> Iterable[int]:
+    return (index % 8 for index in interleaved(samples))
+
+
+@dataclass
+class Graph:
+    edges: Tensor
+    names: Any
+
+
+def nested(index: int) -> Any:
+    names = np.array([str(index), None], dtype=object)
+    return {"graph": Graph(sample(index), names), "pixels": np.full(3, index), "label": (index,)}
+
+
+def incomparable(index: int) -> Any:
+    return object()
+
+
+class Stream(IterableDataset[Any]):
+    """The samples whose numbers `indices(samples)` gives."""
+
+    def __init__(
+        self,
+        indices: Callable[[Any], Iterable[int]],
+        samples: int | None,
+        load: Callable[[int], Any] = sample,
+    ) -> None:
+        self.indices, self.samples, self.load = indices, samples, load
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.load, self.indices(self.samples))
+
+
+class Once(IterableDataset[Any]):
+    """A stream that can be gone through once."""
+
+    def __init__(self) -> None:
+        self.samples = map(sample, range(LONG))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.samples
+
+
+SHARED = {
+    "short": Stream(interleaved, 400),
+    "in pieces": Stream(in_pieces, 400),
+    "padded": Stream(padded, 401),
+    "long": Stream(interleaved, LONG),
+    "long, in pieces": Stream(in_pieces, LONG),
+    "endless": Stream(interleaved, None),
+    "slow": Stream(interleaved, LONG, slow),
+    "slow, in pieces": Stream(in_pieces, LONG, slow),
+    "augmented": Stream(interleaved, 400, augmented),
+    "long and augmented": Stream(interleaved, LONG, augmented),
+    "drawn anew": Stream(interleaved, 400, drawn_anew),
+    "repeating its samples": Stream(repeated, 400),
+    "nested": Stream(interleaved, LONG, nested),
+    "not comparable": Stream(interleaved, 400, incomparable),
+}
+TWICE = "an epoch has 800 samples with 2 workers, 400 without"
+WHOLE = {
+    "short": (Stream(every, 400), TWICE),
+    "waiting 1 ms": (Stream(every, 5000, waiting), "are the same"),
+    "endless": (Stream(every, None), "are the same"),
+    "slow": (Stream(every, LONG, slow), "are the same"),
+    "augmented": (Stream(every, LONG, augmented), "are the same"),
+    "drawn anew": (Stream(every, 400, drawn_anew), TWICE),
+    "nested": (Stream(every, LONG, nested), "are the same"),
+    "not comparable": (Stream(every, 400, incomparable), TWICE),
+    "read once": (Once(), "are the same"),
+}
+
+
+@pytest.mark.parametrize("stream", SHARED)
+def test_a_stream_that_its_workers_share_keeps_them(stream: str) -> None:
+    assert workers_obstacle(SHARED[stream]) == ""
+
+
+@pytest.mark.parametrize("stream", WHOLE)
+def test_a_stream_that_each_worker_gives_whole_gets_none(stream: str) -> None:
+    dataset, seen = WHOLE[stream]
+    why = workers_obstacle(dataset)
+    assert why.startswith("the dataset is an IterableDataset, all of which each worker would load")
+    assert seen in why
+
+
+def test_workers_that_leave_samples_out_are_refused() -> None:
+    why = workers_obstacle(Stream(a_quarter_each, 400))
+    assert why.endswith("loses samples: an epoch has 200 samples with 2 workers, 400 without")
+
+
+@pytest.mark.parametrize(
+    ("stream", "seen"),
+    [
+        (Stream(interleaved, LONG, drawn_anew), "an epoch is too long to be counted"),
+        (Stream(interleaved, LONG, incomparable), "an epoch is too long to be counted"),
+        (Stream(interleaved, 400, fails_in_workers), "ValueError: no licence for a second process"),
+    ],
+    ids=["long and drawn anew", "long and not comparable", "failing in workers"],
+)
+def test_a_stream_of_which_nobody_can_tell_gets_none(stream: Stream, seen: str) -> None:
+    why = workers_obstacle(stream)
+    assert "whether workers would share its samples cannot be told" in why
+    assert seen in why
+
+
+def test_no_worker_is_started_for_a_stream_whose_first_sample_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sharding, "_SLOW_SECONDS", 0.2)
+    why = workers_obstacle(Stream(interleaved, 400, slow))
+    assert "cannot be told: its first sample takes 0." in why
+
+
+def test_reading_ends_by_the_clock_where_samples_do_not() -> None:
+    """Of 0.3 s each; the time of the machine is left out of account by counting them."""
+    alone = sharding._read(Stream(every, LONG, slow), 0)
+    assert 2 <= alone.samples <= 5
+    assert not alone.is_whole
+
+
+def facts_of(folder: Path, model: Path) -> WorkloadFacts:
+    outcome = run_child(folder, Job(Inspect(), "cpu", str(model)))
+    assert isinstance(outcome, Inspected), outcome
+    assert outcome.workload is not None
+    return outcome.workload
+
+
+def test_an_inspection_observes_a_stream_and_reads_no_more_of_a_map_style_dataset(
+    tmp_path: Path,
+) -> None:
+    assert "each worker would load" in facts_of(tmp_path, WORKLOADS / "stream.py").workers_obstacle
+    model = written(tmp_path, COUNTED, "model.py")
+    assert facts_of(tmp_path, model).workers_obstacle == ""
+    assert (tmp_path / "read").read_text().split() == ["0", "1"]
+
+
+COUNTED = """
+from dataclasses import dataclass
+from pathlib import Path
+import torch
+
+def build_model():
+    return torch.nn.Linear(4, 1)
+
+def compute_loss(model, batch):
+    return model(batch).square().mean()
+
+def build_dataset():
+    return Counted()
+
+class Counted(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        with (Path(__file__).parent / "read").open("a") as file:
+            file.write(f"{index} ")
+        return torch.ones(4)
+"""
+
+
+def test_a_plan_says_why_a_stream_gets_no_workers(tmp_path: Path) -> None:
+    model, space = WORKLOADS / "stream.py", written(tmp_path, SPACE)
+    done = autotune(tmp_path, "search", model, "--space", space, "--device", "cpu", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "note: num_workers stays 0: the dataset is an IterableDataset, all of" in done.stderr
+    assert f"search space {space}: 2 configurations\n  batch_size: 8, 16\n  note" in done.stderr
+
+
+SPACE = "batch_size: [8, 16]\nnum_workers: [0, 2]\nprefetch_factor: [2, 4]\n"
