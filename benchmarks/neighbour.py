@@ -161,7 +161,7 @@ class Found:
     seconds: float
 
 
-def contested(machine: Machine, own: Side, other: Side, noise: float, repeats: bool) -> Found:
+def confirmed(machine: Machine, own: Side, other: Side, noise: float, repeats: bool) -> Found:
     """Simulate the sequential test of one candidate against the baseline."""
     began, processes = machine.now, 0
 
@@ -198,8 +198,8 @@ class Case:
     def row(self, times: int) -> str:
         """Simulate candidates 1.3 times as fast and no faster; return the row of the table."""
         weak = TWO_THREADS if self.suffers == "both" else ONE_THREAD
-        faster = self._contests(Side(1.0, weak), Side(1.3, TWO_THREADS), times)
-        equal = self._contests(Side(1.0, TWO_THREADS), Side(1.0, weak), times)
+        faster = self._confirmations(Side(1.0, weak), Side(1.3, TWO_THREADS), times)
+        equal = self._confirmations(Side(1.0, TWO_THREADS), Side(1.0, weak), times)
         cells = [
             f"{100 * self.noise:.0f} %",
             self.suffers,
@@ -212,9 +212,9 @@ class Case:
         ]
         return f"| {' | '.join(cells)} |"
 
-    def _contests(self, own: Side, other: Side, times: int) -> list[Found]:
+    def _confirmations(self, own: Side, other: Side, times: int) -> list[Found]:
         return [
-            contested(
+            confirmed(
                 Machine(Random(f"{SEED} {number}"), self.suffers != "nobody"),
                 own,
                 other,
@@ -233,7 +233,7 @@ def main() -> None:
     """Simulate all cases and print the table."""
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     print(
-        f"{times} contests each\n\n"
+        f"{times} confirmations each\n\n"
         "| processes differ by | suffers | disturbed rounds | 1.3x refused | 1.3x off by a tenth | "
         "1.0x called faster | processes, 1.3x | processes, 1.0x | time, 1.3x | time, 1.0x |\n"
         f"|{'---|' * 10}"

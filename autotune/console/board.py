@@ -84,7 +84,7 @@ class Board:
             yield self._table(options.max_width, console.height, signs)
             yield self._legend(signs)
         if self.comparisons:
-            yield self._contest()
+            yield self._rounds_table()
         yield from (_line(note) for note in self.notes)
         if not self.whole:
             yield from self._now()
@@ -175,7 +175,7 @@ class Board:
         )
         return text
 
-    def _contest(self) -> Table:
+    def _rounds_table(self) -> Table:
         """Return the table of confirmation rounds, one row for each candidate."""
         table = Table(box=None, pad_edge=False)
         for name in ("rounds", "last", "so far"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """What is trained, and how."""
+    """The training: its file, its settings of today, and how it is called."""
 
     model_path: Path
     script: ScriptOptions | None = None
@@ -68,7 +68,7 @@ class WorkloadOptions:
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """Where the study and its files are."""
+    """Name and place of the study and its files."""
 
     name: str
     storage: str | None
@@ -83,7 +83,7 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When the search ends, and each of its trials."""
+    """Limits in trials, time and failures, of the search and of each trial."""
 
     trials: int | None = None
     """Total number of trials; None takes that of the search space."""
@@ -96,7 +96,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveOptions:
-    """What the search maximises."""
+    """Objective of the search, which is maximised."""
 
     name: str = "throughput"
     run_samples: int | None = None
@@ -129,7 +129,7 @@ class ObjectiveOptions:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyOptions:
-    """How accurate a configuration has to be, and how long that is probed."""
+    """Accuracy that a configuration needs, and the length of its probes."""
 
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(0.01, relative=True))
     minimum: float | None = None
@@ -157,7 +157,7 @@ class AccuracyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What trials may use of the machine."""
+    """Device and memory that trials may use."""
 
     device: str = "auto"
     memory_headroom: float = 0.08
@@ -176,12 +176,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """Which configurations are proposed, and how."""
+    """Search space and sampler, which decide on the configurations that are tried."""
 
     space: str = "default"
     """Name of a shipped search space, or the path of a YAML file."""
     sampler: str | BaseSampler = "auto"
-    """A name in `autotune.sampling.samplers.SAMPLERS`, "auto", or a sampler object."""
+    """A name in `autotune.study.samplers.SAMPLERS`, "auto", or a sampler object."""
     seed: int = 0
     """Seed of the search and of the trainings."""
     warm_start: tuple[TrainingConfig, ...] = ()

@@ -77,7 +77,11 @@ class KnobEffect:
         return any(effect.is_told_apart for effect in self.effects)
 
     def of(self, value: Value) -> Effect | None:
-        """Return the effect of a value; None for the reference and for unmeasured values."""
+        """Return the effect of a value.
+
+        It is None for the reference, for unmeasured values, and for those whose effect another knob
+        tells because they were always tried together.
+        """
         return next((effect for effect in self.effects if effect.value == value), None)
 
 

@@ -1,1 +1,1 @@
-"""Proposals: samplers, and the models behind them; values in, a configuration out."""
+"""The models behind proposals: encoding, Gaussian process, acquisition; values in and out."""

@@ -151,9 +151,9 @@ def normal_below(z: Array) -> Array:
     return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
 
 
-def best_first(promises: Array) -> Sequence[int]:
+def best_first(values: Array) -> Sequence[int]:
     """Return the positions in descending order of their acquisition values."""
-    return [int(place) for place in np.argsort(-promises, kind="stable")]
+    return [int(place) for place in np.argsort(-values, kind="stable")]
 
 
 def best_row(seen: Observations) -> Indices | None:

@@ -13,7 +13,6 @@ from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
@@ -101,10 +100,6 @@ class Encoding:
         frozen = {name: values[0] for name, values in self.space.domains.items()}
         return TrainingConfig.of({**frozen, **chosen})
 
-    def params(self, config: TrainingConfig) -> dict[str, Value]:
-        """Return Optuna's parameters of a configuration; see `params_of`."""
-        return params_of(config, self.space.varied())
-
     @cached_property
     def every_row(self) -> Indices:
         """All configurations, shape (size, knobs); for spaces of up to some thousands."""
@@ -174,25 +169,3 @@ def _gains(name: str, values: Sequence[Value]) -> Array:
         return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
     plain = (KNOBS[name].default, KNOBS[name].idle, None)
     return np.array([0.0 if value in plain else gain for value in values])
-
-
-def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions of the knobs that vary."""
-    return {name: CategoricalDistribution(values) for name, values in space.varied().items()}
-
-
-def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
-    """Return the configuration for Optuna's parameters, frozen knobs included."""
-    frozen = {name: values[0] for name, values in space.domains.items()}
-    return TrainingConfig.of({**frozen, **params})
-
-
-def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
-    """Return Optuna's parameters for a configuration.
-
-    An idle knob has a value outside its domain; the first value of the domain stands for it.
-    """
-    return {
-        name: config[name] if config[name] in values else values[0]
-        for name, values in varied.items()
-    }

@@ -120,8 +120,12 @@ def reconcile(study: optuna.Study, journal: Journal) -> None:
     complete_journal(study, journal, lines)
 
 
-def complete_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> None:
+def complete_journal(
+    study: optuna.Study, journal: Journal, lines: list[Line], *, skip_unreadable: bool = False
+) -> None:
     """Add to the journal, which has these lines, what only the study has.
+
+    With `skip_unreadable`, trials that cannot be read are left out.
 
     Raises:
         OSError: the journal cannot be written.
@@ -131,7 +135,13 @@ def complete_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -
     notes = _notes(study, lines).keys()
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if "config" in trial.user_attrs and _key(trial.user_attrs["config"]) not in trials:
-            with journal.writing(study.study_name, _as_record(trial)):
+            try:
+                record = _as_record(trial)
+            except Exception:  # a damaged database may raise anything
+                if not skip_unreadable:
+                    raise
+                continue
+            with journal.writing(study.study_name, record):
                 pass
     for name, fact in study.user_attrs.items():
         if name not in notes and name not in LIVE:

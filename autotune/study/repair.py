@@ -76,16 +76,27 @@ def _take_from(database: Path, journal: Journal) -> None:
     Raises:
         OSError: the journal cannot be written.
     """
+    if not database.exists():
+        return
     with journal.reading() as lines:
-        names = dict.fromkeys(line.study for line in lines)
-    for name in names if database.exists() else ():
+        names = [*dict.fromkeys(line.study for line in lines)]
+    for name in names or _only_study(database):
         try:
             study = optuna.load_study(study_name=name, storage=existing(f"sqlite:///{database}"))
-            complete_journal(study, journal, lines)
+            complete_journal(study, journal, lines, skip_unreadable=True)
         except OSError:
             raise
         except Exception:  # noqa: S112  a damaged database may raise anything
             continue
+
+
+def _only_study(database: Path) -> list[str]:
+    """Return the name of the study of a database that has a single one; else nothing."""
+    try:
+        names = optuna.get_all_study_names(existing(f"sqlite:///{database}"))
+    except Exception:  # a damaged database may raise anything
+        return []
+    return names if len(names) == 1 else []
 
 
 def _put_aside(database: Path) -> Path | None:

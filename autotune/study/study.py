@@ -24,9 +24,6 @@ from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import config_of, distributions_of, params_of
-from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
-from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.storage.finished_trial import (
     FinishedTrial,
     best_feasible,
@@ -43,7 +40,10 @@ from autotune.storage.trial_details import TrialDetails
 from autotune.storage.writable_notes import WritableNotes
 from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
 from autotune.study.knowledge import MODE, Knowledge
+from autotune.study.parameters import config_of, distributions_of, params_of
 from autotune.study.revocations import apply_revocations
+from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
+from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 

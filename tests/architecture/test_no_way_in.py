@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune.sampling.samplers import SAMPLERS
+from autotune.study.samplers import SAMPLERS
 from covering import covers
 
 PACKAGE = Path(__file__).parents[2] / "autotune"

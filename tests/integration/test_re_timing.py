@@ -164,7 +164,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_where_the_time_is_up_nobody_is_timed_again_who_is_not_proven(
+def test_where_the_time_is_up_nobody_is_timed_again_who_is_not_validated(
     tmp_path: Path, clock: Clock
 ) -> None:
     random = Random(2)

@@ -71,7 +71,7 @@ def test_short_of_time_only_the_fastest_is_tested(tmp_path):
     assert isinstance(events[-1], Answered)
 
 
-def test_with_time_a_contest_goes_on_to_its_second_look(tmp_path):
+def test_with_time_a_test_goes_on_to_its_second_look(tmp_path):
     def loses_once(config, phase):
         first = phase == "confirmation" and len(runner.batches("confirmation")) <= 2
         return at(90 if first and batch_of(config) == 16 else 100 + batch_of(config))

@@ -70,12 +70,12 @@ def seeds_before(number: int, options: SearchOptions, runner: ScriptedRunner) ->
     return [seed for batch, some in runner.probes() if batch == 64 for seed in some]
 
 
-def test_a_lead_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
+def test_an_incumbent_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
     options = options_for(tmp_path, warm_start=in_order(64))
     assert seeds_before(2, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0]
 
 
-def test_in_the_second_half_of_a_search_a_lead_is_proven_at_once(tmp_path):
+def test_in_the_second_half_of_a_search_an_incumbent_is_validated_at_once(tmp_path):
     options = options_for(tmp_path, warm_start=in_order(64))
     assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1]
 
@@ -132,7 +132,7 @@ def test_where_seeds_are_dear_one_that_is_far_off_is_enough(loss, seeds, tmp_pat
     assert batch_of(TrainingConfig.of(events[-1].best.config)) == 32
 
 
-def test_a_lead_that_lasts_is_proven_in_the_search(tmp_path):
+def test_an_incumbent_that_lasts_is_validated_in_the_search(tmp_path):
     losses = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
     seeds = seeds_by_phase(options_for(tmp_path), runner_with(losses))
     assert seeds["search"] == [0, 1, 2, 3], "until they decide"
@@ -176,7 +176,7 @@ def test_the_file_of_the_best_so_far_follows(tmp_path):
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_other_samplers_are_told_what_is_proven(sampler, tmp_path):
+def test_other_samplers_are_told_what_is_validated(sampler, tmp_path):
     options = options_for(tmp_path, sampler=sampler)
     events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
     assert not any(isinstance(event, IncumbentRevoked) for event in events)
@@ -186,7 +186,7 @@ def test_other_samplers_are_told_what_is_proven(sampler, tmp_path):
     assert all(batch_of(event.best.config) != 64 for event in ended)
 
 
-def test_who_continues_a_search_knows_what_leads_no_longer(tmp_path):
+def test_who_continues_a_search_knows_what_was_revoked(tmp_path):
     options = options_for(tmp_path)
     for event in search(options, runner_with(SCATTERED)):
         if isinstance(event, IncumbentRevoked):
@@ -214,7 +214,9 @@ def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
 
 
 @pytest.mark.parametrize("seed_seconds", [FOR_NOTHING, 2.0, FOR_HOURS])
-def test_what_was_given_up_beside_a_lead_that_falls_may_be_the_answer(seed_seconds, tmp_path):
+def test_what_was_stopped_early_beside_a_revoked_incumbent_may_be_the_answer(
+    seed_seconds, tmp_path
+):
     plain = runner_with(SCATTERED, seed_seconds)
     runner = RacingRunner(plain.measure, plain.quality, seed_seconds=seed_seconds)
     options = options_for(tmp_path, warm_start=in_order(64, 32))
@@ -246,7 +248,7 @@ def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
     assert not answer["fused_optimizer"]
 
 
-def test_a_lead_whose_further_seed_fails_leads_no_longer(tmp_path):
+def test_an_incumbent_whose_further_seed_fails_is_revoked(tmp_path):
     class Failing(ScriptedRunner):
         def run(self, job: Job, folder: Path) -> TrialOutcome:
             outcome = super().run(job, folder)
@@ -264,13 +266,13 @@ def test_a_lead_whose_further_seed_fails_leads_no_longer(tmp_path):
     assert len([s for batch, s in runner.probes() if batch == 64]) <= 1 + 2, "once for each trial"
 
 
-def test_a_lead_pays_for_its_seeds_with_later_trials(tmp_path):
+def test_an_incumbent_pays_for_its_seeds_with_later_trials(tmp_path):
     options = options_for(tmp_path, warm_start=in_order(64))
     seeds = seeds_before(2, options, runner_with((0.001,) * 6, seed_seconds=0.1))
     assert seeds == [0], "it led no trial but itself"
 
 
-def test_repair_and_a_warm_start_know_what_leads_no_longer(tmp_path):
+def test_repair_and_a_warm_start_know_what_was_revoked(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
     before = warm_start_from(options.study.storage)

@@ -46,13 +46,20 @@ def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:
     assert told(one) == {**rest, "refused": "too much memory"}
 
 
-@pytest.mark.parametrize(
-    "reason", [TOO_LATE, "your settings failed beside it: the time budget ended while it ran"]
-)
-def test_a_lack_of_time_decides_nothing(pair, reason: str) -> None:
+def test_a_lack_of_time_decides_nothing(pair) -> None:
     one, _ = pair
-    one.refuse(reason)
+    assert one.run_out().reason == TOO_LATE
     assert one.state is State.UNDECIDED
+    assert told(one) == {"refused": TOO_LATE}
+
+
+def test_what_has_ended_does_not_begin_again(pair) -> None:
+    one, other = pair
+    one.refuse("too much memory")
+    other.drop()
+    for ended in (one, other):
+        with pytest.raises(AssertionError):
+            ended.enter_test()
 
 
 def test_the_result_has_the_evidence_of_its_rounds_and_seeds(pair) -> None:

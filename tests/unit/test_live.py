@@ -180,7 +180,7 @@ def _split(clock: str) -> list[str]:
     return clock.split(":")
 
 
-def test_a_round_of_the_contest_shows_all_rounds_so_far(events: list[Event]) -> None:
+def test_a_round_of_the_confirmation_shows_all_rounds_so_far(events: list[Event]) -> None:
     text = frame(until(events, RoundEnded, 2))
     assert re.search(r"2 +1\.\d{3}x +1\.\d{3} to 1\.\d{3} +batch_size=64", text)
 

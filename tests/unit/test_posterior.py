@@ -16,13 +16,13 @@ FIRST = Participant("first", BASELINE)
 SECOND = Participant("second", BASELINE)
 
 
-def test_without_a_belief_timings_are_all_there_is() -> None:
+def test_without_a_posterior_timings_are_all_there_is() -> None:
     found = Posterior(noise=0.1).after(0.3, timings=4)
     assert found.mean == pytest.approx(0.3)
     assert found.deviation == pytest.approx(0.05)
 
 
-def test_timings_count_as_much_as_they_are_sure_beside_the_belief() -> None:
+def test_timings_count_as_much_as_they_are_sure_beside_the_posterior() -> None:
     as_sure = Posterior(1.0, 0.05, noise=0.1).after(2.0, timings=4)
     assert as_sure.mean == pytest.approx(1.5)
     assert as_sure.deviation == pytest.approx(0.05 / math.sqrt(2))
@@ -36,7 +36,7 @@ def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
     assert not leader.is_clearly_below(leader)
 
 
-def test_rates_of_a_search_and_ratios_of_a_contest_have_no_origin_in_common() -> None:
+def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> None:
     before = {FIRST: Posterior(7.0, 0.05, 0.1), SECOND: Posterior(7.2, 0.05, 0.1)}
     comparisons = {
         FIRST: PairedComparison(ratios=(1.5,) * 4),

@@ -156,7 +156,7 @@ def test_what_is_lost_twice_is_a_failure() -> None:
     assert time_in_round(runner, job, Path("folder")) == Lost("disk still full")
 
 
-def test_a_duels_interval_is_that_of_the_logarithms_of_its_ratios() -> None:
+def test_the_interval_of_a_comparison_is_that_of_the_logarithms_of_its_ratios() -> None:
     comparison = PairedComparison()
     for ratio in (2.0, 0.5, 1.0, 4.0, 0.25, 1.0):
         comparison = comparison.after(measurement(100), measurement(100 * ratio), ratio)

@@ -3,7 +3,7 @@
 from autotune.accuracy.seeds import SeedBudget
 
 
-def test_a_seed_is_paid_by_as_many_seconds_of_reliance():
+def test_a_seed_is_paid_by_as_many_seconds_as_an_incumbent():
     seed_budget = SeedBudget()
     assert not seed_budget.pays("large", 6.0)
     seed_budget.follow("large", 4.0)

@@ -235,7 +235,7 @@ def test_who_fails_leaves_and_the_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_one_that_fails_alone_ends_the_contest_whoever_came_first(number: int) -> None:
+def test_one_that_fails_alone_ends_the_test_whoever_came_first(number: int) -> None:
     def script(name: str, now: int) -> Measurement | Failure:
         fails = name == "one" and now == number
         return Crashed("killed by SIGSEGV") if fails else steady(one=150)(name, now)

@@ -11,8 +11,8 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling import surrogate_sampler
 from autotune.sampling.acquisition import Observations
+from autotune.study import surrogate_sampler
 from factories import cpu_machine, narrowed, written
 from tuning import CRASHED, HOLDS, finish, study_of
 

@@ -9,7 +9,6 @@ from enum import Enum
 import numpy as np
 
 from autotune.comparison.rounds import PairedComparison, Participant
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.posterior import Posterior
@@ -25,20 +24,26 @@ TOO_LATE = "the time budget ended before it was confirmed"
 
 
 class State(Enum):
-    """State of a candidate. Only `WAITING` and `IN_TEST` have a next one."""
+    """State of a candidate; `_NEXT` has the transitions."""
 
     WAITING = "waiting"
     """It may be tested, for the first time or after it was set aside."""
     IN_TEST = "in test"
     """It is accurate enough, and timed against the baseline."""
     REFUSED = "refused"
-    """It cannot be the result."""
+    """It cannot be the result, or its rounds did not show that it is faster."""
     UNDECIDED = "undecided"
-    """The time was up before it was confirmed."""
+    """The time was up before it had enough rounds to decide."""
     DROPPED = "dropped"
     """It is not tested: known seeds show it to be less accurate, or too many were tested."""
     CONFIRMED = "confirmed"
     """It is the result."""
+
+
+_NEXT = {
+    State.WAITING: {State.IN_TEST, State.REFUSED, State.UNDECIDED, State.DROPPED},
+    State.IN_TEST: {State.WAITING, State.REFUSED, State.UNDECIDED, State.CONFIRMED},
+}
 
 
 @dataclass(eq=False)
@@ -65,7 +70,8 @@ class Candidate:
 
     def enter_test(self) -> None:
         """Begin to be timed against the baseline."""
-        self.state, self.was_tested = State.IN_TEST, True
+        self._move(State.IN_TEST)
+        self.was_tested = True
 
     def add_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
         """Note the rounds of this test so far; `seconds_left` is the estimate until best.yaml."""
@@ -75,24 +81,35 @@ class Candidate:
 
     def set_aside(self, other: Candidate) -> CandidateSetAside:
         """Leave the test to another candidate, and wait."""
-        self.state, self.set_aside_for = State.WAITING, other.trial.number
+        self._move(State.WAITING)
+        self.set_aside_for = other.trial.number
         return CandidateSetAside(self.trial, other.trial)
 
     def refuse(self, reason: str) -> CandidateRefused:
-        """End as refused, or as undecided if the lack of time is the reason."""
-        late = reason == TOO_LATE or OUT_OF_TIME in reason
-        self.state, self.reason = State.UNDECIDED if late else State.REFUSED, reason
+        """End as refused."""
+        self._move(State.REFUSED)
+        self.reason = reason
+        return CandidateRefused(self.trial, reason)
+
+    def run_out(self, reason: str = TOO_LATE) -> CandidateRefused:
+        """End as undecided, for lack of time."""
+        self._move(State.UNDECIDED)
+        self.reason = reason
         return CandidateRefused(self.trial, reason)
 
     def drop(self) -> None:
-        """End without a test."""
-        self.state = State.DROPPED
+        """End without a test, or without another."""
+        self._move(State.DROPPED)
 
     def confirm(self) -> Confirmed:
         """End as the result, with the evidence of its rounds and seeds."""
-        assert self.comparison is not None, "it won a round"
-        self.state = State.CONFIRMED
+        assert self.comparison is not None, "it won rounds"
+        self._move(State.CONFIRMED)
         return confirmed_by(self.comparison, self.trial, self.qualities)
+
+    def _move(self, state: State) -> None:
+        assert state in _NEXT.get(self.state, ()), f"{self.state} -> {state}"
+        self.state = state
 
     def log(self) -> CandidateLog | None:
         """Return what became of it, for later readers; None if it was neither tested nor refused.

@@ -14,7 +14,6 @@ from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.confirmation.candidates import (
-    TOO_LATE,
     Candidate,
     State,
     candidates,
@@ -79,7 +78,7 @@ class ConfirmationRun:
         re_timing = ReTiming(self.search, self.costs)
         while self._waiting:
             if self.search.clock.is_over:
-                yield self._waiting[0].refuse(TOO_LATE)
+                yield from [one.run_out() for one in self._waiting]
                 return None
             yield from self._refuse_inaccurate()
             now, later = self._in_time()
@@ -147,7 +146,7 @@ class ConfirmationRun:
         for one in group:
             found = self.accuracy.prober.proof(one.trial.config)
             if found == Lost(OUT_OF_TIME):
-                yield one.refuse(TOO_LATE)
+                yield one.run_out()
             elif not isinstance(found, AccuracyVerdict):
                 yield one.refuse(f"accuracy probe: {describe(found)}")
             elif found.decision != "accept":
@@ -172,8 +171,9 @@ class ConfirmationRun:
             if standing.winner is not None:
                 return members[standing.winner].confirm()
             if self.search.clock.is_over:
-                reason = _NOT_DECIDED if standing.rounds >= looks(family)[0] else TOO_LATE
-                yield from (one.refuse(reason) for one in group if one.state is State.IN_TEST)
+                has_looked = standing.rounds >= looks(family)[0]
+                for one in (one for one in group if one.state is State.IN_TEST):
+                    yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
                 return None
             since = time.monotonic()
         return None
@@ -199,7 +199,8 @@ def _told(
         for participant, comparison in standing.comparisons.items():
             yield members[participant].add_round(comparison, seconds_left)
     for participant, reason in standing.refused.items():
-        yield members[participant].refuse(reason)
+        member = members[participant]
+        yield member.run_out(reason) if OUT_OF_TIME in reason else member.refuse(reason)
     for participant, other in standing.set_aside.items():
         yield members[participant].set_aside(members[other])
 

@@ -1,4 +1,4 @@
-"""What was searched: the part of the space on which every claim rests, and whether it is enough."""
+"""Coverage of a search: the part of the space that was measured, and how much claims need."""
 
 from __future__ import annotations
 

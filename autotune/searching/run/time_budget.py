@@ -41,7 +41,7 @@ _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
 _LEAST_GAIN = 0.02
-# Largest share of the budget that is kept while there is no candidate yet.
+# Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
 
 

@@ -25,7 +25,6 @@ from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
-from autotune.sampling.samplers import AUTO
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
@@ -45,6 +44,7 @@ from autotune.storage.mutex import mutex_for
 from autotune.storage.note_types import Workers
 from autotune.storage.notes import StudyNotes
 from autotune.study.opening import open_study
+from autotune.study.samplers import AUTO
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected

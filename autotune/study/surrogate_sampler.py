@@ -31,8 +31,9 @@ from autotune.sampling.acquisition import (
     times_tried,
     trials_without_gain,
 )
-from autotune.sampling.encoding import Encoding, config_of, distributions_of
+from autotune.sampling.encoding import Encoding
 from autotune.sampling.surrogate import Array, Indices
+from autotune.study.parameters import config_of, distributions_of, params_of
 
 EXPLORE_EVERY = 4
 """Period of exploring proposals, which maximise the upper confidence bound."""
@@ -93,7 +94,7 @@ class SurrogateSampler(BaseSampler):
         running = self._running_beside(study, trial)
         seen = self._seen(told, running)
         found = self._chosen(seen, len(told) + len(running))
-        return {} if found is None else self._encoding.params(found)
+        return {} if found is None else params_of(found, self._encoding.space.varied())
 
     def sample_independent(
         self,
@@ -190,11 +191,11 @@ class SurrogateSampler(BaseSampler):
             return None
 
         def worth(rows: Indices) -> Array:
-            promised = acquisition.upper_bound(rows)
+            bounds = acquisition.upper_bound(rows)
             tried = (1 + times_tried(rows, best, seen)) / np.maximum(
                 acquisition.feasible(rows), 1e-3
             )
-            return np.asarray(promised / (1 + promised) - tried)
+            return np.asarray(bounds / (1 + bounds) - tried)
 
         return self._first(self._encoding.neighbours(best), worth)
 
@@ -202,11 +203,11 @@ class SurrogateSampler(BaseSampler):
         """Return the rows, with those passed on the way uphill from the best, knob by knob."""
         passed, height = [rows], -np.inf
         while True:
-            promises = worth(passed[-1])
-            best = int(np.argmax(promises))
-            if promises[best] <= height:
+            worths = worth(passed[-1])
+            best = int(np.argmax(worths))
+            if worths[best] <= height:
                 return np.concatenate(passed)
-            height = promises[best]
+            height = worths[best]
             passed.append(self._encoding.neighbours(passed[-1][best]))
 
     def _first(self, rows: Indices, worth: Worth) -> TrainingConfig | None:

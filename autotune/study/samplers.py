@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import config_of, distributions_of
+from autotune.study.parameters import config_of, distributions_of
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
