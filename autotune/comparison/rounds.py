@@ -17,7 +17,7 @@ from autotune.configuration.job import SEARCH_HOST, Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.runner import Runner
-from autotune.values.measurement import Measurement, disturbance_of
+from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, as_failure
 from autotune.values.statistics import CONFIDENCE, Interval, log_median, median_interval
 
@@ -81,7 +81,7 @@ class PairedComparison:
         """Number of rounds that count although a side was disturbed; None if not known."""
         pairs = list(zip(self.baseline, self.candidate, strict=True))
         found = sum(own.is_disturbed or run.is_disturbed for own, run in pairs)
-        unwatched = any("unwatched" in run.flags for pair in pairs for run in pair)
+        unwatched = any(UNWATCHED in run.flags for pair in pairs for run in pair)
         return None if unwatched and not found else found
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import assert_never
 
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Crashed,
@@ -191,7 +191,7 @@ def _judge_measured(
         memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
         reasons.append(objection or f"accuracy: {_excess(accuracy)} worse than allowed")
-    unsteady = "unsteady" in measurement.flags
+    unsteady = UNSTEADY in measurement.flags
     if unsteady:
         reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")
     ran = _FAILED if unsteady else -1.0

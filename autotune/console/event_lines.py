@@ -29,6 +29,7 @@ from autotune.searching.run.events import (
 )
 from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.statistics import Interval
 from autotune.values.text import size, span
 
@@ -180,7 +181,11 @@ def verdict_text(trial: FinishedTrial) -> str:
     """Return the verdict on a trial, with remarks on its timing."""
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
-    notes = ["stopped early, clearly slower"] if "raced" in (trial.details.flags or ()) else ["ok"]
+    notes = (
+        ["stopped early, clearly slower"]
+        if STOPPED_EARLY in (trial.details.flags or ())
+        else ["ok"]
+    )
     return ", ".join([*notes, *conditions(trial.details)])
 
 

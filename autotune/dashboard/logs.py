@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial
 
 from autotune.configuration.flag_types import folder_name
 from autotune.storage.journal import Journal
-from autotune.storage.leases import lease_of
-from autotune.storage.trial_details import TrialDetails
+from autotune.storage.leases import LEASE, lease_of
+from autotune.storage.trial_details import CONFIG, TrialDetails
 from autotune.system.trial_folder import TrialFolder
 
 
@@ -60,7 +60,7 @@ def hosts_of(trials: Sequence[FrozenTrial]) -> dict[str, list[int]]:
 
 def host_of(trial: FrozenTrial) -> str | None:
     """Return the host with the logs of a trial; None if there is none or it is unknown."""
-    lease = lease_of(trial.user_attrs.get("lease"))
+    lease = lease_of(trial.user_attrs.get(LEASE))
     if lease is None or TrialDetails.of(trial.user_attrs).foreseen:
         return None
     return lease.host.partition("/")[0]
@@ -105,4 +105,4 @@ def _is_of(trial: FrozenTrial, folder: Path) -> bool:
         return True
     except ValueError:
         return False
-    return isinstance(job, dict) and job.get("config") == trial.user_attrs.get("config")
+    return isinstance(job, dict) and job.get("config") == trial.user_attrs.get(CONFIG)

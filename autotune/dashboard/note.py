@@ -16,7 +16,7 @@ from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import TrialDetails
+from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
 from autotune.values.text import clean, disturbed_sentence, rounds_text, size
 
 OWN_MARK = "*Written by `autotune dashboard`"
@@ -60,12 +60,12 @@ def trial_summary(
         verdict = "**The baseline**: your own settings."
     else:
         verdict = "**Feasible.**"
-    config = TrainingConfig.of(trial.user_attrs["config"])
-    changed = config.differences(TrainingConfig.of(own.user_attrs["config"]))
+    config = TrainingConfig.of(trial.user_attrs[CONFIG])
+    changed = config.differences(TrainingConfig.of(own.user_attrs[CONFIG]))
     lines = [verdict, "", *(f"- {name}={spelled(value)}" for name, value in changed.items())]
     details = TrialDetails.of(trial.user_attrs)
     rate = details.samples_per_second
-    value, before = (one.user_attrs.get("value") for one in (trial, own))
+    value, before = (one.user_attrs.get(VALUE) for one in (trial, own))
     if rate and value and before:
         notes = [f"{rate:.1f} samples/s in the search", f"{value / before:.2f}x the baseline"]
         lines += ["", ", ".join([*notes, *conditions(details)])]
@@ -134,7 +134,7 @@ def _reason(trial: FrozenTrial, revocations: Mapping[str, Revocation]) -> str:
     """Return the reason why a trial is infeasible, which may be a later revocation."""
     revocation = revocation_of(trial, revocations)
     later = None if revocation is None else revocation.reason
-    return str(trial.user_attrs.get("reason") or later or "a limit is exceeded")
+    return str(trial.user_attrs.get(REASON) or later or "a limit is exceeded")
 
 
 def _holds(trial: FrozenTrial) -> bool:

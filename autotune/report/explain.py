@@ -13,6 +13,7 @@ from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects
 from autotune.report.totals import failure_kinds
 from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5
@@ -177,7 +178,7 @@ def _why_not(data: ReportData, trial: FinishedTrial) -> str:
         return f"was a candidate, set aside for trial {log.set_aside_for}"
     if not trial.verdict.feasible:
         return f"is infeasible: {trial.verdict.reason}"
-    if "raced" in (trial.details.flags or ()):
+    if STOPPED_EARLY in (trial.details.flags or ()):
         return "was stopped early, clearly slower than the best trial then"
     if log.ratios is not None:
         return "was a candidate, and another was confirmed first"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotune.report.data import ReportData, readable_note
 from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.note_types import ACCURACY, DIAGNOSIS, VALIDATION
 from autotune.values.measurement import Measurement
 
 _LABELS = {
@@ -87,9 +88,9 @@ def phases(data: ReportData) -> list[Phase]:
         noted = readable_note(lambda: data.archive.notes.phase_seconds) or {}
         first = {
             "your settings: timing": own,
-            "your settings: accuracy": noted.get("accuracy", 0.0),
-            "diagnosis": noted.get("diagnosis", 0.0),
-            "validation of incumbents": noted.get("proving", 0.0),
+            "your settings: accuracy": noted.get(ACCURACY, 0.0),
+            "diagnosis": noted.get(DIAGNOSIS, 0.0),
+            "validation of incumbents": noted.get(VALIDATION, 0.0),
         }
         spent = defaultdict(float, {**first, **spent})
     spent["confirmation"] = 0.0 if data.confirmation is None else data.confirmation.seconds

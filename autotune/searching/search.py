@@ -53,6 +53,7 @@ from autotune.storage.database import (
 )
 from autotune.storage.identity import fingerprint_of
 from autotune.storage.journal import Journal
+from autotune.storage.note_types import ACCURACY, DIAGNOSIS
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 
@@ -183,7 +184,7 @@ def _diagnosed(
     """Time each stage of training, and return the search without values that cannot matter."""
     eta = search.first_estimates.before_diagnosis(taken)
     yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
-    with search.noting_seconds("diagnosis"):
+    with search.noting_seconds(DIAGNOSIS):
         found = diagnose(search.context, search.runner, search.study)
     if isinstance(found, str):
         yield StagesUnknown(found)
@@ -198,7 +199,7 @@ def _told_first_rule(
 ) -> Generator[StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
         yield StepStarted("accuracy", search.first_estimates.before_probes(taken))
-    with search.noting_seconds("accuracy"):
+    with search.noting_seconds(ACCURACY):
         return first_rule(search, accuracy.prober)
 
 

@@ -14,7 +14,7 @@ from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import TRAINED_AS, TrialDetails
+from autotune.storage.trial_details import CONFIG, REASON, TRAINED_AS, VALUE, TrialDetails
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable
 
@@ -48,11 +48,11 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
     attributes = trial.user_attrs
     try:
         margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
-        value, reason = attributes["value"], str(attributes["reason"])
+        value, reason = attributes[VALUE], str(attributes[REASON])
         verdict = Verdict(None if value is None else float(value), margins, reason)
         if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
             raise ValueError("a number is not finite")
-        config = TrainingConfig.of(dict(attributes["config"]))
+        config = TrainingConfig.of(dict(attributes[CONFIG]))
         details = TrialDetails.of(attributes)
     except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
         raise StudyMismatchError(

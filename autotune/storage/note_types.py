@@ -29,6 +29,11 @@ Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0)]
 
 
+ACCURACY, DIAGNOSIS, VALIDATION = "accuracy", "diagnosis", "proving"
+"""Phases of which a study notes the seconds: the baseline's first seed, the stages, and incumbents'
+further seeds."""
+
+
 @dataclass(frozen=True)
 class DriftCheck:
     """A drift check: the baseline's samples/s after a number of trials."""

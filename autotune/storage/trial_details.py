@@ -18,6 +18,8 @@ from autotune.values.measurement import Measurement
 from autotune.values.statistics import Interval
 from autotune.values.strict_json import fault_of
 
+CONFIG, VALUE, REASON = "config", "value", "reason"
+"""Attributes of a trial: its configuration, and the value and the reason of its verdict."""
 TRAINED_AS = "trained_as"
 """Attribute of a trial that holds its `TrialDetails.training_equivalent`."""
 _KEYS = {"training_equivalent": TRAINED_AS, "stored_measurement": "measurement"}

@@ -20,6 +20,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.database import existing, masked, storage_errors
 from autotune.storage.finished_trial import FinishedTrial, as_known, finished_trial
 from autotune.storage.notes import StudyNotes
+from autotune.storage.trial_details import CONFIG, REASON
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 
 # Configurations that a warm start takes.
@@ -132,9 +133,9 @@ def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:
 
 
 def _open(trial: FrozenTrial) -> OpenTrial:
-    settings = trial.user_attrs.get("config")
+    settings = trial.user_attrs.get(CONFIG)
     config = None if settings is None else TrainingConfig.of(settings)
-    reason = str(trial.user_attrs.get("reason", ""))
+    reason = str(trial.user_attrs.get(REASON, ""))
     return OpenTrial(trial.number, _STATES[trial.state], config, reason)
 
 

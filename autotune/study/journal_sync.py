@@ -27,6 +27,7 @@ from autotune.storage.journal_lines import (
     TrialRecord,
 )
 from autotune.storage.leases import LEASE, LIVE
+from autotune.storage.trial_details import CONFIG, REASON
 from autotune.values.errors import StudyMismatchError, UsageError
 
 # A trial number further ahead than this did not come from the study.
@@ -84,7 +85,7 @@ def give_up(study: optuna.Study, number: int, reason: str) -> None:
     storage = study._storage
     trial_id = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
     with suppress(optuna.exceptions.UpdateFinishedTrialError):
-        storage.set_trial_user_attr(trial_id, "reason", reason)
+        storage.set_trial_user_attr(trial_id, REASON, reason)
         study.tell(number, state=TrialState.FAIL)
 
 
@@ -134,7 +135,7 @@ def complete_journal(
     trials = {_key(record.config) for _, record in _trials(study, lines)}
     notes = _notes(study, lines).keys()
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if "config" in trial.user_attrs and _key(trial.user_attrs["config"]) not in trials:
+        if CONFIG in trial.user_attrs and _key(trial.user_attrs[CONFIG]) not in trials:
             try:
                 record = _as_record(trial)
             except Exception:  # a damaged database may raise anything
@@ -159,7 +160,7 @@ def sync_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> in
         StorageError: a line does not fit the study's database.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    known = {_key(trial.user_attrs.get("config")) for trial in complete}
+    known = {_key(trial.user_attrs.get(CONFIG)) for trial in complete}
     before = len(known)
     for line, record in sorted(_trials(study, lines), key=lambda one: one[1].number):
         if _key(record.config) not in known:
@@ -179,7 +180,7 @@ def _fill_up(study: optuna.Study, number: int) -> None:
     """Add failed trials in place of those never finished, until the next one gets that number."""
     missing = number - len(study.get_trials(deepcopy=False))
     if 0 < missing <= _WIDEST_GAP:
-        lost = create_trial(state=TrialState.FAIL, user_attrs={"reason": _NOT_KEPT})
+        lost = create_trial(state=TrialState.FAIL, user_attrs={REASON: _NOT_KEPT})
         study.add_trials([lost] * missing)
 
 
@@ -198,7 +199,7 @@ def _notes(study: optuna.Study, lines: Iterable[Line]) -> dict[str, NoteRecord]:
 def _running(study: optuna.Study, record: TrialRecord) -> FrozenTrial | None:
     """Return the running trial that was asked for this record, if there is one."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if trial.number == record.number and trial.user_attrs.get("config") == record.config:
+        if trial.number == record.number and trial.user_attrs.get(CONFIG) == record.config:
             return trial
     return None
 

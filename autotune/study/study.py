@@ -36,7 +36,7 @@ from autotune.storage.journal_lines import TrialRecord
 from autotune.storage.leases import LEASE, lease_of
 from autotune.storage.mutex import LocalMutex, Mutex
 from autotune.storage.note_types import Revocation
-from autotune.storage.trial_details import TrialDetails
+from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
 from autotune.storage.writable_notes import WritableNotes
 from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
 from autotune.study.knowledge import MODE, Knowledge
@@ -135,7 +135,7 @@ class TuningStudy:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
             trial = asked(self._study, self._distributions)
             config = config_of(trial.params, self._space)
-            told = {LEASE: self._mutex.lease.as_dict(), "config": config.as_dict()}
+            told = {LEASE: self._mutex.lease.as_dict(), CONFIG: config.as_dict()}
             set_attributes(self._study._storage, trial._trial_id, told)
             self._running[trial.number] = config
             self._knowledge.interrupted.pop(config, None)
@@ -189,7 +189,7 @@ class TuningStudy:
                 if trial.number in self._running:
                     continue
                 if lease is not None and self._mutex.lives(lease):
-                    self._elsewhere.add(TrainingConfig.of(trial.user_attrs["config"]))
+                    self._elsewhere.add(TrainingConfig.of(trial.user_attrs[CONFIG]))
                     continue
                 give_up(self._study, trial.number, _ABANDONED)
                 reaped += 1
@@ -303,10 +303,10 @@ class TuningStudy:
             self._knowledge.stored_value(verdict),
             [verdict.margins[name] for name in CONSTRAINTS],
             {
-                "config": config.as_dict(),
+                CONFIG: config.as_dict(),
                 **json.loads(json.dumps(details.as_attributes(of_baseline=number == 0))),
-                "value": verdict.value,
-                "reason": verdict.reason,
+                VALUE: verdict.value,
+                REASON: verdict.reason,
                 "fingerprint": self._fingerprint,
             },
         )
@@ -324,7 +324,7 @@ class TuningStudy:
         if trial.state == TrialState.COMPLETE:
             self._knowledge.learn(finished_trial(trial))
             return
-        reason, settings = map(trial.user_attrs.get, ("reason", "config"))
+        reason, settings = map(trial.user_attrs.get, (REASON, CONFIG))
         if settings is None or not str(reason).startswith(INTERRUPTED):
             return
         config = TrainingConfig.of(settings)

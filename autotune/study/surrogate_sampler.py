@@ -33,6 +33,7 @@ from autotune.sampling.acquisition import (
 )
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.surrogate import Array, Indices
+from autotune.storage.trial_details import VALUE
 from autotune.study.parameters import config_of, distributions_of, params_of
 
 EXPLORE_EVERY = 4
@@ -225,7 +226,7 @@ class SurrogateSampler(BaseSampler):
 
 def _rate(trial: FrozenTrial) -> float:
     """Return the measured value, feasible or not; 0 if none was measured."""
-    measured = trial.value if _holds(trial) else trial.user_attrs.get("value")
+    measured = trial.value if _holds(trial) else trial.user_attrs.get(VALUE)
     return float(measured or 0.0)
 
 

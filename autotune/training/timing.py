@@ -17,7 +17,7 @@ import torch
 
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches, Clock, Synchronize
-from autotune.values.measurement import QUIET, Block, Noise
+from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 
 Step = Callable[[Any], object]
@@ -182,7 +182,7 @@ class Timer:
         bound = _HOPELESS * plan.incumbent_seconds_per_sample
         beaten = all(b.seconds_per_sample > bound and not b.is_disturbed for b in blocks)
         if beaten:
-            self.flags.add("raced")
+            self.flags.add(STOPPED_EARLY)
         return beaten
 
     def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
@@ -194,7 +194,7 @@ class Timer:
         optimistic, _ = median_interval(_telling(blocks))
         beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
         if beaten:
-            self.flags.add("raced")
+            self.flags.add(STOPPED_EARLY)
         return beaten
 
     def _block(self, steps: int, batch_size: int) -> StepRequests[Block]:
@@ -208,7 +208,7 @@ class Timer:
                 break
             self.flags.add("recompiled" if compiled else "clock")
         else:
-            self.flags.add("unsteady")  # every repetition was void, too
+            self.flags.add(UNSTEADY)  # every repetition was void, too
         return replace(
             block,
             seconds=max(block.seconds, 1e-9),

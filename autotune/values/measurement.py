@@ -12,8 +12,11 @@ from autotune.values.statistics import Interval, log_median, median_interval
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than
 # this share and one core are idle, other programs took nothing that the trial needed.
 DISTURBING = 0.1
+STOPPED_EARLY, UNSTEADY, UNWATCHED = "raced", "unsteady", "unwatched"
+"""Remarks on a timing, with the words of older studies: stopped because it was clearly slower, not
+steady until its end, and on a machine whose other programs cannot be seen."""
 # Flags of a timing that was not completed.
-_CUT_SHORT = frozenset({"raced", "unsteady"})
+_CUT_SHORT = frozenset({STOPPED_EARLY, UNSTEADY})
 # Six undisturbed blocks are enough for an interval. So are three or more that are at least half of
 # all blocks, because slow steps leave no time for more. Otherwise disturbed blocks count as well.
 _ENOUGH_BLOCKS, _FEWEST_BLOCKS = 6, 3
@@ -133,7 +136,7 @@ class Measurement:
         """Add the flags that follow from the other fields: no_boundary and unwatched."""
         facts = {
             "no_boundary": bool(self.boundary_seconds) and self.epoch_samples is None,
-            "unwatched": not all(block.noise.watched for block in self.blocks),
+            UNWATCHED: not all(block.noise.watched for block in self.blocks),
         }
         found = {flag for flag, holds in facts.items() if holds}
         object.__setattr__(self, "flags", tuple(sorted(found.union(self.flags))))
@@ -167,7 +170,7 @@ class Measurement:
     @property
     def disturbed_blocks(self) -> int | None:
         """Return the number of disturbed blocks among `telling_blocks`; None if unknown."""
-        if "unwatched" in self.flags:
+        if UNWATCHED in self.flags:
             return None
         return sum(block.is_disturbed for block in self.telling_blocks)
 

@@ -18,6 +18,7 @@ from autotune.searching.run.events import CandidateRefused, CandidateSetAside, R
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import CandidateLog
+from autotune.values.measurement import UNSTEADY
 
 TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
@@ -141,7 +142,7 @@ def candidates(search: SearchRun, accuracy: Accuracy, costs: ColdCosts) -> list[
         trial
         for trial in measured[1:]
         if trial.verdict.feasible
-        and "unsteady" not in (trial.details.flags or ())
+        and UNSTEADY not in (trial.details.flags or ())
         and not accuracy.prober.speaks_against(trial.config)
     ]
     if not feasible:

@@ -11,6 +11,7 @@ from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.finished_trial import FinishedTrial, alone, best_feasible
+from autotune.storage.note_types import VALIDATION
 from autotune.study.samplers import AUTO
 from autotune.values.outcome import Failure, Lost, describe
 
@@ -57,7 +58,7 @@ def validate_incumbent(
     led_by = best_feasible(others)
     if led_by is not None:
         accuracy.seed_budget.follow(_training_equivalent(accuracy, led_by), trial_seconds(trial))
-    with search.adding_seconds("proving"):
+    with search.adding_seconds(VALIDATION):
         while (best := best_feasible(search.study.finished())) is not None:
             found = _validated(search, accuracy, best)
             if isinstance(found, Lost) or _holds(found):
