@@ -89,8 +89,8 @@ def _view(data: ReportData) -> dict[str, Any]:
 def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
     """Return the changes of the result, or of the incumbent without one, the best effect first."""
     config = data.best.training_config if data.best is not None else None
-    if config is None and data.leader is not None:
-        config = data.leader.config
+    if config is None and data.incumbent is not None:
+        config = data.incumbent.config
     own = data.baseline_config
     if config is None or own is None:
         return []

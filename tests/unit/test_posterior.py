@@ -29,11 +29,11 @@ def test_timings_count_as_much_as_they_are_sure_beside_the_posterior() -> None:
 
 
 def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
-    leader = Posterior(0.3, 0.03)
+    fastest = Posterior(0.3, 0.03)
     apart = 2 * math.hypot(0.03, 0.04)
-    assert Posterior(0.29 - apart, 0.04).is_clearly_below(leader)
-    assert not Posterior(0.31 - apart, 0.04).is_clearly_below(leader)
-    assert not leader.is_clearly_below(leader)
+    assert Posterior(0.29 - apart, 0.04).is_clearly_below(fastest)
+    assert not Posterior(0.31 - apart, 0.04).is_clearly_below(fastest)
+    assert not fastest.is_clearly_below(fastest)
 
 
 def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> None:

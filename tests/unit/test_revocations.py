@@ -5,7 +5,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from tuning import HOLDS, OOM, finish, opened, reported
+from study_factories import HOLDS, OOM, finish, opened, reported
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
     assert [trial.verdict.feasible for trial in told.finished()] == [False, False, True]
-    assert reported(url).leader.number == 2
+    assert reported(url).incumbent.number == 2
     told.disconnect()
 
 
@@ -69,7 +69,7 @@ def test_what_is_told_after_the_ruling_is_infeasible_too(told, url):
     trial = finish(told, number, 9.0, training_equivalent="large")
     assert trial.verdict.reason == "accuracy: worse"
     assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
-    assert reported(url).leader.number == 2
+    assert reported(url).incumbent.number == 2
     told.disconnect()
 
 
