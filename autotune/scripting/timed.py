@@ -124,10 +124,9 @@ def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
     """Measure the seconds between two short epochs; empty for streams and samplers."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return ()
-    samples = len(loader.dataset)  # type: ignore[arg-type]
-    size = min(loader.batch_size, samples)
+    size = min(loader.batch_size, len(loader.dataset))  # type: ignore[arg-type]
     short = DataLoader(
-        Subset(loader.dataset, first_samples(samples, size, loader.num_workers)),
+        Subset(loader.dataset, first_samples(loader.dataset, size, loader.num_workers)),
         batch_size=size,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,

@@ -175,7 +175,7 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
     start: Dataset[Any] = (
         StreamSlice(dataset, 0, size)
         if isinstance(dataset, IterableDataset)
-        else Subset(dataset, first_samples(len(dataset), size, setup.loader.num_workers))
+        else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
     )
     short = build_loader(setup.config, setup.workload, start, seed=0)
     return probe_boundary(short, timer.clock, timer.synchronize)
