@@ -125,6 +125,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     blocks: tuple[Block, ...] = ()
     if not missed:
         loaded.folder.enter_phase("measure")
+        peak.begin_blocks()
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
@@ -143,7 +144,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
-            allocator_retries=memory.allocator_retries(setup.device),
+            device_memory=memory.device_memory(setup.device),
+            allocator_retries=peak.retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
@@ -18,6 +18,7 @@ from autotune.configuration.best_config import (
     BestConfig,
     Blocks,
     ConstraintEvidence,
+    DeviceMemoryEvidence,
     Evidence,
     GateEvidence,
     LearningRate,
@@ -205,7 +206,20 @@ def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
 
 def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
-    return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
+    return MemoryEvidence(
+        peak_bytes=peak,
+        limit_bytes=limit,
+        margin=round(peak / limit - 1, 4),
+        device=_device_memory(runs),
+    )
+
+
+def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
+    """Return the accelerator's memory in the process that left least of it free."""
+    found = [run.device_memory for run in runs if run.device_memory is not None]
+    if not found:
+        return None
+    return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
 
 
 def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
