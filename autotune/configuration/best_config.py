@@ -104,7 +104,7 @@ class Blocks(_Part):
 
     timed: int
     disturbed: int | None
-    """Number of disturbed blocks; None if unknown, as under a CPU quota."""
+    """Number of disturbed blocks; None if unknown, as off Linux."""
 
 
 class Searched(_Part):

@@ -39,7 +39,7 @@ class Noise:
     gpu: str = ""
     """Reason for a lowered GPU clock, or the other user of the GPU."""
     watched: bool = True
-    """False if the shares are unknown, as under a CPU quota."""
+    """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
     """Idle share beyond one idle core."""
 
