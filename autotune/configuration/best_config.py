@@ -32,7 +32,7 @@ NOT_MEASURED = "not measured: nothing was tried that could change it"
 # `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
 Pair = tuple[float, float]
-Stage = Literal["loading", "copying", "computing"]
+Stage = Literal["loading", "copying", "launching", "computing"]
 
 
 class _Part(BaseModel):
@@ -54,9 +54,20 @@ class Stages(_Part):
     loading: float | None = None
     copying: float | None = None
     """Samples per second of copying; None on a CPU, where nothing is copied."""
+    launching: float | None = None
+    """Samples per second at which Python launches the kernels of a step; None on a CPU."""
     computing: float | None = None
+    busy_share: float | None = None
+    """Share of a step in which kernels run on the GPU, 0 to 1; None where that is not known."""
     optimizer_share: float
     """Share of the computing time that the optimizer takes, 0 to 1."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out what a CPU does not have."""
+        absent = {"launching": self.launching, "busy_share": self.busy_share}
+        written: dict[str, object] = write(self)
+        return {k: v for k, v in written.items() if v is not None or k not in absent}
 
 
 class Baseline(_Part):

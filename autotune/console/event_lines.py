@@ -138,10 +138,22 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
     limits = diagnosis.limits()
     width = max(map(len, limits))
     waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
+    busy = busy_line(diagnosis)
     return [
         f"\ndiagnosis: {waits}each stage alone would reach",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
+        *([f"  {busy}"] if busy else []),
     ]
+
+
+def busy_line(diagnosis: Diagnosis) -> str:
+    """Return a line on the share of a step in which the GPU is busy; "" where it is not known."""
+    if diagnosis.busy_share is None or diagnosis.doubt:
+        return ""
+    line = f"GPU busy {100 * diagnosis.busy_share:.0f} % of a step"
+    if diagnosis.is_launch_bound:
+        return f"{line}: it waits for launches. Larger batches or CUDA graphs can help."
+    return f"{line}."
 
 
 def costs_line(event: CostsMeasured) -> str:

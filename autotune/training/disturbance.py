@@ -148,8 +148,7 @@ def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
         own, quota = _own_seconds(), _quota()
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
-    busy, stolen = (busy - stolen) / _TICKS, stolen / _TICKS
-    return CpuTimes(clock(), busy, stolen, own, _pressure(), quota)
+    return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure(), quota)
 
 
 def _quota() -> Quota | None:

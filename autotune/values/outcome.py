@@ -88,6 +88,8 @@ class Diagnosed:
     """Part of `compute_seconds` in which the optimizer updates the parameters."""
     launch_seconds: float | None = None
     """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
+    busy_seconds: float | None = None
+    """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
     bfloat16_compute_seconds: float | None = None
     """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
     kind: Literal["diagnosed"] = "diagnosed"

@@ -128,7 +128,8 @@ def _stages(prober: AccuracyProber) -> Stages | None:
         return None
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
-    return Stages(bound=found.bound, optimizer_share=round(share, 4), **limits)
+    busy = None if found.busy_share is None else round(found.busy_share, 4)
+    return Stages(bound=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits)
 
 
 def _blocks(won: Confirmed) -> Blocks:
