@@ -41,6 +41,8 @@ class MeasurePlan:
 class Inspect:
     """Report facts on the machine and, with a model path, on the workload."""
 
+    visible_devices: str | None = None
+    """`CUDA_VISIBLE_DEVICES` as a script sets it; None: as the process finds it."""
     kind: Literal["inspect"] = "inspect"
 
 

@@ -60,6 +60,8 @@ class SearchContext:
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not tell."""
+    device_free_bytes: int | None = None
+    """Memory of the accelerator that was free before the search; None if not known."""
 
     @property
     def may_settle(self) -> bool:
@@ -167,6 +169,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         is_dataset_shared=inspected.is_shared,
         observed=observed,
         device_uuid=inspected.device_uuid,
+        device_free_bytes=inspected.device_free_bytes,
     )
 
 
@@ -187,6 +190,7 @@ def _inspected(
     job = replace(job, fresh_data=workload.fresh_data)
     if observed is not None:
         job = inspection(observed.device, None, deadline)
+        job = replace(job, task=Inspect(observed.visible_devices))
     return inspect(runner, job, folder)
 
 

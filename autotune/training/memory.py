@@ -127,6 +127,12 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
         return None
 
 
+def free_bytes(device: torch.device) -> int | None:
+    """Return the free memory of an accelerator; None on a CPU, and where it does not tell."""
+    found = device_memory(device)
+    return None if found is None else found.free
+
+
 def peak_so_far(device: str) -> int | None:
     """Return `peak_memory_bytes`, or None if an error has left the device unusable."""
     try:

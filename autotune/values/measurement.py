@@ -221,7 +221,10 @@ class Measurement:
 
     @property
     def wait_share(self) -> float:
-        """Return the share of the timed seconds in which training waited for data, 0 to 1."""
+        """Return the share of the timed seconds in which the loop waited for data, 0 to 1.
+
+        An accelerator may compute meanwhile, so the share is no gain to be had there.
+        """
         return sum(block.wait_seconds for block in self.blocks) / sum(
             block.seconds for block in self.blocks
         )

@@ -45,6 +45,8 @@ class Inspected:
     workload: WorkloadFacts | None
     device_uuid: str = ""
     """Identity of the accelerator, independent of its index; empty if torch gives none."""
+    device_free_bytes: int | None = None
+    """Memory of the accelerator that is free; None on a CPU, and where the device does not tell."""
     import_seconds: float = 0.0
     """Seconds that importing the workload took."""
     dataset_seconds: float = 0.0
@@ -170,6 +172,8 @@ class Observed:
     fixed: dict[str, str]
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
+    visible_devices: str | None = None
+    """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     kind: Literal["observed"] = "observed"
 
 
