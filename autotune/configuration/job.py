@@ -134,6 +134,8 @@ class Job:
     """Factor on every learning rate of the workload's optimizer."""
     memory_limit_bytes: int | None = None
     """Memory limit, enforced by the child's device allocator, on CPU by the runner."""
+    host_limit_bytes: int | None = None
+    """Limit of the host's memory beside an accelerator, enforced by the runner."""
     deadline_seconds: float = 300.0
     host: str | None = SEARCH_HOST
     """Name of the warm host to fork from; None: a fresh interpreter."""

@@ -118,6 +118,7 @@ class SearchContext:
             seed=self.options.sampling.seed,
             lr_factor=self.lr_factor(config),
             memory_limit_bytes=self.memory_limit_bytes,
+            host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             fresh_data=workload.fresh_data,
         )

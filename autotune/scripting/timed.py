@@ -51,6 +51,7 @@ class Stopwatch:
         if fault is None:
             self.folder.enter_phase("measure")
             peak.begin_blocks()
+            self.stream.count_anew()
             blocks = yield from timer.timing_blocks(plan, warm_up.calm_seconds, 1)
             fault = self._fault()
         return fault or Measured(self._measurement(timer, warm_up, blocks, build_seconds, peak))
