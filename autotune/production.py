@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.configuration.best_config import NOT_MEASURED, AccuracyEvidence, BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
+from autotune.values.machine import nvidia_gpus
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -61,6 +62,7 @@ class Best:
 
         It cannot set environment variables that Python needs at its start: see
         `autotune export --format env`. It warns if the file was made for another accelerator.
+        Where asking for that would be the first use of CUDA, `autotune.load` has looked already.
 
         Raises:
             MismatchError: in place of the warning, if the file was loaded with `strict`.
@@ -72,7 +74,7 @@ class Best:
     def _other_device(self) -> list[str]:
         """Return the difference between the recorded accelerator and the one here, as lines."""
         recorded = self.answer.machine.device
-        if recorded == "cpu":
+        if recorded == "cpu" or _would_initialise_cuda():
             return []
         from autotune.training.inspection import accelerator_name
 
@@ -142,6 +144,18 @@ class Best:
         if accuracy.needs_full_run:
             lines.append("the batch size changed: check one full training before you rely on it")
         return "\n".join(lines)
+
+
+def _would_initialise_cuda() -> bool:
+    """Return True if asking torch for the GPU would be the first use of CUDA in this process.
+
+    Launchers that fork their workers, such as accelerate's in a notebook, fail after it.
+    `autotune.load` has compared the GPU by the kernel's list.
+    """
+    import torch
+
+    is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return nvidia_gpus() != () and not is_in_use
 
 
 def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:

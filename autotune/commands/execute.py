@@ -30,7 +30,7 @@ from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import inspect, inspection, survey
-from autotune.processes.devices import Device, DeviceRunner
+from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
@@ -130,7 +130,8 @@ def _runners(
         check_storage(options.study.storage)
         if devices or is_server(options.study.storage):
             chosen = devices or [Device(options.resources.device)]
-            all_of_them = {one: DeviceRunner(runner(one.cores), one, stop) for one in chosen}
+            cores = shared_cores(chosen)
+            all_of_them = {one: DeviceRunner(runner(cores[one]), one, stop) for one in chosen}
             first = all_of_them.pop(chosen[0])
             yield first, dict(all_of_them)
         else:

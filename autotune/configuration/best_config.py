@@ -6,7 +6,14 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    SkipValidation,
+    ValidationError,
+    model_serializer,
+)
 
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
@@ -14,7 +21,7 @@ from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
-from autotune.values.text import did_you_mean
+from autotune.values.text import did_you_mean, size
 
 FORMAT = 1
 UNCHANGED = "unchanged"
@@ -25,7 +32,7 @@ NOT_MEASURED = "not measured: nothing was tried that could change it"
 # `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
 Pair = tuple[float, float]
-Stage = Literal["loading", "copying", "computing"]
+Stage = Literal["loading", "copying", "launching", "computing"]
 
 
 class _Part(BaseModel):
@@ -47,9 +54,20 @@ class Stages(_Part):
     loading: float | None = None
     copying: float | None = None
     """Samples per second of copying; None on a CPU, where nothing is copied."""
+    launching: float | None = None
+    """Samples per second at which Python launches the kernels of a step; None on a CPU."""
     computing: float | None = None
+    busy_share: float | None = None
+    """Share of a step in which kernels run on the GPU, 0 to 1; None where that is not known."""
     optimizer_share: float
     """Share of the computing time that the optimizer takes, 0 to 1."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out what a CPU does not have."""
+        absent = {"launching": self.launching, "busy_share": self.busy_share}
+        written: dict[str, object] = write(self)
+        return {k: v for k, v in written.items() if v is not None or k not in absent}
 
 
 class Baseline(_Part):
@@ -97,7 +115,7 @@ class Blocks(_Part):
 
     timed: int
     disturbed: int | None
-    """Number of disturbed blocks; None if unknown, as under a CPU quota."""
+    """Number of disturbed blocks; None if unknown, as off Linux."""
 
 
 class Searched(_Part):
@@ -132,12 +150,44 @@ class Evidence(_Part):
     limits: StageLimits | None
 
 
+class DeviceMemoryEvidence(_Part):
+    """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
+
+    total: int
+    free: int
+    reserved: int
+    allocated: int
+    context: int
+
+
 class MemoryEvidence(_Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
     peak_bytes: int
     limit_bytes: int
     margin: float
+    device: DeviceMemoryEvidence | None = None
+    """None on a CPU and in older files."""
+
+    @property
+    def in_words(self) -> str:
+        """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
+        text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
+        if self.device is None:
+            return text
+        own = self.device
+        return (
+            f"{text} (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
+            f"free {size(own.free)})"
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out `device` on a CPU."""
+        written: dict[str, object] = write(self)
+        if self.device is None:
+            written.pop("device", None)
+        return written
 
 
 class GateEvidence(_Part):

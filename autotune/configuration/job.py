@@ -41,6 +41,8 @@ class MeasurePlan:
 class Inspect:
     """Report facts on the machine and, with a model path, on the workload."""
 
+    visible_devices: str | None = None
+    """`CUDA_VISIBLE_DEVICES` as a script sets it; None: as the process finds it."""
     kind: Literal["inspect"] = "inspect"
 
 
@@ -132,6 +134,8 @@ class Job:
     """Factor on every learning rate of the workload's optimizer."""
     memory_limit_bytes: int | None = None
     """Memory limit, enforced by the child's device allocator, on CPU by the runner."""
+    host_limit_bytes: int | None = None
+    """Limit of the host's memory beside an accelerator, enforced by the runner."""
     deadline_seconds: float = 300.0
     host: str | None = SEARCH_HOST
     """Name of the warm host to fork from; None: a fresh interpreter."""

@@ -20,7 +20,7 @@ from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.text import disturbed_sentence, rounds_text, size, span
+from autotune.values.text import disturbed_sentence, rounds_text, span
 
 SCHEMA_VERSION = 1
 
@@ -43,7 +43,7 @@ def answer_lines(event: Answered) -> list[str]:
         headline,
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
-        f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
+        f"  memory      {memory.in_words}",
         accuracy_line(accuracy),
     ]
     if run := evidence.predicted_run:

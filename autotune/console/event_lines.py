@@ -30,6 +30,7 @@ from autotune.searching.run.events import (
 from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
+from autotune.values.outcome import Observed
 from autotune.values.statistics import Interval
 from autotune.values.text import size, span
 
@@ -121,9 +122,14 @@ def _script_lines(context: SearchContext) -> list[str]:
         "it from its start into its training",
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
         f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
-        f"waiting for data {100 * seen.wait_share:.2g} % of the time",
+        f"waiting for data {100 * seen.wait_share:.2g} % of the time{_beside_gpu(seen)}",
         *(f"{name}: {why}" for name, why in seen.fixed.items()),
     ]
+
+
+def _beside_gpu(seen: Observed) -> str:
+    """Return a remark on waiting: an accelerator may compute meanwhile what it was told before."""
+    return "" if seen.device == "cpu" else f", beside which {seen.device} may compute"
 
 
 def _objective_line(context: SearchContext) -> str:
@@ -138,10 +144,22 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
     limits = diagnosis.limits()
     width = max(map(len, limits))
     waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
+    busy = busy_line(diagnosis)
     return [
         f"\ndiagnosis: {waits}each stage alone would reach",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
+        *([f"  {busy}"] if busy else []),
     ]
+
+
+def busy_line(diagnosis: Diagnosis) -> str:
+    """Return a line on the share of a step in which the GPU is busy; "" where it is not known."""
+    if diagnosis.busy_share is None or diagnosis.doubt:
+        return ""
+    line = f"GPU busy {100 * diagnosis.busy_share:.0f} % of a step"
+    if diagnosis.is_launch_bound:
+        return f"{line}: it waits for launches. Larger batches or CUDA graphs can help."
+    return f"{line}."
 
 
 def costs_line(event: CostsMeasured) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.console.event_lines import busy_line
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 from autotune.searching.run.diagnosis import Diagnosis
@@ -95,6 +96,8 @@ def _bound_lines(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that stage alone.")
         if share >= ENOUGH:
             lines.append(f"Only faster {diagnosis.bound} can still gain speed.")
+    if busy := busy_line(diagnosis):
+        lines.append(busy)
     return lines
 
 

@@ -165,13 +165,23 @@ class Resources:
     memory_limit_bytes: int | None = None
     """Most memory of a trial in bytes; None for all but the headroom."""
     at_once: int = 1
-    """Trials that run at the same time; those on the CPU share its memory evenly."""
+    """Trials that run at the same time; they share the memory of the host evenly."""
 
     def bytes_per_trial(self, machine: Machine) -> int:
         """Return the most memory in bytes that a trial may use on a machine."""
         sharing = 1 if machine.has_accelerator else self.at_once
         allowed = int((1 - self.memory_headroom) * machine.memory_bytes / sharing)
         return min(self.memory_limit_bytes or allowed, allowed)
+
+    def host_bytes_per_trial(self, machine: Machine) -> int | None:
+        """Return the most host memory in bytes that a trial on an accelerator may use.
+
+        Trials that run at the same time share it evenly. None on a CPU, where `bytes_per_trial` is
+        of the host.
+        """
+        if not machine.has_accelerator:
+            return None
+        return int((1 - self.memory_headroom) * machine.host.usable_memory_bytes / self.at_once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class SearchContext:
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not tell."""
+    device_free_bytes: int | None = None
+    """Memory of the accelerator that was free before the search; None if not known."""
 
     @property
     def may_settle(self) -> bool:
@@ -116,6 +118,7 @@ class SearchContext:
             seed=self.options.sampling.seed,
             lr_factor=self.lr_factor(config),
             memory_limit_bytes=self.memory_limit_bytes,
+            host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             fresh_data=workload.fresh_data,
         )
@@ -167,6 +170,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         is_dataset_shared=inspected.is_shared,
         observed=observed,
         device_uuid=inspected.device_uuid,
+        device_free_bytes=inspected.device_free_bytes,
     )
 
 
@@ -187,6 +191,7 @@ def _inspected(
     job = replace(job, fresh_data=workload.fresh_data)
     if observed is not None:
         job = inspection(observed.device, None, deadline)
+        job = replace(job, task=Inspect(observed.visible_devices))
     return inspect(runner, job, folder)
 
 

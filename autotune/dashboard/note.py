@@ -17,7 +17,7 @@ from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
-from autotune.values.text import clean, disturbed_sentence, rounds_text, size
+from autotune.values.text import clean, disturbed_sentence, rounds_text
 
 OWN_MARK = "*Written by `autotune dashboard`"
 """Start of the last line of a note that the dashboard may rewrite, in all versions."""
@@ -101,7 +101,7 @@ def _answer(study: Study) -> Iterator[str]:
         yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
     else:
         yield f"| quality | | {NOT_MEASURED} |"
-    yield f"| memory | | {size(memory.peak_bytes)} of {size(memory.limit_bytes)} |"
+    yield f"| memory | | {memory.in_words} |"
     yield from (
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()
     )

@@ -125,7 +125,10 @@ class PinMemory(Knob):
     default = False
     values = OneOf((False, True))
     summary = "Page-locked host memory for batches, copied to the device with non_blocking=True."
-    pays = "When copying a batch takes a visible part of a step: the copy runs beside compute."
+    pays = (
+        "When copying a batch takes a visible part of a step: Python goes on while it is copied. "
+        "Kernels still wait for the copy, which is on their stream."
+    )
     hurts = "Costs a thread and locked memory; pointless for small batches."
     call = "DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)"
     source = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"

@@ -187,7 +187,10 @@ class FusedOptimizer(Knob):
     default = False
     values = OneOf((False, True))
     effect = "numerics"
-    summary = "Update all parameters in one fused kernel instead of several per parameter."
+    summary = (
+        "Update all parameters in a fused kernel; by default PyTorch takes a few for all on CUDA "
+        "(foreach), and several for each parameter on a CPU."
+    )
     pays = "Models with many small parameters, where the update is a visible part of a step."
     hurts = "Rarely; a few optimizers and parameter types do not support it."
     call = "torch.optim.AdamW(..., fused=True)"

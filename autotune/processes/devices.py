@@ -77,6 +77,19 @@ def devices_of(text: str) -> tuple[Device, ...]:
     return devices
 
 
+def shared_cores(devices: Sequence[Device]) -> dict[Device, tuple[int, ...]]:
+    """Return the cores that the trials of each device keep to.
+
+    Several accelerators of one host share its cores evenly, in the order of their numbers: trials
+    that run at the same time would else each use all of them.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // len(devices) if devices else 0
+    if len(devices) < 2 or devices[0].torch_name == "cpu" or not each:  # noqa: PLR2004
+        return {device: device.cores for device in devices}
+    return {device: tuple(cores[n * each : (n + 1) * each]) for n, device in enumerate(devices)}
+
+
 def _device(name: str) -> Device:
     match = _CORES.fullmatch(name)
     if not match:

@@ -9,6 +9,9 @@ import psutil
 
 from autotune.values.text import size
 
+# A driver holds less of an idle GPU, and a desktop uses less of it.
+_IDLE_BYTES, _IDLE_PERCENT = 1 << 30, 10
+
 
 def neighbours(uuid: str, nvml: Any = None) -> list[str]:
     """Describe the processes that compute on a GPU; return none if NVML is missing or fails.
@@ -26,12 +29,33 @@ def neighbours(uuid: str, nvml: Any = None) -> list[str]:
         return []
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        return [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        named = [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        return named or _unnamed(nvml, handle)
     except nvml.NVMLError:
         return []
     finally:
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
+
+
+def _unnamed(nvml: Any, handle: Any) -> list[str]:
+    """Describe users of a GPU that NVML does not list, as in a container, by what they take."""
+    used = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    if used < _IDLE_BYTES and busy < _IDLE_PERCENT:
+        return []
+    return [f"processes that NVML does not list ({size(used)} in use, {busy} % busy)"]
+
+
+def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:
+    """Return the warning that less memory is free than trials may use; "" if that is not so."""
+    if free_bytes is None or free_bytes >= limit_bytes:
+        return ""
+    return (
+        f"{device}: {size(free_bytes)} of its memory is free, and a trial may use "
+        f"{size(limit_bytes)}. Configurations between the two fail here for lack of memory. Free "
+        f"the rest, or give --memory-limit."
+    )
 
 
 def shared_line(device: str, others: list[str]) -> str:

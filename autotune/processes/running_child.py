@@ -22,6 +22,7 @@ from autotune.processes import logs
 from autotune.processes.launch import Launched
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.system.trial_folder import TIMED, TrialFolder
+from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
     Crashed,
     Lost,
@@ -47,10 +48,12 @@ class Patience(NamedTuple):
     """Seconds for helpers in its session."""
     strays: float
     """Seconds for processes that have left the session."""
+    killed: float
+    """Seconds for the child to end after SIGKILL."""
 
 
-PATIENT = Patience(3.0, 1.0, 3.0)
-HURRIED = Patience(1.0, 0.3, 2.2)
+PATIENT = Patience(3.0, 1.0, 3.0, 30.0)
+HURRIED = Patience(1.0, 0.3, 2.2, 1.0)
 """Patience for a person who waits, below five seconds in all.
 
 PyTorch's helper that frees shared memory needs two.
@@ -118,7 +121,7 @@ class RunningChild:
             KeyboardInterrupt: the runner was cancelled meanwhile.
         """
         deadline = self.begun + job.deadline_seconds
-        limit = job.memory_limit_bytes if job.device == "cpu" else None
+        limit = job.memory_limit_bytes if job.device == "cpu" else job.host_limit_bytes
         while not self.process.ended_within(SAMPLE_SECONDS):
             self._look(limit)
             if is_cancelled():
@@ -132,13 +135,18 @@ class RunningChild:
         return outcome_from_json(read_some(self._files.outcome))
 
     def end(self, family: Family, host_pid: int | None, patience: Patience) -> None:
-        """End the child, then the rest of its session, then processes that left the session."""
+        """End the child, then the rest of its session, then processes that left the session.
+
+        Raises:
+            TooManyLostError: the child outlives SIGKILL, so nothing more can be run on its device.
+        """
+        is_stuck = False
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
-                self.process.ended_within(None)
+                is_stuck = not self.process.ended_within(patience.killed)
         # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
         # has a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
@@ -149,6 +157,13 @@ class RunningChild:
         for process in (*self._gone, *self._seen.values()):
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: a reused number is not killed
+        if is_stuck:
+            raise TooManyLostError(
+                f"process {self.process.pid} cannot be ended: {patience.killed:g} s after SIGKILL "
+                "it is still there. It waits inside the kernel, for a driver that hangs or for a "
+                "network file system, and keeps its device. Finished trials are kept. Reset the "
+                "device or restart the machine; then the same command continues."
+            )
 
     def outcome_of_exit(self) -> TrialOutcome:
         """Return the outcome of a child that ended without one, from its exit code."""

@@ -63,7 +63,7 @@ def before_table(data: ReportData) -> list[str]:
         lines += [
             f"  throughput  {evidence.baseline.samples_per_second:g} -> "
             f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
-            f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
+            f"  memory      {memory.in_words}",
             accuracy_line(data.best.constraints.accuracy),
         ]
     caption = [_CAPTION] if data.trials else []

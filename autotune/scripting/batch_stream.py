@@ -38,6 +38,7 @@ class BatchStream(Batches):
         """Samples used by these steps."""
         self.sample_bytes = 0
         """Bytes of the tensors of one sample, from the very first batch."""
+        self._counted_from = (0, 0)
         self._standing = 0.0
         self._last = 0.0
         self._elsewhere = False
@@ -97,6 +98,14 @@ class BatchStream(Batches):
         self._since_step = (loader, min(1, batches), self._last_size)
         self._stand_still_until(time.perf_counter())
 
+    def count_anew(self) -> None:
+        """Let `samples_per_step` be of the steps from now on.
+
+        A gradient scaler skips steps while it looks for its scale. An optimizer that is not fused
+        tells nothing of these, so that the next one is credited with their batches.
+        """
+        self._counted_from = (self.batches, self.steps)
+
     @property
     def samples_per_batch(self) -> float:
         """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
@@ -110,7 +119,10 @@ class BatchStream(Batches):
     @property
     def samples_per_step(self) -> float:
         """Mean samples per optimizer step; several batches if gradients are accumulated."""
-        return self.samples_per_batch * self.batches / max(1, self.steps)
+        batches, steps = self._counted_from
+        if self.steps == steps:
+            batches, steps = 0, 0
+        return self.samples_per_batch * (self.batches - batches) / max(1, self.steps - steps)
 
     @property
     def epoch_samples(self) -> int | None:

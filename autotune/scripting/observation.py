@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ class Observation:
             wait_share=min(1.0, wait_share),
             fixed=self._fixed(settings),
             workload=self._facts(settings),
+            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )
 
     def _read(self, name: str) -> Value:

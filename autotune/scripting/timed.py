@@ -50,6 +50,8 @@ class Stopwatch:
         fault = self._fault()
         if fault is None:
             self.folder.enter_phase("measure")
+            peak.begin_blocks()
+            self.stream.count_anew()
             blocks = yield from timer.timing_blocks(plan, warm_up.calm_seconds, 1)
             fault = self._fault()
         return fault or Measured(self._measurement(timer, warm_up, blocks, build_seconds, peak))
@@ -73,7 +75,8 @@ class Stopwatch:
             start_seconds=self.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
-            allocator_retries=memory.allocator_retries(device),
+            device_memory=memory.device_memory(device),
+            allocator_retries=peak.retries,
             flags=tuple(sorted(timer.flags)),
         )
 

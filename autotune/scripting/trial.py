@@ -25,6 +25,7 @@ from autotune.scripting.observation import Observation
 from autotune.scripting.printed_metric import Printed
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.training import memory
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
@@ -115,8 +116,13 @@ class Trial:
             self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
 
     def _meet(self) -> None:
-        """Check after the first step that this training can be timed; leave the script if not."""
+        """Check after the first step that this training can be timed; leave the script if not.
+
+        The device is known now; asking for it earlier would take the choice from the script.
+        """
         self._folder.enter_phase(FIRST_STEPS)
+        device = self._interposition.observed.device
+        memory.limit_device_memory(device, self._job.memory_limit_bytes)
         if self._stream.loader is None:
             self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
         distributed = torch.distributed

@@ -1,8 +1,9 @@
 """Detect disturbances of a timing: other processes, the hypervisor, stops, a throttled GPU.
 
 CPU time of other processes is the whole machine's less the trial's own. It counts only while idle
-time is short, see `autotune.values.measurement.Noise.taken`. Pressure alone is no sign of others: a
-trial with more threads than cores causes it, too.
+time is short, see `autotune.values.measurement.Noise.taken`. Under a CPU quota the same holds for
+the cgroup: others in it use up its quota. Pressure and throttling alone are no sign of others: a
+trial with more threads than cores causes them, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import psutil
 import torch
 
 from autotune.system.process_tree import ProcessTree
-from autotune.values.machine import probe_host
+from autotune.values.cgroup import CpuQuota, cpu_quota
 from autotune.values.measurement import Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,6 +30,16 @@ _COARSE = 2
 # Columns of /proc/stat after the name of the core: see proc(5).
 _USER, _IDLE, _IOWAIT, _STEAL = 0, 3, 4, 7
 _GUEST = 8  # this column and the next are already counted in user and nice
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A cgroup's CPU quota, and what was used of it."""
+
+    cores: float
+    """The quota in cores."""
+    used: float
+    """CPU seconds of all processes in the cgroup since it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,8 @@ class CpuTimes:
     """CPU time of this process and its children."""
     pressure: float
     """Time since boot in which some process waited for a core; 0 where Linux does not count it."""
+    quota: Quota | None = None
+    """Quota of this process's cgroup; None without one."""
 
 
 class NoiseWatch:
@@ -70,20 +83,54 @@ class NoiseWatch:
             return Noise(stopped=stopped, gpu=self._gpu(), watched=False)
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
-        busy, stolen = now.busy - last.busy, now.stolen - last.stolen
-        foreign = busy - (now.own - last.own) - _COARSE / _TICKS
-        spare = capacity - wall - busy - stolen
+        stolen = now.stolen - last.stolen
+        foreign, spare = max(_shares_of_others(last, now), _shares_in_quota(last, now), key=_taken)
         return Noise(
-            foreign=round(min(1.0, max(0.0, foreign / capacity)), 3),
+            foreign=round(foreign, 3),
             stolen=round(stolen / capacity, 3),
             pressure=round((now.pressure - last.pressure) / wall, 3),
             stopped=stopped,
             gpu=self._gpu(),
-            spare=round(max(0.0, spare / capacity), 3),
+            spare=round(spare, 3),
         )
 
     def _continued(self, *_: object) -> None:
         self._stops += 1
+
+
+def _shares_of_others(last: CpuTimes, now: CpuTimes) -> tuple[float, float]:
+    """Return the shares of the cores that others used, and that were idle beyond one core."""
+    wall = now.wall - last.wall
+    # Stolen time is no idle time. It counts as used by the trial, for no other program had it.
+    busy, own, stolen = now.busy - last.busy, now.own - last.own, now.stolen - last.stolen
+    return _shares(busy + stolen, own + stolen, wall, wall * len(own_cores()))
+
+
+def _shares_in_quota(last: CpuTimes, now: CpuTimes) -> tuple[float, float]:
+    """Return the same shares of the cgroup's quota; (0, 0) without one."""
+    if last.quota is None or now.quota is None:
+        return 0.0, 0.0
+    wall = now.wall - last.wall
+    used = now.quota.used - last.quota.used
+    return _shares(used, now.own - last.own, wall, wall * now.quota.cores)
+
+
+def _shares(used: float, own: float, wall: float, capacity: float) -> tuple[float, float]:
+    """Return the share of `capacity` that others used, and the idle share beyond one core.
+
+    Args:
+        used: CPU seconds of all processes.
+        own: CPU seconds of this process and its children.
+        wall: seconds that passed.
+        capacity: CPU seconds that there were.
+    """
+    foreign, spare = used - own - _COARSE / _TICKS, capacity - wall - used
+    return min(1.0, max(0.0, foreign / capacity)), max(0.0, spare / capacity)
+
+
+def _taken(shares: tuple[float, float]) -> float:
+    foreign, spare = shares
+    return Noise(foreign=foreign, spare=spare).taken
 
 
 def watch(device: torch.device, clock: Callable[[], float]) -> NoiseWatch:
@@ -92,27 +139,31 @@ def watch(device: torch.device, clock: Callable[[], float]) -> NoiseWatch:
 
 
 def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
-    """Read the counters; return None off Linux and under a CPU quota, where they tell nothing.
-
-    A cgroup with a quota of many cores is not disturbed by processes on the others. Its throttled
-    time is no sign either: a trial with more threads than its quota has cores throttles itself.
-    """
-    if _has_quota():
-        return None
+    """Read the counters; return None where they tell nothing, as off Linux."""
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
         rows = _core_rows(stat)
         busy = sum(sum(row[_USER:_GUEST]) - row[_IDLE] - row[_IOWAIT] for row in rows)
         stolen = sum(row[_STEAL] for row in rows)
-        own = _own_seconds()
+        own, quota = _own_seconds(), _quota()
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
-    return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure())
+    return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure(), quota)
+
+
+def _quota() -> Quota | None:
+    """Return the tightest quota and what its cgroup used; None without a quota.
+
+    Raises:
+        OSError, ValueError: there is a quota whose use cannot be read.
+    """
+    found = _quota_folder()
+    return None if found is None else Quota(found.cores, found.used_seconds())
 
 
 @cache
-def _has_quota() -> bool:
-    return probe_host().quota_cores is not None
+def _quota_folder() -> CpuQuota | None:
+    return cpu_quota()
 
 
 def own_cores() -> set[int]:

@@ -26,6 +26,15 @@ _DEVICE_MEMORY = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "cudaErrorMemoryAllocation",
 )
+# Libraries that get no memory for a handle or a workspace say so in other words.
+_OFTEN_DEVICE_MEMORY = (
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_NOT_INITIALIZED",
+    "unable to find an engine",
+    "Unable to find a valid cuDNN algorithm",
+)
+# Triton's error for a kernel that needs more registers or shared memory than the device has.
+_TRITON = "out of resource: "
 _SHARED_MEMORY = (
     "Unexpected bus error encountered in worker",
     "killed by signal: Bus error",
@@ -79,9 +88,12 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
     ):
         if any(word in text for word in words):
             return OutOfMemory(memory, _first_line(text), peak_bytes)  # type: ignore[arg-type]
+    if any(word.lower() in text.lower() for word in _OFTEN_DEVICE_MEMORY):
+        detail = f"{_first_line(text)} (mostly for lack of memory)"
+        return OutOfMemory("device", detail, peak_bytes)
     if text.startswith(_DEAD_WORKER):
         return Crashed(_first_line(text))
-    if type(error).__module__.startswith(COMPILER):
+    if type(error).__module__.startswith(COMPILER) or _TRITON in text:
         return Rejected(f"torch.compile failed: {_first_line(text)}")
     if any(word in text.lower() for word in _NOT_PICKLABLE):
         return Rejected(

@@ -20,8 +20,8 @@ import psutil
 
 # Threads that restart themselves in a fork: that of jemalloc, which comes with pyarrow.
 _FORK_AWARE = ("jemalloc_bg_thd",)
-# Device files that are open in a process that has initialised a driver.
-_ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+# Device files that are open in a process that has initialised a driver; the last is WSL's.
+_ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
 # Fork hooks of these modules exist in every process, or make a fork work.
 _TRUSTED_HOOKS = frozenset({*sys.stdlib_module_names, "torch", "numpy"})
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.values.measurement import DeviceMemory
 
 # ru_maxrss counts kilobytes on Linux and bytes on macOS.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -72,12 +73,22 @@ class PeakWatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._retries = 0
         self._peak = MemoryPeak(ProcessTree(os.getpid()), _host_pid)
 
     def look(self) -> None:
         """Read the memory in use now and update the peak; does nothing on an accelerator."""
         if self._device.type == "cpu":
             self._peak.look()
+
+    def begin_blocks(self) -> None:
+        """Leave out the allocator's retries so far: a search for the fastest kernel causes some."""
+        self._retries = allocator_retries(self._device)
+
+    @property
+    def retries(self) -> int:
+        """Retries of the device allocator since `begin_blocks`."""
+        return allocator_retries(self._device) - self._retries
 
     @property
     def bytes(self) -> int:
@@ -86,10 +97,40 @@ class PeakWatch:
 
 
 def allocator_retries(device: torch.device) -> int:
-    """Return how often the device allocator had to free its cache and try again; 0 on CPU."""
+    """Return how often the device allocator of this process freed its cache and tried again.
+
+    The number counts from the start of the process; it is 0 on a CPU.
+    """
     if device.type == "cpu":
         return 0
     return int(torch.accelerator.memory_stats(device).get("num_alloc_retries", 0))
+
+
+def device_memory(device: torch.device) -> DeviceMemory | None:
+    """Return the memory of an accelerator and what this process holds of it.
+
+    None on a CPU, and for a device that does not tell.
+    """
+    if device.type == "cpu":
+        return None
+    try:
+        free, total = torch.accelerator.get_memory_info(device)
+        held = torch.accelerator.memory_reserved(device)
+        return DeviceMemory(
+            total=total,
+            free=free,
+            reserved=torch.accelerator.max_memory_reserved(device),
+            allocated=torch.accelerator.max_memory_allocated(device),
+            context=max(0, total - free - held),
+        )
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the free memory of an accelerator; None on a CPU, and where it does not tell."""
+    found = device_memory(device)
+    return None if found is None else found.free
 
 
 def peak_so_far(device: str) -> int | None:

@@ -7,11 +7,15 @@ stage, and a stage that takes next to no time is not worth tuning.
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
@@ -35,7 +39,8 @@ from autotune.values.outcome import (
     TrialOutcome,
 )
 
-_LAUNCHES = 3
+# Steps whose launching is timed, each on an idle device.
+_LAUNCHES = 5
 # Steps of the profiler; without its warm-up it would time itself.
 _SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
 _MOST_OPERATORS = 15
@@ -63,6 +68,7 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
         launch_seconds=_launch(setup, batch),
+        busy_seconds=_busy(setup, batch),
         bfloat16_compute_seconds=_bfloat16(loaded, dataset, plan) if task.bfloat16 else None,
     )
 
@@ -94,19 +100,81 @@ def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
 
 
 def _launch(setup: TrainingSetup, batch: Any) -> float | None:
-    """Return the seconds until a step returns, the device still at work; None on a CPU.
-
-    Few steps are taken, because launching waits once the device's queue is full.
-    """
+    """Return the seconds until a step returns, the device still at work; None on a CPU."""
     if setup.device.type == "cpu":
         return None
-    synchronize(setup.device)
-    start = time.perf_counter()
+    return launch_seconds(partial(setup.step, batch), partial(synchronize, setup.device))
+
+
+def launch_seconds(
+    step: Callable[[], object],
+    wait: Callable[[], object],
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return the median seconds until a step returns that begins on an idle device.
+
+    One step at a time: a deep model's second step would wait for room in the device's queue, and
+    waiting looks like launching.
+
+    Args:
+        step: takes a training step.
+        wait: waits until the device is idle.
+        clock: seconds.
+    """
+    seconds = []
     for _ in range(_LAUNCHES):
-        setup.step(batch)
-    seconds = (time.perf_counter() - start) / _LAUNCHES
-    synchronize(setup.device)
-    return seconds
+        wait()
+        start = clock()
+        step()
+        seconds.append(clock() - start)
+    wait()
+    return median(seconds)
+
+
+def _busy(setup: TrainingSetup, batch: Any) -> float | None:
+    """Return the seconds of a step in which kernels run; None where no profiler sees them."""
+    if setup.device.type != "cuda":
+        return None
+    try:
+        with profile(
+            activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)
+        ) as profiler:
+            for _ in range(sum(_SCHEDULE.values())):
+                setup.step(batch)
+                synchronize(setup.device)
+                profiler.step()
+    except RuntimeError:  # a container may lack the rights or the library
+        return None
+    return busy_seconds(profiler.events(), _SCHEDULE["active"])
+
+
+def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
+    """Return the seconds of a step in which at least one kernel runs on the device.
+
+    Kernels of several streams may overlap, so that their seconds cannot be added up.
+
+    Args:
+        events: events of the profiler, with times in microseconds.
+        steps: number of steps that they are of.
+
+    Returns:
+        None if the profiler saw no kernel.
+    """
+    spans = sorted(
+        (one.time_range.start, one.time_range.end)
+        for one in events
+        if one.device_type.name == "CUDA" and not _annotates(one)
+    )
+    busy, until = 0.0, -math.inf
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy / 1e6 / steps if spans else None
+
+
+def _activities(device: torch.device) -> list[ProfilerActivity]:
+    cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    return [ProfilerActivity.CPU, *cuda]
 
 
 def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
@@ -167,12 +235,9 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
     batches = endless(setup.loader)
-    activities = [ProfilerActivity.CPU]
-    if setup.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
     for batch in itertools.islice(batches, task.warmup_steps):
         setup.step(batch)
-    with profile(activities=activities, schedule=schedule(**_SCHEDULE)) as profiler:
+    with profile(activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)) as profiler:
         for batch in itertools.islice(batches, sum(_SCHEDULE.values())):
             setup.step(batch)
             synchronize(setup.device)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from autotune.configuration.job import Job, MeasurePlan, Probe
+from autotune.configuration.job import Inspect, Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import on_compilation
@@ -79,6 +80,7 @@ def prepare(
     workload = prepared.take_over() if prepared else load_workload(Path(job.model_path))
     # After the import, so that the trial's settings replace those that the file makes.
     Settings(config).apply_to_process()
+    use_device(torch.device(job.device))
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
     start_seconds = time.monotonic() - process_start
     if prepared:
@@ -86,28 +88,55 @@ def prepare(
     return LoadedJob(job, folder, workload, config, start_seconds, prepared)
 
 
+def use_device(device: torch.device) -> None:
+    """Make an accelerator the current one: `.cuda()` in the user's code means it then."""
+    if device.type != "cpu" and device.index is not None:
+        torch.accelerator.set_device_index(device.index)
+
+
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
-    """Describe the machine and, if the job names one, the workload."""
+    """Describe the machine and, if the job names one, the workload.
+
+    The workload is imported before a device is asked for, because it may choose those that CUDA
+    sees.
+    """
+    if isinstance(job.task, Inspect) and job.task.visible_devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
     if prepared:
         torch.set_num_threads(prepared.default_threads)
-    device = inspection.resolve_device(job.device)
-    machine = inspection.describe_machine(device)
-    uuid = inspection.device_uuid(machine.device)
+        found = _described(job.device)
+        if job.model_path is None:
+            return found
+        facts = inspection.describe_workload(prepared.take_over(), prepared.own_settings)
+        return replace(
+            found,
+            workload=facts,
+            import_seconds=prepared.import_seconds,
+            dataset_seconds=prepared.dataset_seconds,
+            is_shared=True,
+        )
     if job.model_path is None:
-        return Inspected(machine, None, uuid)
-    if prepared:
-        workload, own = prepared.take_over(), prepared.own_settings
-        seconds = prepared.import_seconds, prepared.dataset_seconds
-    else:
-        before, start = inspection.process_settings(), time.perf_counter()
-        workload = load_workload(Path(job.model_path))
-        after = inspection.process_settings()
-        own = {name: value for name, value in after.items() if value != before[name]}
-        import_seconds = time.perf_counter() - start
-        workload, dataset_seconds = with_dataset(workload)
-        seconds = import_seconds, dataset_seconds
+        return _described(job.device)
+    before, start = inspection.process_settings(), time.perf_counter()
+    workload = load_workload(Path(job.model_path))
+    after, import_seconds = inspection.process_settings(), time.perf_counter() - start
+    own = {name: value for name, value in after.items() if value != before[name]}
+    torch.set_num_threads(int(before["num_threads"] or 1))
+    found = _described(job.device)
+    torch.set_num_threads(int(after["num_threads"] or 1))
+    workload, dataset_seconds = with_dataset(workload)
     facts = inspection.describe_workload(workload, own)
-    return Inspected(machine, facts, uuid, *seconds, is_shared=prepared is not None)
+    return replace(
+        found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
+    )
+
+
+def _described(wanted: str) -> Inspected:
+    """Return the facts on the machine with the device that is wanted."""
+    machine = inspection.describe_machine(inspection.resolve_device(wanted))
+    uuid = inspection.device_uuid(machine.device)
+    free = memory.free_bytes(torch.device(machine.device))
+    return Inspected(machine, None, uuid, device_free_bytes=free)
 
 
 def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
@@ -131,6 +160,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     blocks: tuple[Block, ...] = ()
     if not missed:
         loaded.folder.enter_phase("measure")
+        peak.begin_blocks()
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
@@ -149,7 +179,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
-            allocator_retries=memory.allocator_retries(setup.device),
+            device_memory=memory.device_memory(setup.device),
+            allocator_retries=peak.retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )

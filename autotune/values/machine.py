@@ -15,9 +15,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path("/")
-# cgroup v1 writes "no limit" as a number near 2**63 instead of a word.
-_NO_LIMIT_BYTES = 1 << 60
+from autotune.values.cgroup import ROOT, cgroup_folders, cpu_quota, memory_limit, read_small
+
 _GIB = 1 << 30
 
 
@@ -112,13 +111,14 @@ class Machine:
 
 def probe_host(root: Path = ROOT) -> Host:
     """Read cores, memory, shared memory and compiler; tests pass their own `root`."""
+    quota = cpu_quota(root)
     return Host(
         cpu_name=_cpu_name(root),
         cpu_count=os.cpu_count() or 1,
         affinity_count=_affinity_count(),
-        quota_cores=_quota_cores(root),
+        quota_cores=None if quota is None else quota.cores,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        memory_limit_bytes=_memory_limit(root),
+        memory_limit_bytes=memory_limit(root),
         shm_bytes=_shm_bytes(root),
         compiler=shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"),
     )
@@ -136,7 +136,7 @@ def c_compiler() -> str | None:
 
 def nvidia_driver(root: Path = ROOT) -> str:
     """Return the version of NVIDIA's kernel driver; empty if there is none or it is unreadable."""
-    version = re.search(r"^NVRM.*?\s(\d+\.[\d.]+)", _read(root / "proc/driver/nvidia/version"))
+    version = re.search(r"^NVRM.*?\s(\d+\.[\d.]+)", read_small(root / "proc/driver/nvidia/version"))
     return version[1] if version else ""
 
 
@@ -146,7 +146,7 @@ def nvidia_gpus(root: Path = ROOT) -> tuple[str, ...] | None:
     There is no list under WSL (/dev/dxg) and in some containers.
     """
     folder = root / "proc/driver/nvidia/gpus"
-    texts = [_read(path) for path in sorted(folder.glob("*/information"))]
+    texts = [read_small(path) for path in sorted(folder.glob("*/information"))]
     found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
     names = tuple(name[1] for name in found if name)
     unlisted = any((root / "dev" / name).exists() for name in ("nvidiactl", "dxg"))
@@ -158,7 +158,7 @@ def oom_kills(root: Path = ROOT) -> int:
 
     The nearest cgroup with a counter is read; it includes the cgroups below it.
     """
-    folders = _cgroup_folders(root, "memory")
+    folders = cgroup_folders(root, "memory")
     for name in ("memory.events", "memory.oom_control"):
         counts = [count for folder in folders for count in _counts(folder / name)]
         if counts:
@@ -167,12 +167,12 @@ def oom_kills(root: Path = ROOT) -> int:
 
 
 def _counts(path: Path) -> list[int]:
-    rows = [line.split() for line in _read(path).splitlines()]
+    rows = [line.split() for line in read_small(path).splitlines()]
     return [int(row[1]) for row in rows if len(row) == 2 and row[0] == "oom_kill"]  # noqa: PLR2004
 
 
 def _cpu_name(root: Path) -> str:
-    lines = _read(root / "proc/cpuinfo").splitlines()
+    lines = read_small(root / "proc/cpuinfo").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
@@ -183,54 +183,8 @@ def _affinity_count() -> int:
     return os.cpu_count() or 1
 
 
-def _quota_cores(root: Path) -> float | None:
-    """Return the tightest CPU quota, in cores, from this process's cgroup up to the root."""
-    quotas = []
-    for folder in _cgroup_folders(root, "cpu"):
-        v2 = _read(folder / "cpu.max").split()
-        v1 = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
-        quota, period = v2 if len(v2) == 2 else [text.strip() for text in v1]  # noqa: PLR2004
-        if quota.isdigit() and period.isdigit() and int(period):
-            quotas.append(int(quota) / int(period))
-    return min(quotas, default=None)
-
-
-def _memory_limit(root: Path) -> int | None:
-    """Return the tightest memory limit from this process's cgroup up to the root."""
-    limits = []
-    for folder in _cgroup_folders(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(folder / name).strip()
-            if text.isdigit() and int(text) < _NO_LIMIT_BYTES:
-                limits.append(int(text))
-    return min(limits, default=None)
-
-
-def _cgroup_folders(root: Path, controller: str) -> list[Path]:
-    """Return the folders that may limit this process, own cgroup first, for cgroup v1 and v2."""
-    folders = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        mount = root / "sys/fs/cgroup"
-        if controllers:
-            if controller not in controllers.split(","):
-                continue
-            mount = mount / controller
-        own = mount / path.lstrip("/")
-        folders += [own, *(parent for parent in own.parents if parent.is_relative_to(mount))]
-    return folders
-
-
 def _shm_bytes(root: Path) -> int | None:
     try:
         return shutil.disk_usage(root / "dev/shm").total
     except OSError:
         return None
-
-
-def _read(path: Path) -> str:
-    """Return a small file's text; empty if it is missing, as in /proc and /sys."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

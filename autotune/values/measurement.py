@@ -39,7 +39,7 @@ class Noise:
     gpu: str = ""
     """Reason for a lowered GPU clock, or the other user of the GPU."""
     watched: bool = True
-    """False if the shares are unknown, as under a CPU quota."""
+    """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
     """Idle share beyond one idle core."""
 
@@ -90,6 +90,22 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of an accelerator when the timing of a process had ended, in bytes."""
+
+    total: int
+    free: int
+    """Memory that no process holds."""
+    reserved: int
+    """Peak of what the allocator held, its cache included."""
+    allocated: int
+    """Peak of the memory of tensors."""
+    context: int
+    """Memory held outside of the allocator: the driver's context, libraries, and other processes,
+    which the driver does not tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A timed training run of one configuration in one process."""
 
@@ -110,8 +126,11 @@ class Measurement:
     """Seconds for building model, dataset, optimizer and loader: the user's code."""
     peak_memory_bytes: int
     """Peak reserved by the device allocator; on CPU, peak held by the process and its workers."""
+    device_memory: DeviceMemory | None = None
+    """Memory of the accelerator; None on a CPU, and where the device does not tell."""
     allocator_retries: int = 0
-    """Number of times that the device allocator freed its cache to avoid OOM."""
+    """Number of times in the timed blocks that the device allocator freed its cache to avoid
+    OOM."""
     steady_step_seconds: float | None = None
     """Mean seconds of a warm-up step after the last stall; None: use the fastest step."""
     shared_seconds: float = 0.0
@@ -202,7 +221,10 @@ class Measurement:
 
     @property
     def wait_share(self) -> float:
-        """Return the share of the timed seconds in which training waited for data, 0 to 1."""
+        """Return the share of the timed seconds in which the loop waited for data, 0 to 1.
+
+        An accelerator may compute meanwhile, so the share is no gain to be had there.
+        """
         return sum(block.wait_seconds for block in self.blocks) / sum(
             block.seconds for block in self.blocks
         )

@@ -45,6 +45,8 @@ class Inspected:
     workload: WorkloadFacts | None
     device_uuid: str = ""
     """Identity of the accelerator, independent of its index; empty if torch gives none."""
+    device_free_bytes: int | None = None
+    """Memory of the accelerator that is free; None on a CPU, and where the device does not tell."""
     import_seconds: float = 0.0
     """Seconds that importing the workload took."""
     dataset_seconds: float = 0.0
@@ -88,6 +90,8 @@ class Diagnosed:
     """Part of `compute_seconds` in which the optimizer updates the parameters."""
     launch_seconds: float | None = None
     """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
+    busy_seconds: float | None = None
+    """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
     bfloat16_compute_seconds: float | None = None
     """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
     kind: Literal["diagnosed"] = "diagnosed"
@@ -168,6 +172,8 @@ class Observed:
     fixed: dict[str, str]
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
+    visible_devices: str | None = None
+    """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     kind: Literal["observed"] = "observed"
 
 

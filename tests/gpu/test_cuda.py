@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from autotune.values.outcome import (
     TrialOutcome,
 )
 from covering import covers
-from factories import TINY_CONV, cpu_machine, cuda_machine
+from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
 
 DEVICE_HOG = Path(__file__).parent.parent / "workloads" / "cuda_hog.py"
@@ -150,6 +152,40 @@ def test_the_machine_is_described_with_its_device(device: str, ask: Ask) -> None
     assert (machine.device_memory_bytes is None) is (device == "cpu")
     if machine.device_memory_bytes is not None:
         assert machine.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+
+
+@cuda_only("a CPU cannot be hidden")
+def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask: Ask, tmp_path: Path) -> None:
+    hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+    model = written(tmp_path, hides + TINY_CONV.read_text(), "model.py")
+    outcome = ask(Job(Inspect(), "auto", str(model)))
+    assert isinstance(outcome, Inspected), outcome
+    assert outcome.machine.device == "cpu"
+
+
+@cuda_only("a CPU's memory is not divided so")
+def test_the_parts_of_the_memory_are_told(ask: Ask) -> None:
+    outcome = ask(job_on(CUDA, Measure(QUICK)))
+    assert isinstance(outcome, Measured), outcome
+    memory = outcome.measurement.device_memory
+    assert memory is not None
+    assert 0 < memory.allocated <= memory.reserved == outcome.measurement.peak_memory_bytes
+    assert memory.context > 0
+    assert memory.free + memory.context <= memory.total
+
+
+@cuda_only("a CPU is asked for at no cost")
+def test_settings_are_put_into_force_without_the_first_use_of_cuda() -> None:
+    """A launcher that forks its workers would fail afterwards."""
+    program = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "import autotune, torch\n"
+        "autotune.load(sys.argv[1]).apply_to_process()\n"
+        "print(torch.cuda.is_initialized())"
+    )
+    answer = Path(__file__).parents[2] / "benchmarks" / "gpu" / "probe_answer.yaml"
+    words = [sys.executable, "-c", program, str(answer)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @cuda_only("best.yaml names a CPU as such, by its kind")

@@ -10,8 +10,23 @@ import pytest
 
 from autotune.configuration.job import Diagnose, Job, Profile
 from autotune.values.outcome import Diagnosed, Profiled, TrialOutcome
-from gpus import QUICK, job_on
+from factories import written
+from gpus import CUDA, QUICK, cuda_only, job_on
 
+LAYERS = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def build_model():
+    return nn.Sequential(*(nn.Linear({width}, {width}) for _ in range({layers})))
+
+def build_dataset():
+    return TensorDataset(torch.zeros(64, {width}))
+
+def compute_loss(model, batch):
+    return model(batch[0]).square().mean()
+"""
 Ask = Callable[[Job], TrialOutcome]
 
 pytestmark = pytest.mark.slow
@@ -28,6 +43,23 @@ def test_each_stage_of_training_is_timed(device: str, ask: Ask) -> None:
     on_cpu = device == "cpu"
     assert (found.transfer_seconds == 0) is on_cpu, "nothing is copied on a CPU"
     assert (found.launch_seconds is None) is on_cpu, "nor launched"
+    assert (found.busy_seconds is None) is on_cpu
+    if found.busy_seconds is not None:
+        assert 0 < found.busy_seconds < 1.1 * found.compute_seconds
+
+
+@cuda_only("a CPU is told nothing ahead")
+@pytest.mark.parametrize(("width", "layers", "is_idle"), [(8, 200, True), (8192, 4, False)])
+def test_a_gpu_is_idle_where_python_launches_many_small_kernels(
+    width: int, layers: int, is_idle: bool, ask: Ask, tmp_path: Path
+) -> None:
+    model = written(tmp_path, LAYERS.format(width=width, layers=layers), "model.py")
+    found = ask(job_on(CUDA, Diagnose(QUICK, workers=(0,)), model))
+    assert isinstance(found, Diagnosed), found
+    assert found.busy_seconds is not None
+    assert found.launch_seconds is not None
+    assert (found.busy_seconds < 0.7 * found.compute_seconds) is is_idle
+    assert (found.launch_seconds > 0.8 * found.compute_seconds) is is_idle
 
 
 def test_a_profile_names_what_runs_on_the_device(device: str, ask: Ask, tmp_path: Path) -> None:

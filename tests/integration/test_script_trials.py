@@ -97,6 +97,13 @@ def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask: Ask, tmp_path: P
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
 
 
+def test_steps_that_a_gradient_scaler_skipped_are_not_credited_to_later_ones(ask: Ask) -> None:
+    """They lie in the warm-up. An optimizer that is not fused tells nothing of them."""
+    outcome = ask("scales.py", task=Measure(QUICK), settings={})
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+
+
 def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask: Ask) -> None:
     seen = observed(ask("plain_loop.py", *LONG, "--batch-size", "8"))
     assert [name.rpartition("#")[2] for name in seen.loaders] == ["0", "0"]

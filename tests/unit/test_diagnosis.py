@@ -10,6 +10,7 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.space_file import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
 from autotune.values.machine import Machine
@@ -101,6 +102,9 @@ def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for() -> 
     few = narrowed(space_of(compile_mode=modes), diagnosis(launch_seconds=0.02))
     assert few.domains["compile_mode"] == (None, "default", "max-autotune")
     assert "launching a step takes 20 % of computing it" in few.notes[0]
+    without = (*modes, "max-autotune-no-cudagraphs")  # offers the kernels without the graphs
+    few = narrowed(space_of(compile_mode=without), diagnosis(launch_seconds=0.02))
+    assert few.domains["compile_mode"] == (None, "default", "max-autotune-no-cudagraphs")
     for launch in (None, 0.03, 0.2):  # four times as fast a computation would wait
         same = narrowed(space_of(compile_mode=modes), diagnosis(launch_seconds=launch))
         assert same.domains["compile_mode"] == modes
@@ -146,6 +150,42 @@ def test_the_users_own_settings_stay_in_the_space() -> None:
 )
 def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -> None:
     assert diagnosis(**changes).bound == bound
+
+
+@pytest.mark.parametrize(
+    ("launch", "busy", "bound"),
+    [
+        (0.099, 0.045, "launching"),
+        (0.099, None, "launching"),
+        (0.099, 0.097, "computing"),  # both take as long: the GPU is never idle
+        (0.02, 0.045, "computing"),  # it is idle, but not because of Python
+        (None, None, "computing"),
+    ],
+)
+def test_a_gpu_that_waits_for_launches_is_told_apart_from_one_that_computes(
+    launch: float | None, busy: float | None, bound: str
+) -> None:
+    stages = {"launch_seconds": launch, "busy_seconds": busy, "loading": loading(0.02)}
+    found = diagnosis(**stages)
+    assert found.bound == bound
+    limits = found.stage_limits()
+    if bound == "launching":
+        assert limits["launching"] == 320.0, "a step is as long as its launching"
+        assert limits["computing"] == pytest.approx(32 / (busy or 0.1))
+
+
+def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "GPU busy 45 % of a step: it waits for launches. Larger batches or CUDA graphs can help."
+    waits = diagnosis(launch_seconds=0.099, busy_seconds=0.045, loading=loading(0.02))
+    assert stage_lines(waits)[-1].strip() == said
+    assert "launch " in "\n".join(stage_lines(waits))
+    show_profile(waits, [], Profiled(()))
+    assert said in capsys.readouterr().out
+    busy = diagnosis(launch_seconds=0.02, busy_seconds=0.12)
+    assert stage_lines(busy)[-1].strip() == "GPU busy 100 % of a step."
+    assert not any("GPU" in line for line in stage_lines(diagnosis()))
 
 
 def test_limits_are_what_each_stage_could_do_alone() -> None:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +17,12 @@ from autotune.training import disturbance
 from autotune.training.disturbance import (
     CpuTimes,
     NoiseWatch,
+    Quota,
     own_cores,
     read_cpu_times,
     watch,
 )
+from autotune.values.cgroup import CpuQuota
 from autotune.values.measurement import Noise
 
 CPU = torch.device("cpu")
@@ -102,11 +106,53 @@ def test_a_watched_timing_says_so() -> None:
     assert noise_between(START, times(10.0)).watched
 
 
-def test_under_a_cpu_quota_nobody_looks_but_a_stop_is_noticed(
+@pytest.mark.parametrize(
+    ("own", "others", "disturbs"),
+    [
+        (2.0, 0.0, False),  # a trial that uses up its quota is throttled, by itself
+        (1.5, 0.5, True),  # others in the container use up a quarter of it
+        (1.0, 0.5, True),  # and leave half a core, which may be lacking at times
+        (1.0, 0.1, False),
+    ],
+)
+def test_under_a_cpu_quota_others_in_the_cgroup_disturb(
+    own: float, others: float, disturbs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota of two cores, on a machine of 64 that is nearly idle."""
+    monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
+    used = own + others
+    before = replace(START, quota=Quota(2.0, 100.0))
+    after = times(10.0, busy=10 * used, own=10 * own)
+    noise = noise_between(before, replace(after, quota=Quota(2.0, 100 + 10 * used)))
+    assert noise.watched
+    assert noise.disturbs is disturbs
+
+
+def test_under_a_cpu_quota_a_full_machine_disturbs_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(disturbance, "_has_quota", lambda: True)
-    seen = watch(CPU, time.perf_counter)
+    monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
+    before = replace(START, quota=Quota(2.0, 0.0))
+    after = replace(times(10.0, busy=640.0, own=10.0), quota=Quota(2.0, 10.0))
+    assert noise_between(before, after).disturbs
+
+
+def test_what_was_used_of_a_quota_is_read_from_the_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = tmp_path / "cpu.stat"
+    used.write_text("usage_usec 5000000\nuser_usec 1\n")
+    found = CpuQuota(0.5, used, tmp_path / "none")
+    monkeypatch.setattr(disturbance, "_quota_folder", lambda: found)
+    read = read_cpu_times(time.perf_counter)
+    assert read is not None
+    assert read.quota == Quota(0.5, 5.0)
+    used.unlink()
+    assert read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
+
+
+def test_a_stop_is_noticed_where_nothing_can_be_read() -> None:
+    seen = NoiseWatch(CPU, time.perf_counter, lambda: None)
     os.kill(os.getpid(), signal.SIGCONT)
     assert seen() == Noise(stopped=1, watched=False)
 

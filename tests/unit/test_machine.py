@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.values.cgroup import cpu_quota
 from autotune.values.machine import Host, nvidia_driver, oom_kills, probe_host
 from covering import covers
 from factories import GIB, cpu_machine, cuda_machine, host
@@ -74,6 +75,28 @@ def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path: Path) ->
     found = probe_v1(tmp_path, files)
     assert found.quota_cores == 0.5
     assert found.memory_limit_bytes == 5000
+
+
+def test_what_was_used_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> None:
+    unified = {
+        "app/job/cpu.max": "400000 100000\n",
+        "app/job/cpu.stat": "usage_usec 7000000\n",
+        "app/cpu.max": "200000 100000\n",
+        "app/cpu.stat": "usage_usec 9000000\nuser_usec 1\n",
+    }
+    probe_v2(tmp_path / "2", unified)
+    quota = cpu_quota(tmp_path / "2")
+    assert quota is not None
+    assert quota.used_seconds() == 9.0
+    separate = {
+        "cpu/docker/1/cpu.cfs_quota_us": "50000\n",
+        "cpu/docker/1/cpu.cfs_period_us": "100000\n",
+        "cpuacct/docker/1/cpuacct.usage": "3500000000\n",
+    }
+    probe_v1(tmp_path / "1", separate)
+    quota = cpu_quota(tmp_path / "1")
+    assert quota is not None
+    assert quota.used_seconds() == 3.5
 
 
 def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_63(

@@ -30,7 +30,9 @@ class NVMLError(Exception):
     """The error that the library raises."""
 
 
-def nvml(*processes: tuple[int, int | None], fails: str = "") -> SimpleNamespace:
+def nvml(
+    *processes: tuple[int, int | None], fails: str = "", used: int = 0, busy: int = 0
+) -> SimpleNamespace:
     """The part of pynvml that is asked; `calls` are what it was asked."""
     calls: list[Any] = []
 
@@ -51,6 +53,8 @@ def nvml(*processes: tuple[int, int | None], fails: str = "") -> SimpleNamespace
         nvmlShutdown=said("shutdown", None),
         nvmlDeviceGetHandleByUUID=said("handle", "card"),
         nvmlDeviceGetComputeRunningProcesses=said("processes", running),
+        nvmlDeviceGetMemoryInfo=said("memory", SimpleNamespace(used=used)),
+        nvmlDeviceGetUtilizationRates=said("utilisation", SimpleNamespace(gpu=busy)),
     )
 
 
@@ -67,6 +71,33 @@ def test_each_process_is_named_with_what_it_holds(uuid: str) -> None:
 @pytest.mark.parametrize("fails", ["init", "handle", "processes", "shutdown"])
 def test_nobody_is_named_if_the_library_does_not_tell(fails: str) -> None:
     assert neighbours(UUID, nvml(fails=fails)) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "busy", "found"),
+    [
+        (GIB // 2, 0, []),
+        (3 * GIB, 0, ["processes that NVML does not list (3 GiB in use, 0 % busy)"]),
+        (GIB // 2, 85, ["processes that NVML does not list (512 MiB in use, 85 % busy)"]),
+    ],
+)
+def test_users_that_are_not_listed_are_known_by_what_they_take(
+    used: int, busy: int, found: list[str]
+) -> None:
+    """In a container NVML lists no process."""
+    assert neighbours(UUID, nvml(used=used, busy=busy)) == found
+
+
+@pytest.mark.parametrize(("free", "warns"), [(70 * GIB, True), (79 * GIB, False), (None, False)])
+def test_a_search_with_less_memory_than_its_limit_says_so(
+    free: int | None, warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "_pynvml", nvml)
+    inspected = Inspected(cuda_machine(), FACTS, UUID, device_free_bytes=free)
+    events = events_of(options_in(tmp_path, trials=2), ScriptedRunner(inspected=inspected))
+    said = [event.warning for event in events if isinstance(event, Warned)]
+    assert bool(said) is warns
+    assert not warns or "70 GiB of its memory is free, and a trial may use 73.6 GiB" in said[0]
 
 
 def test_a_device_that_is_no_gpu_is_not_asked_for() -> None:

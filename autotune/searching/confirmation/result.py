@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
@@ -18,6 +18,7 @@ from autotune.configuration.best_config import (
     BestConfig,
     Blocks,
     ConstraintEvidence,
+    DeviceMemoryEvidence,
     Evidence,
     GateEvidence,
     LearningRate,
@@ -127,7 +128,8 @@ def _stages(prober: AccuracyProber) -> Stages | None:
         return None
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
-    return Stages(bound=found.bound, optimizer_share=round(share, 4), **limits)
+    busy = None if found.busy_share is None else round(found.busy_share, 4)
+    return Stages(bound=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits)
 
 
 def _blocks(won: Confirmed) -> Blocks:
@@ -205,7 +207,20 @@ def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
 
 def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
-    return MemoryEvidence(peak_bytes=peak, limit_bytes=limit, margin=round(peak / limit - 1, 4))
+    return MemoryEvidence(
+        peak_bytes=peak,
+        limit_bytes=limit,
+        margin=round(peak / limit - 1, 4),
+        device=_device_memory(runs),
+    )
+
+
+def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
+    """Return the accelerator's memory in the process that left least of it free."""
+    found = [run.device_memory for run in runs if run.device_memory is not None]
+    if not found:
+        return None
+    return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
 
 
 def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:

@@ -8,7 +8,7 @@ the largest batch of the space and four times as fast computing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -50,6 +50,8 @@ _FAR_FASTER = 1.5
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
+# Share of a step from which on a GPU counts as busy all the time.
+_BUSY = 0.9
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
 
@@ -94,9 +96,33 @@ class Diagnosis:
         seconds: dict[Stage, float] = {
             "loading": loading.get(workers, self.load_seconds / max(1, workers)),
             "copying": self.stages.transfer_seconds,
+            "launching": self.stages.launch_seconds or 0.0,
             "computing": self.stages.compute_seconds,
         }
+        if self.is_launch_bound:
+            # A step on a resident batch then takes as long as its launching.
+            seconds["launching"] = self.stages.compute_seconds
+            seconds["computing"] = self.stages.busy_seconds or self.stages.compute_seconds
         return {stage: self.stages.batch_size / s for stage, s in seconds.items() if s > 0}
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of a step's seconds in which kernels run on the GPU; None if not known."""
+        if self.stages.busy_seconds is None:
+            return None
+        return min(1.0, self.stages.busy_seconds / self.stages.compute_seconds)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """True if the GPU waits for Python to launch the kernels of a step.
+
+        Launching then takes as long as the step, and where the profiler tells, the GPU is idle for
+        part of it.
+        """
+        launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
+        if launch is None or launch < (1 - 2 * _NOISE) * compute:
+            return False
+        return self.busy_share is None or self.busy_share < _BUSY
 
     @property
     def reached_share(self) -> float | None:
@@ -160,17 +186,23 @@ class Diagnosis:
         if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
             yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
 
-    def useless(self) -> dict[str, tuple[Useless, str]]:
-        """Return, by knob, a predicate for values that cannot gain anything, and the reason."""
+    def useless(self, offered: Sequence[Value] = ()) -> dict[str, tuple[Useless, str]]:
+        """Return, by knob, a predicate for values that cannot gain anything, and the reason.
+
+        `offered` are the compile modes of the space.
+        """
         most = self.most_workers()
         found: dict[str, tuple[Useless, str]] = {
             "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
         }
         launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
         if launch is not None and launch < compute / _MOST_SPEEDUP:
-            # This mode adds CUDA graphs to `default`, which save launching alone.
+            # These modes add CUDA graphs to another mode, which save launching alone.
+            graphs = {"reduce-overhead"}
+            if "max-autotune-no-cudagraphs" in offered:
+                graphs.add("max-autotune")
             why = f"launching a step takes {_share(launch, compute)} of computing it"
-            found["compile_mode"] = (lambda value: value == "reduce-overhead", why)
+            found["compile_mode"] = (lambda value: value in graphs, why)
         return found
 
     def _is_loader_bound(self) -> bool:
@@ -215,6 +247,7 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
     seconds = {
         **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
         "copy to device": stages.transfer_seconds,
+        "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
     }
     return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
@@ -286,7 +319,7 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         if len(domains[name]) > 1:
             domains[name] = _own(domains[name], diagnosis.baseline[name])
             notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
-    for name, (is_useless, reason) in diagnosis.useless().items():
+    for name, (is_useless, reason) in diagnosis.useless(domains["compile_mode"]).items():
         own = diagnosis.baseline[name]
         dropped = [value for value in domains[name] if value != own and is_useless(value)]
         if dropped:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from autotune.context.budget_clock import BudgetedRunner
 from autotune.context.search_context import inspect, inspection
 from autotune.processes.devices import Device
-from autotune.processes.neighbours import neighbours, shared_line
+from autotune.processes.neighbours import crowded_line, neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import StoppableRunner
 from autotune.searching.run.events import Warned
@@ -52,6 +52,9 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
         seen[uuid] = device.name
         if others := neighbours(uuid):
             yield Warned(shared_line(device.name, others))
+        limit = context.memory_limit_bytes
+        if crowded := crowded_line(device.name, inspected.device_free_bytes, limit):
+            yield Warned(crowded)
 
 
 def run_together(

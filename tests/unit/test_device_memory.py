@@ -1,0 +1,160 @@
+"""Memory of an accelerator: its parts in the answer, and retries of its allocator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from autotune.configuration.best_config import read_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import answer_lines
+from autotune.searching.run.events import Answered
+from autotune.training import memory
+from autotune.values.measurement import DeviceMemory
+from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from factories import GIB, TINY_CONV, cuda_machine, measurement
+from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
+
+MEASURES = """
+from pathlib import Path
+import sys
+from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.training_config import TrainingConfig
+from autotune.system.trial_folder import TrialFolder
+from autotune.training import memory, tasks
+
+memory.allocator_retries = lambda _: 3
+plan = MeasurePlan(warmup_steps=1, block_seconds=0.01, looks=(3,), max_seconds=1)
+config = TrainingConfig.of({"batch_size": 8, "num_threads": 1}).as_dict()
+loaded = tasks.prepare(Job(Measure(plan), "cpu", sys.argv[1], config), TrialFolder(Path(".")), 0.0)
+print(tasks.measure(loaded, plan).measurement.allocator_retries)
+"""
+LIMITS = """
+from pathlib import Path
+import sys
+from autotune.configuration.job import Job, Observe
+from autotune.configuration.script import Script
+from autotune.configuration.training_config import TrainingConfig
+from autotune.scripting.trial import Trial
+from autotune.system.trial_folder import TrialFolder
+from autotune.training import memory
+import torch
+from torch.utils.data import DataLoader
+
+memory.limit_device_memory = lambda device, limit: print(device, limit)
+config = TrainingConfig.of({}).as_dict()
+job = Job(Observe(), "cpu", "train.py", config, memory_limit_bytes=1000, script=Script(()))
+Trial(job, TrialFolder(Path(".")), lambda outcome: sys.exit(str(outcome))).begin(0.0)
+print("begun")
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in DataLoader(torch.zeros(6, 2), batch_size=2):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+print("ended")
+"""
+GPU = torch.device("cuda:0")
+HELD = DeviceMemory(80 * GIB, 67 * GIB, reserved=12 * GIB, allocated=9 * GIB, context=GIB)
+
+
+def on_a_gpu(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Larger batches are faster, and leave less memory free."""
+    batch = batch_of(config)
+    left = replace(HELD, free=HELD.free - batch * GIB // 128)
+    return Measured(replace(measurement(batch), device_memory=left))
+
+
+def test_the_answer_names_the_parts_of_the_memory(tmp_path: Path) -> None:
+    inspected = Inspected(cuda_machine(), FACTS)
+    events = events_of(options_in(tmp_path), ScriptedRunner(on_a_gpu, inspected=inspected))
+    (answered,) = (event for event in events if isinstance(event, Answered))
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["memory"]
+    assert written["device"] == {
+        "total": 80 * GIB,
+        "free": 66 * GIB,
+        "reserved": 12 * GIB,
+        "allocated": 9 * GIB,
+        "context": GIB,
+    }
+    said = next(line for line in answer_lines(answered) if "memory" in line)
+    assert "tensors 9 GiB, outside the allocator 1 GiB, free 66 GiB" in said
+    assert read_best(tmp_path / "best.yaml").constraints.memory.device is not None
+
+
+def test_on_a_cpu_there_are_no_such_parts(tmp_path: Path) -> None:
+    events_of(options_in(tmp_path), ScriptedRunner())
+    assert (
+        "device"
+        not in yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["memory"]
+    )
+    assert memory.device_memory(torch.device("cpu")) is None
+
+
+@pytest.fixture
+def allocator(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The numbers that the allocator of a GPU tells."""
+    numbers = {"num_alloc_retries": 0, "free": 50, "total": 80, "held": 20}
+
+    def told(_: torch.device) -> tuple[int, int]:
+        return numbers["free"], numbers["total"]
+
+    gpu = torch.accelerator
+    monkeypatch.setattr(gpu, "memory_stats", lambda _: numbers)
+    monkeypatch.setattr(gpu, "get_memory_info", told)
+    monkeypatch.setattr(gpu, "memory_reserved", lambda _: numbers["held"])
+    monkeypatch.setattr(gpu, "max_memory_reserved", lambda _: 25)
+    monkeypatch.setattr(gpu, "max_memory_allocated", lambda _: 15)
+    return numbers
+
+
+@pytest.mark.usefixtures("allocator")
+def test_what_is_neither_free_nor_the_allocators_is_the_context() -> None:
+    assert memory.device_memory(GPU) == DeviceMemory(80, 50, reserved=25, allocated=15, context=10)
+
+
+def test_a_device_that_does_not_tell_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: torch.device) -> Iterator[int]:
+        raise RuntimeError("not supported")
+
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", refuse)
+    assert memory.device_memory(GPU) is None
+
+
+def test_retries_of_the_warm_up_do_not_count(allocator: dict[str, int]) -> None:
+    peak = memory.PeakWatch(GPU)
+    allocator["num_alloc_retries"] = 3
+    peak.begin_blocks()
+    assert peak.retries == 0
+    allocator["num_alloc_retries"] = 5
+    assert peak.retries == 2
+
+
+def test_a_trial_counts_retries_of_its_blocks_alone(tmp_path: Path) -> None:
+    assert printed(tmp_path, MEASURES, str(TINY_CONV)) == ["0"]
+
+
+def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path: Path) -> None:
+    """Not before: asking a GPU earlier would take from the script the choice of devices."""
+    assert printed(tmp_path, LIMITS) == ["begun", "cpu 1000", "ended"]
+
+
+def printed(folder: Path, program: str, *words: str) -> list[str]:
+    """What a Python prints that runs in a folder of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -1,0 +1,133 @@
+"""When CUDA is asked for the first time, and which device then is the current one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import autotune
+from autotune import production
+from autotune.configuration.best_config import write_best
+from autotune.configuration.job import Inspect
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.training import fork_obstacles, inspection
+from autotune.values.outcome import Observed
+from factories import TINY_CONV, best_config, cuda_machine, written
+from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+
+CONFIG = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
+ASKS = """
+import os, sys
+import torch
+from autotune.configuration.job import Inspect, Job
+from autotune.training import inspection, tasks
+
+def seen(wanted):
+    print("asked for", wanted, "of", os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return "cpu"
+
+inspection.resolve_device = seen
+threads = torch.get_num_threads()
+found = tasks.inspect(Job(Inspect({visible!r}), "auto", {model!r}))
+print(found.machine.default_num_threads == threads, torch.get_num_threads())
+"""
+USES = """
+import sys
+from pathlib import Path
+import torch
+from autotune.configuration.job import Inspect, Job
+from autotune.configuration.training_config import TrainingConfig
+from autotune.system.trial_folder import TrialFolder
+from autotune.training import tasks
+
+torch.accelerator.set_device_index = lambda index: print("uses", index)
+config = TrainingConfig.of({"batch_size": 8, "num_threads": 1}).as_dict()
+model = sys.argv[1]
+for device in ("cpu", "cuda:1"):
+    tasks.prepare(Job(Inspect(), device, model, config), TrialFolder(Path(".")), 0.0)
+"""
+
+
+def printed(folder: Path, program: str, *words: str) -> list[str]:
+    """What a Python prints that runs in a folder of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_file_that_chooses_devices_is_imported_before_any_is_asked_for(tmp_path: Path) -> None:
+    chooses = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '7'\n"
+    threads = "import torch\ntorch.set_num_threads(3)\n"
+    model = written(tmp_path, chooses + threads + TINY_CONV.read_text(), "model.py")
+    program = ASKS.format(visible=None, model=str(model))
+    assert printed(tmp_path, program) == ["asked for auto of 7", "True 3"]
+
+
+def test_a_script_that_chooses_devices_is_asked_about_those(tmp_path: Path) -> None:
+    program = ASKS.format(visible="5", model=None)
+    assert printed(tmp_path, program)[0] == "asked for auto of 5"
+
+
+def test_what_a_script_chose_reaches_the_inspection(tmp_path: Path) -> None:
+    observed = Observed(
+        "cpu", ("train.py:1#0",), "train.py:1#0", 10.0, 80.0, 0.0, {}, FACTS, visible_devices="5"
+    )
+    runner = ScriptedRunner(observed=observed)
+    options = options_in(tmp_path, script=ScriptOptions(()))
+    events_of(options, runner)
+    (asked,) = (job.task for job in runner.jobs if isinstance(job.task, Inspect))
+    assert asked == Inspect("5")
+
+
+def test_code_that_names_no_device_gets_the_one_of_the_trial(tmp_path: Path) -> None:
+    assert printed(tmp_path, USES, str(TINY_CONV)) == ["uses 1"]
+
+
+@pytest.mark.parametrize("device", ["/dev/nvidiactl", "/dev/dxg"])
+def test_a_process_that_uses_a_driver_is_not_forked(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_obstacles, "_open_files", lambda: {3: device})
+    assert fork_obstacles.fork_obstacle() == f"an import opened {device}"
+
+
+@pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")
+@pytest.mark.parametrize(
+    ("gpus", "in_use", "asks"),
+    [
+        (("Test GPU",), False, False),
+        (None, False, False),
+        (("Test GPU",), True, True),
+        ((), False, True),
+    ],
+    ids=["a GPU", "no list", "in use", "no driver"],
+)
+def test_settings_in_force_leave_cuda_to_the_launcher(
+    gpus: tuple[str, ...] | None,
+    in_use: bool,
+    asks: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A launcher that forks its workers fails after the first use of CUDA."""
+    best = best_config(CONFIG, CONFIG)
+    machine = best.machine.model_copy(update={"device": cuda_machine().device_name})
+    write_best(best.model_copy(update={"machine": machine}), tmp_path / "best.yaml")
+    asked: list[str] = []
+    monkeypatch.setattr(production, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+    monkeypatch.setattr(inspection, "accelerator_name", lambda: asked.append("now") or "Test GPU")
+    autotune.load(tmp_path / "best.yaml").apply_to_process()
+    assert bool(asked) is asks
