@@ -16,9 +16,7 @@ TORCH_PRIVATE = "knobs/torch_private.py"
 OF_OPTUNA = {
     "dashboard/attach.py",
     "dashboard/attributes.py",
-    "study/journal_sync.py",
     "study/revocations.py",
-    "study/study.py",
 }
 PRIVATE = re.compile(r"\._(?!_)")
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
