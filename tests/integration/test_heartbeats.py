@@ -137,7 +137,7 @@ def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(
 
 def test_the_server_looks_for_dead_connections_itself(join: OpenStudy) -> None:
     study = join()
-    engines = [study._mutex._engine, study._study._storage._backend.engine]
+    engines = [study._mutex._engine, study._stored.storage.engine]
     for engine in engines:
         with engine.connect() as connection:
             told = connection.exec_driver_sql("SHOW tcp_keepalives_idle").scalar()

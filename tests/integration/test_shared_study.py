@@ -6,7 +6,6 @@ from contextlib import ExitStack
 import pytest
 
 from autotune.storage.leases import own_lease
-from autotune.study.journal_sync import give_up
 from autotune.values.errors import StorageError
 from covering import covers
 from sharing import in_threads, opened, trials_in
@@ -52,7 +51,7 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         number, config = first.claim(9)
         first._mutex.lease, kept = own_lease(), first._mutex.lease  # its connection was cut
         trials = second._study.get_trials()
-        give_up(second._study, trials[0].number, "interrupted: its process is gone")
+        second._stored.give_up(trials[0].number, "interrupted: its process is gone")
         first._mutex.lease = kept
         first._running[number] = config
         told = finish(first, number, 50.0)
@@ -68,7 +67,7 @@ def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_the
         studies = [stack.enter_context(opened(server_storage, nine)) for _ in range(6)]
         claimed = [study.claim(9) for study in studies]
         for number, _ in claimed:
-            give_up(studies[0]._study, number, "interrupted: its process is gone")
+            studies[0]._stored.give_up(number, "interrupted: its process is gone")
         everybody = threading.Barrier(6)
 
         def tells(place):

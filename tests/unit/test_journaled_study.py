@@ -66,7 +66,7 @@ def test_a_trial_that_cannot_be_given_up_says_why_however_often_that_is_tried(
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(study._study._storage, "set_trial_user_attr", fails)
+    monkeypatch.setattr(study._stored.storage, "set_trial_user_attr", fails)
     with pytest.raises(OSError, match="No space left"):
         study.lose(number, "the machine was away")
     study.lose(number, "interrupted")

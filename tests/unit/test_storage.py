@@ -70,7 +70,7 @@ def test_trials_that_a_full_disk_refused_are_told_when_there_is_space_again(
 ) -> None:
     study = reopened()
     number, config = study.ask()
-    engine = study._study._storage._backend.engine
+    engine = study._stored.storage.engine
     engine.dispose()
     pages = (tmp_path / "study.db").stat().st_size // 4096
 
