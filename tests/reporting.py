@@ -20,7 +20,7 @@ from autotune.study.archive import Archive
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
-from tuning import HOLDS
+from study_factories import HOLDS
 
 OWN: dict[str, Value] = {"batch_size": 16, "num_threads": 2}
 SPACE = """\

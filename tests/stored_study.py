@@ -24,7 +24,7 @@ from autotune.study.study import TuningStudy
 from command_line import command
 from factories import cpu_machine, narrowed, written
 from reporting import Page
-from tuning import NINE, THROUGHPUT
+from study_factories import NINE, THROUGHPUT
 
 _STATES = {"lost": TrialState.FAIL, "running": TrialState.RUNNING}
 

@@ -14,7 +14,7 @@ from autotune.values.errors import StorageError
 from children import wait_until
 from covering import covers
 from held import trials_in
-from tuning import finish, opened
+from study_factories import finish, opened
 
 OpenStudy = Callable[[], Any]
 

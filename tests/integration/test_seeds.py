@@ -12,7 +12,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut
 from scripted_runner import ScriptedRunner, batch_of, changed, options_in
-from tuning import opened
+from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 

@@ -10,7 +10,7 @@ from autotune.study.journal_sync import give_up
 from autotune.values.errors import StorageError
 from covering import covers
 from sharing import in_threads, opened, trials_in
-from tuning import HOLDS, finish, tell
+from study_factories import HOLDS, finish, tell
 
 
 @covers("S8")

@@ -16,7 +16,7 @@ from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
-from tuning import repaired, reported
+from study_factories import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3

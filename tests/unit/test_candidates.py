@@ -8,7 +8,7 @@ import pytest
 
 from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
-from tuning import SMALL, rounds, trial
+from study_factories import SMALL, rounds, trial
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from autotune.report.effects import KnobEffect, in_order, interaction, knob_effe
 from autotune.report.importance import importances
 from autotune.storage.finished_trial import FinishedTrial
 from reporting import OWN, trial
-from tuning import CRASHED
+from study_factories import CRASHED
 
 BASELINE = TrainingConfig.of(OWN)
 

@@ -30,7 +30,7 @@ from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
 from scripted_runner import ScriptedRunner, changed, events_of, options_in
-from tuning import add, study_of
+from study_factories import add, study_of
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.journal_lines import MOST_BYTES, NoteRecord, TrialRecord
 from autotune.values.errors import StorageError
 from covering import covers
-from tuning import HOLDS, opened, repaired, tell
+from study_factories import HOLDS, opened, repaired, tell
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.values.errors import StorageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, finish, note, opened, repaired, tell
+from study_factories import CRASHED, HOLDS, OOM, finish, note, opened, repaired, tell
 
 DRIFT_CHECK = {"trials": 4, "samples_per_second": 101.5}
 

@@ -14,7 +14,7 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.storage.leases import Lease, lease_of, own_lease
 from covering import covers
-from tuning import HOLDS, opened, tell
+from study_factories import HOLDS, opened, tell
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement
-from tuning import trial
+from study_factories import trial
 
 EAGER = measurement(100.0)
 """2 s to start, 0.5 s to build, 0.4 s more in the first step."""

@@ -31,7 +31,7 @@ from autotune.searching.run.events import (
 )
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 from reporting import OWN, trial
-from tuning import OOM
+from study_factories import OOM
 
 BASELINE = TrainingConfig.of(OWN)
 BASE = trial(0)

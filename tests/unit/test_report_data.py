@@ -16,7 +16,7 @@ from autotune.values.errors import StorageError, UsageError
 from factories import best_config
 from reporting import OWN, report_of, trial
 from stored_study import as_json, lost, read, report, running, stored
-from tuning import CRASHED, HOLDS, OOM
+from study_factories import CRASHED, HOLDS, OOM
 
 BASELINE = TrainingConfig.of(OWN)
 SMALL = BASELINE.replace(batch_size=32)

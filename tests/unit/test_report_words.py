@@ -24,7 +24,7 @@ from factories import best_config
 from reporting import OWN, STAGES, Page, trial
 from shown_events import lines_of
 from stored_study import as_json, as_page, as_rows, lost, report, running, stored
-from tuning import CRASHED, OOM, OVER_MEMORY
+from study_factories import CRASHED, OOM, OVER_MEMORY
 
 BASELINE = TrainingConfig.of(OWN)
 FASTER = {"amp_dtype": "bfloat16"}

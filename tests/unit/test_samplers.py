@@ -27,7 +27,7 @@ from autotune.study.samplers import (
 from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
-from tuning import HOLDS, study_of, tell
+from study_factories import HOLDS, study_of, tell
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
-from tuning import CRASHED, HOLDS, trial
+from study_factories import CRASHED, HOLDS, trial
 
 
 def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):

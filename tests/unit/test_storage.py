@@ -16,7 +16,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.storage import database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
-from tuning import HOLDS, finish, opened, tell
+from study_factories import HOLDS, finish, opened, tell
 
 Reopened = Callable[[], Any]
 

@@ -12,7 +12,7 @@ from autotune.storage.finished_trial import best_feasible
 from autotune.study.samplers import AUTO, SAMPLERS
 from covering import covers
 from factories import cpu_machine
-from tuning import CRASHED, HOLDS, OOM, add, study_of, tell
+from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
 

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
 from autotune.configuration.search_space import SearchSpace
-from tuning import HOLDS, OOM, OVER_MEMORY, opened, tell
+from study_factories import HOLDS, OOM, OVER_MEMORY, opened, tell
 
 
 def told(study, value: float | None, margins: dict[str, float]) -> FrozenTrial:

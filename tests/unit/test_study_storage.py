@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, opened, reported, tell
+from study_factories import CRASHED, HOLDS, OOM, opened, reported, tell
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(

@@ -14,7 +14,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import Observations
 from autotune.study import surrogate_sampler
 from factories import cpu_machine, narrowed, written
-from tuning import CRASHED, HOLDS, finish, study_of
+from study_factories import CRASHED, HOLDS, finish, study_of
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]

@@ -16,7 +16,7 @@ from autotune.values.errors import UsageError
 from factories import best_config, written
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 from sharing import opened
-from tuning import CRASHED, HOLDS, tell
+from study_factories import CRASHED, HOLDS, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16})
 
