@@ -34,7 +34,7 @@ def attached(source: object) -> list[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The content of an answer."""
 
     status: int
     headers: dict[str, str]
@@ -57,7 +57,7 @@ class RunningDashboard:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The address at which it listens."""
         return int(urlsplit(self.url).port or 0)
 
     def ask(self, method: str, path: str, **headers: str) -> Answer:

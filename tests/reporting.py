@@ -86,7 +86,7 @@ def searched(folder: Path, **options: Any) -> Path:
 
 
 class Page(HTMLParser):
-    """What a browser would see: elements with attributes, and the text between them."""
+    """A page as a browser would see it: elements with attributes, and the text between them."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -85,7 +85,7 @@ def read(source: object, name: str | None = None) -> ReportData:
 
 
 def report(source: object, *flags: object) -> str:
-    """What `autotune report` prints of a study."""
+    """Return what `autotune report` prints of a study."""
     done = command("report", source, *flags)
     assert (done.code, done.err) == (0, ""), done
     return done.out

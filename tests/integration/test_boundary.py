@@ -1,4 +1,4 @@
-"""What lies between two epochs is charged though no epoch ended while training was timed."""
+"""The time between two epochs is charged though no epoch ended while training was timed."""
 
 import pytest
 

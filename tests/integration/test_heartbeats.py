@@ -108,7 +108,7 @@ def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> N
     assert finish(first, number, 50.0).number == number
 
 
-def test_who_is_cut_and_not_heard_of_is_given_up_sooner(
+def test_a_process_without_connection_and_heartbeat_is_given_up_sooner(
     join: OpenStudy, server_storage: str
 ) -> None:
     first, second = join(), join()

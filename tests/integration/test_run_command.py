@@ -37,7 +37,7 @@ def run(
 
 
 def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What autotune said, less where the settings come from."""
+    """Return what autotune said, less where the settings come from."""
     own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
     return [line.removeprefix("autotune: ") for line in own if "not made for" not in line]
 
@@ -77,7 +77,7 @@ def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_p
     assert all(f"{name}=" in applied for name in NUMERICS)
 
 
-def test_what_the_script_decides_itself_is_left_to_it_and_said(tmp_path: Path) -> None:
+def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path: Path) -> None:
     """In a folder that cannot be written: root may do so all the same, so it is looked into."""
     folder = tmp_path / "read only"
     folder.mkdir()
@@ -113,7 +113,7 @@ def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(tmp_path: Pa
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
 
-def test_what_changes_between_epochs_reaches_the_training_as_without_us(tmp_path: Path) -> None:
+def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
     assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
@@ -340,7 +340,7 @@ def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) 
         (("--nonsense", "x.py"), 2, "No such option"),
     ],
 )
-def test_what_cannot_be_used_is_an_error_before_anything_runs(
+def test_settings_that_cannot_be_used_are_an_error_before_anything_runs(
     tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     (tmp_path / "x.py").write_text("print('ran')")

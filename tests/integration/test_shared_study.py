@@ -28,7 +28,7 @@ def test_many_processes_open_a_new_study_at_once(server_storage, nine):
 
 
 @covers("S10")
-def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server_storage, nine):
+def test_a_trial_of_another_process_comes_first_once_that_is_gone(server_storage, nine):
     with opened(server_storage, nine) as first:
         with opened(server_storage, nine) as second:
             _, left = second.claim(9)
@@ -40,7 +40,7 @@ def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server
     assert states == ["FAIL", "COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
 
 
-def test_what_another_told_is_read_and_counts(server_storage, nine):
+def test_a_trial_that_another_process_told_is_read_and_counts(server_storage, nine):
     with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
         told = tell(second, 70.0, HOLDS)
         assert first.claim(1) is None

@@ -116,7 +116,7 @@ def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
 
 
 @pytest.mark.parametrize("hanging", ["num_workers", "batch_size", "everything but the baseline"])
-def test_what_hangs_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
+def test_a_hanging_trial_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
     def hangs(config: TrainingConfig) -> bool:
         by_workers, by_batch = bool(config["num_workers"]), batch_of(config) > 32
         found = {"num_workers": by_workers, "batch_size": by_batch}
@@ -229,7 +229,7 @@ def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed
     assert tried == {str(mode)[:12] for mode in modes}
 
 
-def test_what_a_trial_a_round_and_a_seed_take_is_told(timed, tmp_path):
+def test_the_seconds_of_a_trial_a_round_and_a_seed_are_told(timed, tmp_path):
     runner = timed(seconds=lambda config, phase: 9.0, seed_seconds=7.0)
     events = events_of(options_in(tmp_path), runner)
     (costs,) = [event for event in events if isinstance(event, CostsMeasured)]
@@ -259,7 +259,7 @@ def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(
 
 
 @pytest.mark.parametrize("trials", [1, 50])
-def test_where_the_space_ends_the_search_and_not_the_time_few_trials_are_enough(trials, tmp_path):
+def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(trials, tmp_path):
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
         return at(100) if batch_of(config) < 32 else OutOfMemory("host", "too large", 2 << 30)
 

@@ -1,4 +1,4 @@
-"""What a study carries for the dashboard besides its trials."""
+"""A study carries notes, plots and logs for the dashboard besides its trials."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_log_that_grew_replaces_what_it_was(folder: Path) -> None:
     assert attached(folder)["stderr.log"].read_text() == LOG + "more\n"
 
 
-def test_of_a_long_log_the_end_is_attached(folder: Path) -> None:
+def test_the_end_of_a_long_log_is_attached(folder: Path) -> None:
     log = folder / "trials" / "0003" / "stdout.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"x" * (1 << 21) + b"what went wrong")
@@ -189,7 +189,7 @@ def test_the_plots_tell_feasible_and_infeasible_apart_and_mark_the_limits(folder
 
 
 def memory_plot(folder: Path, limit_bytes: int) -> dict[str, Any]:
-    """How the plot of the memory is laid out where this much is allowed."""
+    """Return the layout of the plot of memory under this limit."""
     study = study_of(folder)
     identity = {**study.user_attrs["identity"], "memory_limit_bytes": limit_bytes}
     study.set_user_attr("identity", identity)

@@ -23,7 +23,7 @@ def told(study):
     return [(t.number, t.config, t.verdict) for t in study.finished()]
 
 
-def test_who_leads_is_known_from_the_storage_alone(
+def test_the_leading_process_is_known_from_the_storage_alone(
     nine: SearchSpace, url: str, tmp_path: Path
 ) -> None:
     study = opened(url, nine, tmp_path)

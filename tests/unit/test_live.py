@@ -1,4 +1,4 @@
-"""What a search looks like on a terminal, and where it is plain lines instead."""
+"""A search is drawn on a terminal, and told in plain lines where it cannot be."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def recording(width: int = 120, **kinds: object) -> Console:
 
 
 def drawn(events: list[Event], console: Console) -> str:
-    """What stands on the terminal in the end."""
+    """Return what stands on the terminal in the end."""
     progress = LiveProgress(console, now=lambda: NOON)
     with progress.drawn():
         for event in events:
@@ -62,7 +62,7 @@ def drawn(events: list[Event], console: Console) -> str:
 
 
 def frame(events: list[Event], width: int = 120, **kinds: object) -> str:
-    """What is drawn when the last of these events arrives."""
+    """Return what is drawn when the last of these events arrives."""
     console = recording(width, **kinds)
     progress = LiveProgress(console, now=lambda: NOON)
     for event in events:
@@ -125,7 +125,7 @@ def test_a_terminal_of_eighty_columns_has_bars_too(
     assert shown.count("┊") == (1 if cells else 0)
 
 
-def test_what_cannot_be_used_says_why_without_the_markup_and_escapes_of_its_message(
+def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes(
     events: list[Event],
 ) -> None:
     text = drawn(events, recording(width=160))
@@ -254,7 +254,7 @@ def run_by(events: list[Event], **options: object) -> list[Event]:
 
 
 def drawings(events: list[Event]) -> list[tuple[Event, float]]:
-    """What is drawn of events that come every tenth of a second, and when."""
+    """Return each event that was drawn and when, for events that come every tenth of a second."""
     clock, found = NOON, []
     console = recording()
     assert isinstance(console.file, io.StringIO)
@@ -274,7 +274,7 @@ OF_MANY = [{"at_once": 8, "storage": None}, {"at_once": 1, "storage": SERVER}]
 
 
 @pytest.mark.parametrize("options", OF_MANY, ids=["devices", "server"])
-def test_where_others_may_time_it_is_drawn_once_a_second_at_most_and_nothing_waits(
+def test_a_search_beside_others_is_drawn_once_a_second_at_most_and_nothing_waits(
     events: list[Event], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sleep(seconds: float) -> None:
@@ -300,7 +300,7 @@ def test_a_search_alone_is_drawn_at_each_event(events: list[Event]) -> None:
     assert [event for event, _ in drawings(events)] == events
 
 
-def test_what_was_not_drawn_in_time_stands_there_in_the_end(events: list[Event]) -> None:
+def test_events_that_were_not_drawn_in_time_stand_there_in_the_end(events: list[Event]) -> None:
     seen = run_by(until(events, TrialEnded, 5), at_once=8)
     found = [event for event, _ in drawings(seen)]
     assert seen[-1] not in found
@@ -367,7 +367,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def shown_on(terminal: Terminal, events: list[Event], mode: Mode) -> str:
-    """What reaches a terminal that is in the place of stderr."""
+    """Return what reaches a terminal that is in the place of stderr."""
     with written_to(terminal) as stream, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
         before = terminal.settings
@@ -400,7 +400,7 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(
         ("CI", "1", "auto"),
     ],
 )
-def test_where_nothing_can_be_drawn_there_are_lines_without_control_characters(
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines_without_control_characters(
     plain_environment: pytest.MonkeyPatch, events: list[Event], name: str, value: str, mode: Mode
 ) -> None:
     plain_environment.setenv(name, value)

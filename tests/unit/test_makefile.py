@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def planned(folder: Path, target: str) -> str:
-    """What `make` would run in a folder with nothing but the project's own files."""
+    """Return what `make` would run in a folder with nothing but the project's own files."""
     make = ["make", "--dry-run", "--no-print-directory", "-C", str(folder), target]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     run = subprocess.run(make, capture_output=True, text=True, check=True, env=environ)

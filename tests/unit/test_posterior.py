@@ -1,4 +1,4 @@
-"""What is believed of candidates, from a search and from rounds."""
+"""Posteriors of candidates follow from a search and from rounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> No
     assert (now[SECOND].mean + now[FIRST].mean) / 2 == pytest.approx(math.log(1.5))
 
 
-def test_who_was_not_in_the_search_is_judged_by_the_rounds() -> None:
+def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds() -> None:
     comparisons = {
         FIRST: PairedComparison(ratios=(1.1,) * 4),
         SECOND: PairedComparison(ratios=(1.2,) * 4),

@@ -1,4 +1,4 @@
-"""What a report knows of a study, whatever state it is in."""
+"""A report reads a study in any state."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_answer_of_another_trial_marks_none() -> None:
     assert answered(number=7).answer is None
 
 
-def test_what_is_finished_lost_and_running_is_read_from_a_storage(url: str) -> None:
+def test_finished_lost_and_running_trials_are_read_from_a_storage(url: str) -> None:
     told = as_json(stored(url, [trial(0), lost(1, "disk full", SMALL), running(2, SMALL)]))
     assert [(one["number"], one["config"]) for one in told["trials"]] == [(0, BASELINE.as_dict())]
     unfinished = [(one["number"], one["state"], one["reason"]) for one in told["open_trials"]]

@@ -1,4 +1,4 @@
-"""What the outputs of a report say of a study, whatever state it is in."""
+"""The outputs of a report describe a study in any state."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_an_infeasible_trial_that_was_faster_is_explained_by_its_reason(url: str
 
 
 def reasons(source: str) -> dict[str, str]:
-    """What the page says of each change, by setting."""
+    """Return what the page says of each change, by setting."""
     row = r'<tr><th scope="row"><code>(\w+)</code>(?:(?!</tr>).)*<td class="why">(.*?)</td>'
     found = re.findall(row, report(source, "--html", "-"), re.DOTALL)
     return {name: html.unescape(why) for name, why in found}
@@ -374,7 +374,7 @@ def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
 
 
 @LEADS
-def test_where_the_space_is_unknown_nothing_is_said_of_its_size(
+def test_nothing_is_said_of_the_size_of_an_unknown_space(
     change: dict[str, str], lead: str, url: str
 ) -> None:
     best = best_config(BASELINE.replace(**change), BASELINE)

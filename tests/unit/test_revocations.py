@@ -23,7 +23,7 @@ def reasons(study) -> list[str]:
     return [trial.verdict.reason for trial in study.finished()]
 
 
-def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
+def test_trials_that_train_alike_are_infeasible_after_a_revocation(told, url):
     told.revoke("large", 0.02, "accuracy: worse")
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
@@ -32,7 +32,7 @@ def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
     told.disconnect()
 
 
-def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
+def test_a_study_that_is_opened_or_read_later_has_the_revocation(told, nine, url):
     told.revoke("large", 0.02, "accuracy: worse")
     told.disconnect()
     again = opened(url, nine)
@@ -63,7 +63,7 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
     study.disconnect()
 
 
-def test_what_is_told_after_the_ruling_is_infeasible_too(told, url):
+def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
     number, _ = told.ask()
     told.revoke("large", 0.02, "accuracy: worse")
     trial = finish(told, number, 9.0, training_equivalent="large")
@@ -79,7 +79,7 @@ def test_a_single_trial_may_be_overruled(told):
     told.disconnect()
 
 
-def test_who_reads_it_with_optuna_alone_knows(told, url):
+def test_optuna_alone_reads_the_revocation(told, url):
     told.revoke("large", 0.02, "accuracy: worse")
     told.disconnect()
     study = optuna.load_study(study_name="s", storage=url)

@@ -1,4 +1,4 @@
-"""Which candidate wins a contest, with timings that are known beforehand."""
+"""A sequential test chooses a candidate, from timings that are known beforehand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THREE_CHANGES = Participant(
 )
 
 Script = Callable[[str, int], Measurement | Failure]
-"""What a contestant shows in a round."""
+"""Rates that a participant shows in a round."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ def test_a_candidate_that_can_no_longer_win_is_not_timed_further() -> None:
     ("lost", "rounds", "wins"),
     [((1, 4), 12, True), ((1, 4, 7), 8, False), ((1, 2), 3, False), ((0, 3), 4, False)],
 )
-def test_of_twelve_rounds_two_may_be_lost_but_not_half_of_those_so_far(
+def test_two_of_twelve_rounds_may_be_lost_but_not_half_of_those_so_far(
     lost: tuple[int, ...], rounds: int, wins: bool
 ) -> None:
     def script(name: str, number: int) -> Measurement:
@@ -167,7 +167,7 @@ def test_the_clearly_slower_leave_after_two_rounds() -> None:
     assert stage.set_aside == {"two": "one", "three": "one"}
 
 
-def test_of_the_equally_fast_the_one_with_the_fewest_changes_goes_on() -> None:
+def test_the_one_of_equally_fast_candidates_with_the_fewest_changes_goes_on() -> None:
     def script(name: str, number: int) -> Measurement:
         """Now one, now the other is ahead; the one with more changes more often."""
         rates = {"baseline": 100.0, "one": 150.0, "three": 149.0 if number == 1 else 151.0}
@@ -184,7 +184,7 @@ def test_one_that_is_faster_by_more_than_a_percent_needs_no_fewer_changes() -> N
     assert stage.hold(THREE_CHANGES, ONE_CHANGE) == THREE_CHANGES
 
 
-def test_what_the_search_tells_decides_where_rounds_do_not() -> None:
+def test_timings_of_the_search_decide_where_rounds_do_not() -> None:
     """By the rounds alone, the one is a little faster; all trials say that the other is."""
     stage = Stage(steady(one=150, three=148))
     told = {
@@ -194,7 +194,7 @@ def test_what_the_search_tells_decides_where_rounds_do_not() -> None:
     assert stage.hold(ONE_CHANGE, THREE_CHANGES, posteriors=told) == THREE_CHANGES
 
 
-def test_what_the_search_tells_makes_nobody_faster_than_the_baseline() -> None:
+def test_timings_of_the_search_make_no_candidate_faster_than_the_baseline() -> None:
     stage = Stage(steady(one=99))
     assert stage.hold(ONE_CHANGE, posteriors={ONE_CHANGE: Posterior(9.0, 0.001)}) is None
 
@@ -223,7 +223,7 @@ def test_a_setting_that_only_follows_from_another_is_no_change() -> None:
     assert changes(with_workers.replace(prefetch_factor=4), BASELINE) == 2
 
 
-def test_who_fails_leaves_and_the_others_go_on() -> None:
+def test_a_candidate_that_fails_leaves_and_the_others_go_on() -> None:
     def script(name: str, number: int) -> Measurement | Failure:
         if name == "two":
             return Crashed("killed by SIGSEGV")
@@ -245,7 +245,7 @@ def test_one_that_fails_alone_ends_the_test_whoever_came_first(number: int) -> N
     assert stage.refused == {"one": "killed by SIGSEGV"}
 
 
-def test_who_passes_the_memory_limit_leaves() -> None:
+def test_a_candidate_that_passes_the_memory_limit_leaves() -> None:
     def script(name: str, number: int) -> Measurement:
         peak = 3 * GIB if name == "one" and number == 3 else GIB
         return measurement(150 if name == "one" else 100, peak)
@@ -255,7 +255,7 @@ def test_who_passes_the_memory_limit_leaves() -> None:
     assert "over the limit" in stage.refused["one"]
 
 
-def test_where_the_baseline_fails_nobody_is_blamed_for_it() -> None:
+def test_no_candidate_is_blamed_for_a_failure_of_the_baseline() -> None:
     def script(name: str, number: int) -> Measurement | Failure:
         return Crashed("killed by SIGKILL") if name == "baseline" else measurement(150)
 
@@ -303,7 +303,7 @@ def test_void_rounds_come_back_where_no_repeat_is_left() -> None:
 
 
 def test_rounds_that_come_back_are_judged_as_many_as_they_are() -> None:
-    """Of thirteen rounds two may be lost, as the interval says; with three there is none."""
+    """Two of thirteen rounds may be lost, as the interval says; with three there is none."""
 
     def of(*lost: int) -> Participant | None:
         def script(name: str, number: int) -> Measurement:
@@ -323,7 +323,7 @@ def test_beside_others_that_stay_everyone_comes_first_as_often() -> None:
     assert sum(firsts.values()) == 13
 
 
-def test_who_fails_in_a_disturbed_round_leaves_and_the_round_is_repeated() -> None:
+def test_a_candidate_that_fails_in_a_disturbed_round_leaves_and_it_is_repeated() -> None:
     def script(name: str, number: int) -> Measurement | Failure:
         if name == "two":
             return Crashed("killed by SIGSEGV")

@@ -1,4 +1,4 @@
-"""What the devices of one process share is whole whenever another thread looks at it."""
+"""The state that the devices of one process share is whole whenever another thread looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What storages do wrong, as a line with what helps; nothing is overwritten."""
+"""Faults of a storage are told in a line with what helps; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
 
 
 @covers("S5")
-def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
+def test_trials_that_a_full_disk_refused_are_told_when_there_is_space_again(
     reopened: Reopened, url: str, tmp_path: Path
 ) -> None:
     study = reopened()

@@ -1,4 +1,4 @@
-"""What the strict YAML reader accepts, refuses and says."""
+"""The strict YAML reader accepts settings files and refuses others with positions."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_document_cannot_be_rebound() -> None:
         ('a: "\\UFFFFFFFF"', "1:7: not valid YAML: the number of a character"),
     ],
 )
-def test_what_a_settings_file_does_not_need_is_refused_with_its_position(
+def test_syntax_that_a_settings_file_does_not_need_is_refused_with_its_position(
     text: str, expected: str
 ) -> None:
     assert only_problem(text).startswith(f"f.yaml:{expected}")
@@ -315,7 +315,7 @@ JSON_LIKE = st.dictionaries(
 @example({"a": 1e-05, "b": 1e16, "c": -0.0, "d": 1.5e300})
 @example({"a": "x\n", "b": "\n x", "c": " x ", "d": "\ufeff", "e": "\x85", "f": "\u2028", "\n": 1})
 @settings(deadline=None)
-def test_what_is_dumped_is_read_back_alike_here_and_by_yaml_1_1(data: dict[str, Any]) -> None:
+def test_a_dump_is_read_back_alike_here_and_by_yaml_1_1(data: dict[str, Any]) -> None:
     text = dump(data)
     assert typed(parse(text, "f").value) == typed(data)
     assert typed(yaml.safe_load(text)) == typed(data)

@@ -1,4 +1,4 @@
-"""How Optuna's own samplers, its best trial and its dashboard understand what a study was told."""
+"""Optuna's own samplers, its best trial and its dashboard understand a study."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_trial_without_a_value_is_stored_below_the_best(study) -> None:
     assert stored < 80
 
 
-def test_what_was_really_measured_is_kept_beside_the_stored_value(study) -> None:
+def test_the_measured_value_is_kept_beside_the_stored_one(study) -> None:
     told(study, 80.0, HOLDS)
     assert told(study, 500.0, OVER_MEMORY).user_attrs["value"] == 500
 
