@@ -9,26 +9,16 @@ from typing import Any
 import optuna
 import pytest
 
-from autotune.configuration.best_config import BestConfig, write_best
-from autotune.configuration.training_config import TrainingConfig
+from answered_study import BASELINE, TRIALS, confirmed
+from autotune.configuration.best_config import write_best
 from autotune.report.data import ReportData
 from autotune.values.errors import StorageError, UsageError
 from factories import best_config
-from reporting import OWN, report_of, trial
+from reporting import report_of, trial
 from stored_study import as_json, lost, read, report, running, stored
 from study_factories import CRASHED, HOLDS, OOM
 
-BASELINE = TrainingConfig.of(OWN)
 SMALL = BASELINE.replace(batch_size=32)
-FASTER = {"amp_dtype": "bfloat16"}
-TRIALS = [trial(0), trial(1, 160.0, **FASTER)]
-
-
-def confirmed(number: int = 1) -> BestConfig:
-    """The answer that a trial was confirmed at 1.5 times."""
-    best = best_config(BASELINE.replace(**FASTER), BASELINE)
-    found = best.provenance.model_copy(update={"trial": number})
-    return best.model_copy(update={"provenance": found})
 
 
 def answered(*others, number: int = 1, **notes: Any) -> ReportData:
