@@ -1,6 +1,6 @@
 """Report as one page that opens offline: no script, nothing fetched, everything escaped.
 
-This module gathers the content; page.html and page.css lay it out.
+This module gathers the content; page.html and page.css of the folder template lay it out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def page(data: ReportData) -> str:
 
 @cache
 def _template() -> Template:
-    loader = PackageLoader("autotune.report", "")
+    loader = PackageLoader("autotune.report", "template")
     environment = Environment(
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True
     )
