@@ -120,7 +120,7 @@ def test_a_candidate_of_too_low_accuracy_takes_no_time_from_the_others(tmp_path:
     runner = ScriptedRunner(
         lambda config, phase: at(about_alike(config) * random.lognormvariate(0.0, 0.1)),
         quality=lambda config, seed: 0.8 if seed and batch_of(config) == FASTEST_BATCH else 0.9,
-        seed_seconds=1000.0,  # so that trials are followed before they are proven
+        seed_seconds=1000.0,  # so that trials are followed before they are validated
     )
     events = events_of(options_in(tmp_path, MORE_BATCHES, trials=10), runner)
     asked = [(one.phase, one.batch_size) for one in runner.asked]
@@ -157,7 +157,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of the time budget; leads are not proven while trials run, so that the end has to."""
+    """That of the time budget; incumbents are validated at the end, not while trials run."""
     clock = Clock()
     monkeypatch.setattr("autotune.context.budget_clock.time", clock)
     monkeypatch.setattr("autotune.searching.trials.trials.validate_incumbent", lambda *_: iter(()))

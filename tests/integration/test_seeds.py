@@ -100,7 +100,7 @@ def test_seeds_that_are_known_all_count(tmp_path):
     proof = prober.proof(LARGE)
     runner.asked.clear()
     assert prober.verdict(LARGE, most_seeds=1) == proof
-    assert proof.margin > 0, "what six seeds do not decide is held back"
+    assert proof.margin > 0, "a trial that six seeds do not decide is infeasible"
     assert runner.probes() == []
 
 

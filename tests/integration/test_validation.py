@@ -20,7 +20,7 @@ from study_factories import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
-"""Losses of quality by seed that six seeds do not decide, so that it is held back."""
+"""Losses of quality by seed that six seeds do not decide, so that the trial is infeasible."""
 FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
 """Seconds that a seed takes."""
 

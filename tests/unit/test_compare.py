@@ -150,7 +150,7 @@ def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path: Path) 
 
 
 def rounds_of(*ratios: float) -> PairedComparison:
-    """A duel of which only the ratios matter; of six the interval is the whole range."""
+    """A comparison of which only the ratios matter; the interval of six is the whole range."""
     return PairedComparison(ratios=ratios)
 
 

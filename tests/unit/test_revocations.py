@@ -48,7 +48,7 @@ def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
-    assert all(trial.verdict.feasible for trial in trials[::2]), "only a ruling takes that back"
+    assert all(trial.verdict.feasible for trial in trials[::2]), "only a revocation takes that back"
     told.disconnect()
 
 
@@ -73,7 +73,7 @@ def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
     told.disconnect()
 
 
-def test_a_single_trial_may_be_overruled(told):
+def test_a_single_trial_may_be_revoked(told):
     told.revoke("trial 2", 1.0, "accuracy: gradients differ")
     assert reasons(told) == ["", "memory", "accuracy: gradients differ"]
     told.disconnect()
