@@ -96,10 +96,26 @@ class Speedup(_Part):
 
 
 class StageLimits(_Part):
-    """Samples per second of the loader alone and of the computation alone."""
+    """Samples per second of each stage alone at these settings, and the use of the arithmetic.
 
-    loader: float
-    compute: float
+    A rate alone is None if it was timed below training, which contradicts it. Intervals are of the
+    95 % confidence, over rounds of blocks; None with too few rounds, and in older files.
+    """
+
+    compute: float | None
+    """Samples per second of computing alone, on batches that are on the device already."""
+    compute_ci95: Pair | None = None
+    loader: float | None
+    """Samples per second of loading alone."""
+    loader_ci95: Pair | None = None
+    flops_per_sample: float | None = None
+    """Floating-point operations of a training step for each sample; None if not counted."""
+    number_format: str | None = None
+    """Format of the step's products: a dtype, or tf32."""
+    matmul_flops_per_second: float | None = None
+    """Rate that matrix products reached on the machine in that format."""
+    mfu: float | None = None
+    """Model FLOPs utilisation, 0 to 1: the FLOPs of the best throughput over that rate."""
 
 
 class PredictedRun(_Part):
