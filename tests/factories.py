@@ -20,11 +20,11 @@ from autotune.configuration.best_config import (
     MemoryEvidence,
     Provenance,
     Speedup,
-    StageLimits,
     Throughput,
 )
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
+from autotune.configuration.stage_evidence import StageLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host

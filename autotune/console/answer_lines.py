@@ -14,8 +14,8 @@ from autotune.configuration.best_config import (
     Evidence,
     Searched,
     Speedup,
-    StageLimits,
 )
+from autotune.configuration.stage_evidence import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled

@@ -27,10 +27,10 @@ from autotune.configuration.best_config import (
     PredictedRun,
     Provenance,
     Speedup,
-    Stages,
     Throughput,
 )
 from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.stage_evidence import Stages
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
