@@ -37,7 +37,7 @@ def _shortened(task: Task) -> Task:
         case Measure():
             return Measure(QUICK)
         case FindLimits():
-            return FindLimits(QUICK)
+            return replace(task, plan=QUICK)
         case Diagnose():
             return Diagnose(QUICK, (0,))
         case Probe(_, seeds):

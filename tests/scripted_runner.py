@@ -32,11 +32,10 @@ from autotune.values.outcome import (
     Measured,
     Probed,
     Profiled,
-    SpeedLimits,
     TrialOutcome,
 )
 from autotune.values.workload_facts import WorkloadFacts
-from factories import cpu_machine, measurement, written
+from factories import cpu_machine, in_turns, measurement, written
 
 Phase = Literal[
     "inspection",
@@ -123,6 +122,7 @@ class ScriptedRunner:
     """Without a diagnosis, nothing is left out of the search."""
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    limits: Callable[[FindLimits], TrialOutcome] = lambda task: in_turns()
     seed_seconds: float = 1.0
     """Seconds that an accuracy probe takes for each seed."""
     jobs: list[Job] = field(default_factory=list)
@@ -147,7 +147,7 @@ class ScriptedRunner:
             case Gate():
                 return self.gate(config)
             case FindLimits():
-                return SpeedLimits(loader=1000.0, compute=500.0)
+                return self.limits(job.task)
             case Diagnose():
                 return self.diagnosed
             case Profile():

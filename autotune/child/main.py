@@ -147,6 +147,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
+    from autotune.limits import alone
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
 
@@ -155,8 +156,8 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return tasks.measure(loaded, plan)
         case Probe():
             return tasks.probe(loaded, task)
-        case FindLimits(plan):
-            return profiling.find_limits(loaded, plan)
+        case FindLimits():
+            return alone.find_limits(loaded, task)
         case Diagnose():
             return profiling.diagnose(loaded, task)
         case Profile():

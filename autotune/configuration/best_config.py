@@ -8,13 +8,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     SerializerFunctionWrapHandler,
     SkipValidation,
     ValidationError,
     model_serializer,
 )
 
+from autotune.configuration.stage_evidence import Pair, Part, StageLimits, Stages
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
@@ -31,46 +31,16 @@ NOT_MEASURED = "not measured: nothing was tried that could change it"
 
 # `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
-Pair = tuple[float, float]
-Stage = Literal["loading", "copying", "launching", "computing"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Throughput(_Part):
+class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
     samples_per_second: float
     ci95: Pair
 
 
-class Stages(_Part):
-    """Samples per second that each stage of training reaches alone; None if it takes no time."""
-
-    bound: Stage
-    """Slowest stage."""
-    loading: float | None = None
-    copying: float | None = None
-    """Samples per second of copying; None on a CPU, where nothing is copied."""
-    launching: float | None = None
-    """Samples per second at which Python launches the kernels of a step; None on a CPU."""
-    computing: float | None = None
-    busy_share: float | None = None
-    """Share of a step in which kernels run on the GPU, 0 to 1; None where that is not known."""
-    optimizer_share: float
-    """Share of the computing time that the optimizer takes, 0 to 1."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out what a CPU does not have."""
-        absent = {"launching": self.launching, "busy_share": self.busy_share}
-        written: dict[str, object] = write(self)
-        return {k: v for k, v in written.items() if v is not None or k not in absent}
-
-
-class Baseline(_Part):
+class Baseline(Part):
     """The user's settings and their throughput."""
 
     config: Settings
@@ -79,7 +49,7 @@ class Baseline(_Part):
     stages: Stages | None = None
 
 
-class Speedup(_Part):
+class Speedup(Part):
     """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
 
     ratio: float
@@ -95,14 +65,7 @@ class Speedup(_Part):
     """Rounds that were void because they were disturbed, and were repeated."""
 
 
-class StageLimits(_Part):
-    """Samples per second of the loader alone and of the computation alone."""
-
-    loader: float
-    compute: float
-
-
-class PredictedRun(_Part):
+class PredictedRun(Part):
     """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
 
     samples: int
@@ -110,7 +73,7 @@ class PredictedRun(_Part):
     best_seconds: float
 
 
-class Blocks(_Part):
+class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
     timed: int
@@ -118,7 +81,7 @@ class Blocks(_Part):
     """Number of disturbed blocks; None if unknown, as off Linux."""
 
 
-class Searched(_Part):
+class Searched(Part):
     """The part of the search space that was measured."""
 
     configurations: int
@@ -133,7 +96,7 @@ class Searched(_Part):
     """Knobs that have several values in the space, of which only one was measured."""
 
 
-class Evidence(_Part):
+class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
     objective: str
@@ -150,7 +113,7 @@ class Evidence(_Part):
     limits: StageLimits | None
 
 
-class DeviceMemoryEvidence(_Part):
+class DeviceMemoryEvidence(Part):
     """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
 
     total: int
@@ -160,7 +123,7 @@ class DeviceMemoryEvidence(_Part):
     context: int
 
 
-class MemoryEvidence(_Part):
+class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
     peak_bytes: int
@@ -190,7 +153,7 @@ class MemoryEvidence(_Part):
         return written
 
 
-class GateEvidence(_Part):
+class GateEvidence(Part):
     """Errors found by the numerics check, against float64, or float32 if the model needs it."""
 
     loss_error: float
@@ -206,7 +169,7 @@ class GateEvidence(_Part):
     """Relative difference in the distance that the weights moved; None in older files."""
 
 
-class AccuracyEvidence(_Part):
+class AccuracyEvidence(Part):
     """Quality against its tolerance; the constraint holds if `margin` <= 0.
 
     A short probe bounds early training only.
@@ -231,21 +194,21 @@ class AccuracyEvidence(_Part):
         return self.metric != UNCHANGED
 
 
-class LearningRate(_Part):
+class LearningRate(Part):
     """Scaling of the learning rates of model.py, in trials and probes alike."""
 
     rule: LrRule = "none"
     factor: float = 1.0
 
 
-class ConstraintEvidence(_Part):
+class ConstraintEvidence(Part):
     """All constraints that the configuration satisfies."""
 
     memory: MemoryEvidence
     accuracy: AccuracyEvidence
 
 
-class MachineRecord(_Part):
+class MachineRecord(Part):
     """The machine on which the result was measured."""
 
     device: str
@@ -259,7 +222,7 @@ class MachineRecord(_Part):
     fingerprint: str
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """The study and the trial that the result comes from."""
 
     study: str
@@ -271,7 +234,7 @@ class Provenance(_Part):
     created: str
 
 
-class BestConfig(_Part):
+class BestConfig(Part):
     """The content of best.yaml."""
 
     autotune: Literal[1] = 1

@@ -67,9 +67,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class FindLimits:
-    """Time the loader alone and the computation alone."""
+    """Time training, computing alone and loading alone in turns, and count the FLOPs of a step."""
 
     plan: MeasurePlan
+    """Its first look is the number of rounds of blocks."""
+    machine_threads: int = 1
+    """Threads with which a CPU reaches its rate of matrix products."""
+    known_formats: tuple[str, ...] = ()
+    """Number formats of which that rate is known and is not measured again."""
     kind: Literal["find_limits"] = "find_limits"
 
 

@@ -15,6 +15,7 @@ from autotune.configuration.best_config import (
     Searched,
     Speedup,
 )
+from autotune.configuration.stage_evidence import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
@@ -43,6 +44,7 @@ def answer_lines(event: Answered) -> list[str]:
         headline,
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
+        *arithmetic_lines(evidence),
         f"  memory      {memory.in_words}",
         accuracy_line(accuracy),
     ]
@@ -86,6 +88,22 @@ def searched_lines(searched: Searched | None) -> list[str]:
     if searched.never_varied:
         lines.append(f"  not varied  {', '.join(searched.never_varied)}")
     return lines
+
+
+def arithmetic_lines(evidence: Evidence) -> list[str]:
+    """Return the line on the use of the device's arithmetic; none if it is not known."""
+    used = None if evidence.limits is None else utilisation(evidence.limits)
+    return [] if used is None else [f"  arithmetic  {used}"]
+
+
+def utilisation(limits: StageLimits) -> str | None:
+    """Return the model FLOPs utilisation in words, to follow a subject; None if not known."""
+    if limits.mfu is None:
+        return None
+    return (
+        f"uses {100 * limits.mfu:.2g} % of the matrix multiplication rate that this machine "
+        f"reached in {limits.number_format}"
+    )
 
 
 def accuracy_line(accuracy: AccuracyEvidence) -> str:

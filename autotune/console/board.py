@@ -171,7 +171,10 @@ class Board:
             text.append("your settings", "bold")
         text.append(f"\n{signs.own} your settings in the search {own:.1f}/s" if own else "", "dim")
         text.append(
-            f"  {signs.light} computing alone {self.light:.1f}/s" if self.light else "", "dim"
+            f"  {signs.light} computing alone, your settings {self.light:.1f}/s"
+            if self.light
+            else "",
+            "dim",
         )
         return text
 

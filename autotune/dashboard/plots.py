@@ -18,8 +18,8 @@ from autotune.values.text import size
 _GIB = 1 << 30
 _FAR = 1.5
 _FEASIBLE, _INFEASIBLE, _MARK = "#0072b2", "#cccccc", "#d55e00"
-_LIGHT = "computing alone"
-# No trial is faster, so the plot ends at this line and its label goes below it.
+_LIGHT = "computing alone, your settings"
+# Where no trial is faster, the plot ends at this line, so its label goes below it.
 _ANCHORS = {_LIGHT: {"yanchor": "top"}}
 
 

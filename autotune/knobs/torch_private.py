@@ -7,8 +7,8 @@ the torch that is installed, `make test-oldest` on the oldest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -86,6 +86,28 @@ def draw_as_eager_does() -> None:
     import torch._inductor.config
 
     torch._inductor.config.fallback_random = True
+
+
+def watching_operators(
+    look: Callable[[str, Sequence[Any]], None],
+) -> AbstractContextManager[object]:
+    """Return a context in which `look` gets each operator's name and arguments.
+
+    `FlopCounterMode` is public, the class that it is made of is not. A name is
+    namespace.name.overload, as in aten.mm.default.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(
+            self, operator: Any, _: Any, arguments: Any = (), options: Any = None
+        ) -> Any:
+            look(str(operator), arguments)
+            return operator(*arguments, **(options or {}))
+
+    return Watching()  # type: ignore[no-untyped-call]
 
 
 def has_triton_package() -> bool:

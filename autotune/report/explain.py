@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.best_config import NOT_MEASURED, BestConfig, Evidence
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import keep_headline
+from autotune.console.answer_lines import keep_headline, utilisation
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects
@@ -131,16 +131,34 @@ def _limits(best: BestConfig) -> Iterator[str]:
         )
     else:
         yield f"Its quality was {NOT_MEASURED}."
-    limits = best.evidence.limits
+    yield from stage_sentences(best.evidence)
+
+
+def stage_sentences(evidence: Evidence) -> Iterator[str]:
+    """Yield sentences on the stages alone, at the result's settings, and on its arithmetic."""
+    limits = evidence.limits
     if limits is None:
         return
-    stage = "computing" if limits.compute <= limits.loader else "loading"
-    bound = min(limits.compute, limits.loader)
-    share = 100 * best.evidence.best.samples_per_second / bound
-    yield (
-        f"Alone, its loader would reach {limits.loader:g} samples/s and computing "
-        f"{limits.compute:g}, so {stage} bounds it; it is at {share:.0f} % of that."
-    )
+    stages = {
+        "computing": (limits.compute, limits.compute_ci95),
+        "loading": (limits.loader, limits.loader_ci95),
+    }
+    timed = {name: rate for name, (rate, _) in stages.items() if rate is not None}
+    told = [
+        f"{name} {rate:g}" + ("" if interval is None else f" ({interval[0]:g} to {interval[1]:g})")
+        for name, (rate, interval) in stages.items()
+        if rate is not None
+    ]
+    if timed:
+        yield f"Alone, at these settings, samples/s would be: {', '.join(told)}."
+    for name in stages.keys() - timed.keys():
+        yield f"{name.capitalize()} alone was timed slower than training, so it is left out."
+    if len(timed) == len(stages):
+        bound = min(timed, key=lambda name: timed[name])
+        share = 100 * evidence.best.samples_per_second / timed[bound]
+        yield f"So {bound} bounds it; it is at {share:.0f} % of that."
+    if (used := utilisation(limits)) is not None:
+        yield f"It {used}."
 
 
 def _searched(data: ReportData) -> Iterator[str]:

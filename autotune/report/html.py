@@ -178,7 +178,7 @@ def _charts(
         pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
     return {
         "confirmed": stage_charts.confirmed(data),
-        "limits": stage_charts.speed_of_light(data),
+        "limits": stage_charts.stages_alone(data),
         "history": trial_charts.history(data),
         "effects": knob_charts.effects(effects, dict(chosen)),
         "interaction": pair,

@@ -55,12 +55,14 @@ def stages_of(data: ReportData) -> list[Stage]:
         return found
     if best.evidence.limits is not None:
         alone = {"loader": best.evidence.limits.loader, "compute": best.evidence.limits.compute}
-        found += [Stage("the answer", name, rate, "limit-bar") for name, rate in alone.items()]
+        found += [
+            Stage("the answer", name, rate, "limit-bar") for name, rate in alone.items() if rate
+        ]
     rate = best.evidence.best.samples_per_second
     return [*found, Stage("the answer", f"training, {_measured_in(data)}", rate, "answer")]
 
 
-def speed_of_light(data: ReportData) -> Markup | None:
+def stages_alone(data: ReportData) -> Markup | None:
     """Draw the rate that each stage reaches alone, beside the rate of the whole training."""
     found = stages_of(data)
     if not any(stage.kind == "limit-bar" for stage in found):

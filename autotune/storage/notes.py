@@ -86,6 +86,11 @@ class Entries(Note[Mapping[K, T]], Generic[K, T]):
         return self if study is None else self.read(study) or {}
 
 
+def matmul_rate_key(fingerprint: str, number_format: str) -> str:
+    """Return the key of a machine's rate of matrix products in a number format."""
+    return f"{fingerprint} {number_format}"
+
+
 class StudyNotes:
     """The notes of a study as typed values.
 
@@ -122,6 +127,8 @@ class StudyNotes:
     """Revocations, by training equivalence, or by the text of `alone` for a single trial."""
     diagnosis = Note[Diagnosed]("diagnosis", Diagnosed)
     """The timed stages of the baseline."""
+    matmul_rates = Entries[str, float]("matmul_rates", dict[str, PositiveFloat])
+    """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
     re_timings = Entries[int, Sequence[float]]("timed_again", dict[int, list[PositiveFloat]])
     """Samples per second of each re-timing, by the trial's number."""
     confirmation = Note[Confirmation]("confirmation", Confirmation)

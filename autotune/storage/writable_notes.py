@@ -81,6 +81,10 @@ class WritableNotes(StudyNotes):
             before = self.re_timings.get(trial, ())
             self._enter(WritableNotes.re_timings, str(trial), [*before, *rates])
 
+    def set_matmul_rate(self, key: str, flops_per_second: float) -> None:
+        """Write a rate of matrix products; `key` is as of `matmul_rate_key`."""
+        self._enter(WritableNotes.matmul_rates, key, flops_per_second)
+
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""
         key = WritableNotes.first_drift_checks.key + worker

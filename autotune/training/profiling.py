@@ -1,7 +1,7 @@
 """Profile training: time each stage of it alone, and find the operators that a step spends time on.
 
-The stages are loading, copying, computing and updating. Training is never faster than its slowest
-stage, and a stage that takes next to no time is not worth tuning.
+The stages are loading, copying, computing and updating. Under the same settings, training is about
+as fast as its slowest stage or slower. A stage that takes next to no time is not worth tuning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from autotune.values.outcome import (
     Loading,
     Operator,
     Profiled,
-    SpeedLimits,
     TrialOutcome,
 )
 
@@ -71,18 +70,6 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         busy_seconds=_busy(setup, batch),
         bfloat16_compute_seconds=_bfloat16(loaded, dataset, plan) if task.bfloat16 else None,
     )
-
-
-def find_limits(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
-    """Measure samples/s of the loader without training, and of training on one resident batch."""
-    loaded.folder.enter_phase("limits")
-    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    setup.model.train()
-    batch = setup.transfer(next(iter(setup.loader)))
-    compute = seconds_per_batch(setup, setup.step, itertools.repeat(batch), plan)
-    loader = seconds_per_batch(setup, lambda _: None, setup.loader, plan)
-    batch_size = setup.loader.batch_size or 1
-    return SpeedLimits(loader=batch_size / loader, compute=batch_size / compute)
 
 
 def _seconds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -163,10 +163,8 @@ class Measurement:
     @property
     def nonsense(self) -> str | None:
         """Return a description of an impossible number, or None if there is none."""
-        if not self.blocks:
-            return "it has no blocks"
-        if any(b.seconds <= 0 or b.samples - b.stock_samples <= 0 for b in self.blocks):
-            return "a block without time or samples"
+        if (nonsense := nonsense_of(self.blocks)) is not None:
+            return nonsense
         spans = (*self.boundary_seconds, *self.warmup_step_seconds, self.compile_seconds)
         if min(*spans, *(block.wait_seconds for block in self.blocks)) < 0:
             return "a time below 0"
@@ -201,7 +199,7 @@ class Measurement:
     @property
     def seconds_per_sample(self) -> float:
         """Return the log-scale median over blocks, plus a sample's share of an epoch boundary."""
-        return log_median(self._per_sample()) + self._boundary_share()
+        return log_median(self._per_sample()) + self.boundary_share
 
     @property
     def samples_per_second(self) -> float:
@@ -209,9 +207,16 @@ class Measurement:
         return 1 / self.seconds_per_sample
 
     @property
+    def boundary_share(self) -> float:
+        """Return a sample's share of an epoch boundary, in seconds."""
+        if not self.boundary_seconds or not self.epoch_samples:
+            return 0.0
+        return median(self.boundary_seconds) / self.epoch_samples
+
+    @property
     def block_rates(self) -> tuple[float, ...]:
         """Return the samples/s of each of `telling_blocks`, epoch boundaries included."""
-        share = self._boundary_share()
+        share = self.boundary_share
         return tuple(1 / (seconds + share) for seconds in self._per_sample())
 
     @property
@@ -240,10 +245,14 @@ class Measurement:
     def _per_sample(self) -> list[float]:
         return [block.seconds_per_sample for block in self.telling_blocks]
 
-    def _boundary_share(self) -> float:
-        if not self.boundary_seconds or not self.epoch_samples:
-            return 0.0
-        return median(self.boundary_seconds) / self.epoch_samples
+
+def nonsense_of(blocks: Sequence[Block]) -> str | None:
+    """Return a description of an impossible number in blocks, or None if there is none."""
+    if not blocks:
+        return "it has no blocks"
+    if any(block.seconds <= 0 or block.samples - block.stock_samples <= 0 for block in blocks):
+        return "a block without time or samples"
+    return None
 
 
 def disturbance_of(runs: Iterable[Measurement]) -> str:

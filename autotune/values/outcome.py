@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Block, Measurement, nonsense_of
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -57,11 +57,35 @@ class Inspected:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedLimits:
-    """Samples per second of the loader alone and of the computation alone."""
+class StageRound:
+    """A block of training and one of each stage alone, timed one after the other."""
 
-    loader: float
-    compute: float
+    training: Block
+    computing: Block
+    """Steps on batches that are on the device already."""
+    loading: Block
+    """Batches loaded while nothing else runs."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Return True if something else may have slowed one of the blocks down."""
+        return any(one.is_disturbed for one in (self.training, self.computing, self.loading))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLimits:
+    """Rounds of training and of its stages alone, and the arithmetic of a step."""
+
+    rounds: tuple[StageRound, ...]
+    """All rounds, disturbed ones too."""
+    flops_per_sample: float | None = None
+    """Floating-point operations of a training step for each sample; None if not counted."""
+    number_format: str | None = None
+    """Format of the step's products, see `autotune.limits.flops`."""
+    uncounted: str = ""
+    """Reason why the FLOPs are not counted."""
+    matmul_flops_per_second: float | None = None
+    """Rate of matrix products in that format; None if not measured."""
     kind: Literal["speed_limits"] = "speed_limits"
 
 
@@ -281,7 +305,14 @@ def outcome_from_json(text: str | bytes) -> TrialOutcome:
 
 def nonsense_in(outcome: TrialOutcome) -> str | None:
     """Return a description of an impossible number in an outcome, or None."""
-    return outcome.measurement.nonsense if isinstance(outcome, Measured) else None
+    match outcome:
+        case Measured(measurement):
+            return measurement.nonsense
+        case SpeedLimits(rounds):
+            blocks = [b for one in rounds for b in (one.training, one.computing, one.loading)]
+            return nonsense_of(blocks)
+        case _:
+            return None
 
 
 def as_failure(outcome: TrialOutcome) -> Failure:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "autotune"
-CHILD = ("training/", "numerics/", "scripting/", "child/", "knobs/")
+CHILD = ("training/", "numerics/", "limits/", "scripting/", "child/", "knobs/")
 TORCH_PRIVATE = "knobs/torch_private.py"
 # Private names of Optuna, by file: its public API has no way to write a trial as one step.
 OF_OPTUNA = {

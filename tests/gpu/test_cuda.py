@@ -140,7 +140,10 @@ def test_a_probe_runs_on_the_device(device: str, ask: Ask) -> None:
 
 @pytest.mark.slow
 def test_the_limits_are_found_on_the_device(device: str, ask: Ask) -> None:
-    assert isinstance(outcome := ask(job_on(device, FindLimits(QUICK))), SpeedLimits), outcome
+    job = job_on(device, FindLimits(QUICK), num_workers=1, pin_memory=device != "cpu")
+    assert isinstance(outcome := ask(job), SpeedLimits), outcome
+    assert outcome.flops_per_sample, outcome.uncounted
+    assert outcome.matmul_flops_per_second
 
 
 @pytest.mark.slow

@@ -84,8 +84,20 @@ def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, ou
 def test_loader_and_computation_have_limits_of_their_own(outcome_of):
     outcome = outcome_of("plain", task=FindLimits(QUICK))
     assert isinstance(outcome, SpeedLimits)
-    assert outcome.loader > 0
-    assert outcome.compute > 0
+    assert len(outcome.rounds) >= 3
+    # A linear layer of 8 x 2: forward, and backward to the weights; nothing needs the input's.
+    assert outcome.flops_per_sample == 2 * (2 * 8 * 2)
+    assert outcome.number_format == "float32"
+    assert outcome.matmul_flops_per_second > 0
+
+
+@forked_only
+def test_a_rate_of_products_that_is_known_is_not_measured_again(outcome_of):
+    task = FindLimits(QUICK, known_formats=("float32",))
+    outcome = outcome_of("plain", settings={"num_workers": 1}, task=task)
+    assert isinstance(outcome, SpeedLimits)
+    assert outcome.flops_per_sample
+    assert outcome.matmul_flops_per_second is None
 
 
 def test_an_inspection_says_what_the_workload_is(run):

@@ -101,7 +101,7 @@ def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(
     assert len(configs(events)) == ended
 
 
-def test_a_search_of_the_loader_ends_at_the_speed_of_light(tmp_path: Path) -> None:
+def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path: Path) -> None:
     stages = replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1)))
     rates = {0: 20.0, 1: 50.0, 2: 79.0}
     scripted = ScriptedRunner(

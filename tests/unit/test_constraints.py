@@ -25,12 +25,11 @@ from autotune.values.outcome import (
     OutOfMemory,
     Probed,
     Rejected,
-    SpeedLimits,
     TimedOut,
     TrialOutcome,
     UserError,
 )
-from factories import cpu_machine, measurement
+from factories import cpu_machine, in_turns, measurement
 
 THROUGHPUT = OBJECTIVES["throughput"]
 LIMIT = 1000
@@ -130,7 +129,7 @@ def test_a_loss_that_is_not_finite_violates_accuracy() -> None:
         Lost("x"),
         Probed((0.5,), 1.0),
         Inspected(cpu_machine(), None),
-        SpeedLimits(1.0, 1.0),
+        in_turns(),
     ],
     ids=lambda outcome: outcome.kind,
 )

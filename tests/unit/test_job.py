@@ -36,7 +36,13 @@ FULL = Job(
 
 @pytest.mark.parametrize(
     "task",
-    [Inspect(), Measure(PLAN), Probe(500, (0, 1)), FindLimits(PLAN), Gate({"num_workers": 0})],
+    [
+        Inspect(),
+        Measure(PLAN),
+        Probe(500, (0, 1)),
+        FindLimits(PLAN, 4, ("tf32",)),
+        Gate({"num_workers": 0}),
+    ],
     ids=lambda t: t.kind,
 )
 def test_a_job_with_any_task_comes_back_from_json_as_it_was(task: Task) -> None:

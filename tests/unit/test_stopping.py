@@ -42,7 +42,7 @@ def test_an_infeasible_trial_is_no_gain() -> None:
 
 
 @pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
-def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -> None:
+def test_at_the_speed_of_computing_alone_nothing_is_left_to_win(rate: float, ends: bool) -> None:
     at_rate = trial(0, rate, samples_per_second=rate)
     assert is_at_limit([at_rate], 100.0) == ends
     assert not is_at_limit([at_rate], None)

@@ -27,25 +27,21 @@ from autotune.configuration.best_config import (
     PredictedRun,
     Provenance,
     Speedup,
-    StageLimits,
-    Stages,
     Throughput,
 )
 from autotune.configuration.constraints import AccuracyRule
-from autotune.configuration.job import FindLimits, MeasurePlan
+from autotune.configuration.stage_evidence import Stages
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.limits import time_limits
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Gated, SpeedLimits
+from autotune.values.outcome import Gated
 from autotune.values.statistics import median_interval
-
-# The limits decide nothing, so that they need no narrow interval.
-_LIMITS_PLAN = MeasurePlan(looks=(3,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def keep_baseline(
 
 
 def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
-    """Build the content of best.yaml; times the limits of loader and computation on the way."""
+    """Build the content of best.yaml; times loading and computing alone on the way."""
     context = prober.context
     return BestConfig(
         config=won.trial.config.as_dict(),
@@ -117,7 +113,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         predicted_run=_predicted_run(context, costs, won),
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
-        limits=_stage_limits(prober, won),
+        limits=time_limits(prober, won.trial.config, won.runs),
     )
 
 
@@ -192,17 +188,6 @@ def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
 
 def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
     return median(costs.fixed_seconds(config, run) for run in runs)
-
-
-def _stage_limits(prober: AccuracyProber, won: Confirmed) -> StageLimits | None:
-    context = prober.context
-    if context.options.workload.script is not None:
-        return None
-    job = context.job(FindLimits(_LIMITS_PLAN), won.trial.config)
-    outcome = prober.runner.run(job, context.options.study.folder / "trials" / "limits")
-    if not isinstance(outcome, SpeedLimits):
-        return None
-    return StageLimits(loader=round(outcome.loader, 1), compute=round(outcome.compute, 1))
 
 
 def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from autotune.configuration.best_config import Stage
 from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.stage_evidence import Stage
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value, spelled
@@ -44,8 +44,8 @@ _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
 # Relative error of one timing; two timings of the same may differ by twice as much.
 _NOISE = 0.05
-# Training is no faster than its slowest stage. Two processes of the same settings differ by up to
-# a third; a larger excess means that the stages were timed wrongly.
+# Under the same settings, training is as fast as its slowest stage at most. Two processes of the
+# same settings differ by up to a third; a larger excess means that the stages were timed wrongly.
 _FAR_FASTER = 1.5
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
@@ -80,7 +80,10 @@ class Diagnosis:
         return min(self.load_seconds / cores, *(one.seconds for one in self.stages.loading))
 
     def limits(self) -> dict[str, float]:
-        """Return the samples per second of each stage alone; one that takes no time is absent."""
+        """Return the samples per second of each stage alone, with the baseline's settings.
+
+        A stage that takes no time is absent.
+        """
         return limits_of(self.stages)
 
     @property
@@ -142,11 +145,14 @@ class Diagnosis:
 
     @property
     def compute_limit(self) -> float:
-        """Samples per second of computing alone, which no setting of the loader can exceed."""
+        """Samples per second of computing alone with the baseline's settings."""
         return self.stages.batch_size / self.stages.compute_seconds
 
     def ceiling(self, space: SearchSpace) -> float | None:
-        """Return the samples per second that nothing in `space` can exceed; None if not known."""
+        """Return the samples per second of computing alone if `space` varies loading alone.
+
+        Other settings change what computing takes; the result is then None.
+        """
         if self.doubt:
             return None
         loads = {*LOADER, "pin_memory"}

@@ -39,7 +39,7 @@ class SearchRun:
     runner: Runner
     study: TuningStudy
     ceiling: float | None = None
-    """Samples per second that no configuration of the space can exceed; None if not known."""
+    """Samples per second of computing alone, if the space varies loading alone; else None."""
     started: float = field(default_factory=time.monotonic)
     stop: Stop = field(default_factory=Stop)
     worker: str = ""

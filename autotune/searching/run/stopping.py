@@ -54,7 +54,7 @@ def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> boo
 
     Args:
         finished: the trials so far.
-        ceiling: samples per second that no configuration can exceed; None if not known.
+        ceiling: samples per second of computing alone; None if trials compute otherwise.
     """
     if ceiling is None:
         return False

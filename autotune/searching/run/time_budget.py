@@ -34,7 +34,7 @@ RUNS = 3
 PLAN = MeasurePlan(max_seconds=1.5)
 """Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 LIMITS_SECONDS = 6.0
-"""Approximate seconds to time loader and computation of the result, each alone."""
+"""Approximate seconds to time the stages of the result alone, and the machine's arithmetic."""
 _DIAGNOSIS_SECONDS = 5.0
 _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.

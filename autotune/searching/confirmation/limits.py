@@ -1,0 +1,124 @@
+"""The limits of a result: each stage alone at its settings, and its use of the device's arithmetic.
+
+A child times training and each stage alone in turns. A stage's rate is its ratio to training there,
+applied to the throughput that best.yaml states. So the ratio is of one moment, and the machine's
+drift between the rounds and that process does not enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.configuration.job import FindLimits, MeasurePlan
+from autotune.configuration.stage_evidence import StageLimits
+from autotune.configuration.training_config import TrainingConfig
+from autotune.storage.notes import matmul_rate_key
+from autotune.values.measurement import Block, Measurement
+from autotune.values.outcome import SpeedLimits, StageRound
+from autotune.values.statistics import Interval, log_median, median_interval
+
+_ROUNDS = 6
+"""Rounds of blocks: the fewest that have a 95 % interval."""
+_PLAN = MeasurePlan(block_seconds=0.15, looks=(_ROUNDS,), max_seconds=6.0)
+
+
+def time_limits(
+    prober: AccuracyProber, config: TrainingConfig, runs: Sequence[Measurement]
+) -> StageLimits | None:
+    """Time the limits of a configuration; None for a script, or if that fails.
+
+    Side effect: notes the machine's rate of matrix products in the study, if it was not known.
+
+    Args:
+        prober: context, runner and study of the search.
+        config: the result's settings.
+        runs: the processes behind the throughput that is stated for it.
+    """
+    context, notes = prober.context, prober.study.notes
+    if context.options.workload.script is not None:
+        return None
+    machine = context.machine
+    start = matmul_rate_key(machine.fingerprint, "")
+    known = tuple(key.removeprefix(start) for key in notes.matmul_rates if key.startswith(start))
+    task = FindLimits(_PLAN, machine.default_num_threads, known)
+    folder = context.options.study.folder / "trials" / "limits"
+    found = prober.runner.run(context.job(task, config), folder)
+    if not isinstance(found, SpeedLimits):
+        return None
+    key = matmul_rate_key(machine.fingerprint, found.number_format or "")
+    if found.matmul_flops_per_second is not None:
+        notes.set_matmul_rate(key, found.matmul_flops_per_second)
+    return limits_of_result(found, runs, notes.matmul_rates.get(key))
+
+
+def limits_of_result(
+    found: SpeedLimits, runs: Sequence[Measurement], matmul_flops_per_second: float | None
+) -> StageLimits:
+    """Return the limits of a result.
+
+    Args:
+        found: rounds of blocks under its settings, and the FLOPs of a step.
+        runs: the processes behind the throughput that is stated for it.
+        matmul_flops_per_second: the rate of matrix products; None if not known.
+    """
+    # An epoch's boundary belongs to loading, and no block contains one.
+    boundary = median(run.boundary_share for run in runs)
+    step = median(run.seconds_per_sample - run.boundary_share for run in runs)
+    compute = _alone(found, lambda one: one.computing, lambda ratio: ratio / step)
+    loader = _alone(found, lambda one: one.loading, lambda ratio: 1 / (step / ratio + boundary))
+    rate = median(run.samples_per_second for run in runs)
+    return StageLimits(
+        compute=compute.rate,
+        compute_ci95=compute.interval,
+        loader=loader.rate,
+        loader_ci95=loader.interval,
+        flops_per_sample=found.flops_per_sample,
+        number_format=found.number_format,
+        matmul_flops_per_second=matmul_flops_per_second,
+        mfu=_utilisation(found.flops_per_sample, rate, matmul_flops_per_second),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """Samples per second of a stage alone, with its interval; None if contradicted or unknown."""
+
+    rate: float | None = None
+    interval: Interval | None = None
+
+
+def _alone(
+    found: SpeedLimits,
+    stage: Callable[[StageRound], Block],
+    rate_of: Callable[[float], float],
+) -> _Alone:
+    """Return the rate of a stage alone; none if it is below that of training beyond the noise.
+
+    Args:
+        found: rounds of blocks.
+        stage: function that picks the stage's block of a round.
+        rate_of: function from a ratio to the rate of training, to samples per second.
+    """
+    calm = [one for one in found.rounds if not one.is_disturbed]
+    rounds = calm if len(calm) >= _ROUNDS else found.rounds
+    ratios = [one.training.seconds_per_sample / stage(one).seconds_per_sample for one in rounds]
+    low, high = median_interval(ratios)
+    if high < 1:
+        return _Alone()
+    interval = (round(rate_of(low), 1), round(rate_of(high), 1))
+    return _Alone(
+        round(rate_of(log_median(ratios)), 1), interval if len(ratios) >= _ROUNDS else None
+    )
+
+
+def _utilisation(
+    flops: float | None, samples_per_second: float, matmul_flops_per_second: float | None
+) -> float | None:
+    """Return the model FLOPs utilisation; None if unknown, or if a rate above 1 contradicts it."""
+    if flops is None or matmul_flops_per_second is None:
+        return None
+    share = flops * samples_per_second / matmul_flops_per_second
+    return float(f"{share:.3g}") if share <= 1 else None

@@ -1,0 +1,118 @@
+"""FLOPs of a step, the number format of its products, and the rate that a device reaches in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from autotune.limits.flops import Counted, count_flops
+from autotune.limits.matmul_rate import matmul_rate
+from gpus import CUDA, cuda_only, on_cuda
+
+BATCH, INPUTS, OUTPUTS = 4, 16, 32
+PRODUCT = 2 * BATCH * INPUTS * OUTPUTS
+FORMATS = ["float32", "bfloat16"]
+
+
+def has_tf32() -> bool:
+    return torch.cuda.get_device_capability(CUDA) >= (8, 0)
+
+
+def step_of(model: nn.Module, batch: Tensor, amp: bool = False) -> Callable[[], None]:
+    """A step that computes a loss and its gradients, but updates nothing."""
+    kind = batch.device.type
+    model.to(batch.device)
+
+    def step() -> None:
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=amp):
+            out = model(batch)
+        out = out[0] if isinstance(out, tuple) else out
+        out.float().sum().backward()
+
+    return step
+
+
+def counted(device: str, model: nn.Module, *sizes: int, amp: bool = False) -> Counted | str:
+    place = torch.device(device)
+    return count_flops([step_of(model, torch.randn(sizes, device=place), amp)], place)
+
+
+@pytest.mark.parametrize(("amp", "number_format"), [(False, "float32"), (True, "bfloat16")])
+def test_a_step_has_the_flops_and_the_format_of_its_products(
+    device: str, amp: bool, number_format: str
+) -> None:
+    found = counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS, amp=amp)
+    assert found == Counted(2 * PRODUCT, number_format), "forward, and backward to the weights"
+
+
+def test_every_step_that_is_given_counts(device: str) -> None:
+    place = torch.device(device)
+    step = step_of(nn.Linear(INPUTS, OUTPUTS), torch.randn(BATCH, INPUTS, device=place))
+    assert count_flops([step, step], place) == Counted(4 * PRODUCT, "float32")
+
+
+@pytest.mark.slow
+def test_a_compiled_model_counts_as_its_eager_step(device: str) -> None:
+    model = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.ReLU())
+    model.compile(backend="eager")
+    found = counted(device, model, BATCH, INPUTS)
+    assert found == Counted(2 * PRODUCT, "float32")
+
+
+@cuda_only("on a CPU convolutions have the format of all products")
+def test_convolutions_of_a_gpu_use_tf32_where_it_has_that() -> None:
+    found = counted(CUDA, nn.Conv2d(3, 8, 3), BATCH, 3, 8, 8)
+    assert isinstance(found, Counted), found
+    assert found.number_format == ("tf32" if has_tf32() else "float32")
+
+
+@cuda_only("a CPU of this kind may have no such products")
+def test_a_lower_precision_of_float32_products_is_seen() -> None:
+    torch.set_float32_matmul_precision("high")
+    found = counted(CUDA, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS)
+    assert isinstance(found, Counted), found
+    assert found.number_format == ("tf32" if has_tf32() else "float32")
+
+
+def test_attention_is_counted(device: str) -> None:
+    model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
+    assert isinstance(counted(device, model, BATCH, 8, INPUTS), Counted)
+
+
+def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device: str) -> None:
+    found = counted(device, nn.LSTM(INPUTS, OUTPUTS), 5, BATCH, INPUTS)
+    assert isinstance(found, str)
+    assert "no formula for aten." in found
+
+
+def test_a_step_that_fails_is_not_counted(device: str) -> None:
+    assert "cannot be counted: RuntimeError" in str(
+        counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "number_format"),
+    [*(("cpu", one) for one in FORMATS), *(on_cuda(CUDA, one) for one in FORMATS)],
+)
+def test_a_device_reaches_a_rate_in_a_format(device: str, number_format: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    rate = matmul_rate(torch.device(device), number_format)
+    assert rate is not None
+    assert rate > 0
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_format_without_products_has_no_rate(device: str) -> None:
+    assert matmul_rate(torch.device(device), "float4_e2m1fn_x2") is None
+
+
+@cuda_only("the rates of a CPU depend on what else runs")
+def test_narrower_formats_are_faster_on_a_gpu_with_units_for_them() -> None:
+    if not has_tf32():
+        pytest.skip("this GPU has no TF32")
+    rates = [matmul_rate(torch.device(CUDA), one) or 0.0 for one in ("float32", "tf32", "bfloat16")]
+    assert rates == sorted(rates)
