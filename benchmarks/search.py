@@ -272,8 +272,8 @@ def _refused(table: Table) -> Iterator[tuple[object, ...]]:
         if not isinstance(row.task, Gate):
             continue
         config, reference = TrainingConfig.of(row.config), row.task.reference
-        shorter = any(config[name] != reference.get(name) for name in PRECISION)
-        if not isinstance(row.outcome, Gated) or numerics_fault(row.outcome, shorter):
+        lower = any(config[name] != reference.get(name) for name in PRECISION)
+        if not isinstance(row.outcome, Gated) or numerics_fault(row.outcome, lower):
             yield _numerics(config)
 
 

@@ -303,7 +303,7 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=2):
         try:
             check(line)
-            answer = _answer().validate_json(line)
+            answer = _answer().validate_json(_with_roundings(line))
             if nonsense := nonsense_in(answer.outcome):
                 raise ValueError(nonsense)
         except ValueError as error:
@@ -311,6 +311,16 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
                 f"{path}:{number} is no recorded answer: {fault_of(error)}."
             ) from error
         yield answer
+
+
+def _with_roundings(line: str) -> str:
+    """Return an answer's line, with nulls for what numerics checks did not measure earlier."""
+    if '"kind":"gated"' not in line or '"rounding_path_error"' in line:
+        return line
+    answer = json.loads(line)
+    names = ("buffer", "rounding_path", "rounding_reach", "rounding_buffer")
+    answer["outcome"] |= {f"{name}_error": None for name in names}
+    return json.dumps(answer)
 
 
 def _comparable(header: Header) -> dict[str, object]:

@@ -12,6 +12,7 @@ from pydantic import (
     SkipValidation,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from autotune.configuration.stage_evidence import Pair, Part, StageLimits, Stages
@@ -154,19 +155,28 @@ class MemoryEvidence(Part):
 
 
 class GateEvidence(Part):
-    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
+    """Errors found by the numerics check, against float64, or float32 if the model needs it.
+
+    Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
+    """
 
     loss_error: float
     gradient_error: float
-    gradient_cosine: float
-    trajectory_error: float | None = None
-    """Distance of the first steps' losses from the reference's, divided by the change that another
-    seed makes; None in older files."""
     path_error: float | None = None
-    """Distance of the weights after those steps from the reference's, divided by the distance that
-    the reference's moved; None in older files."""
+    """Distance of the weights after the first steps from the reference's, divided by the distance
+    that the reference's moved; None in older files."""
     reach_error: float | None = None
     """Relative difference in the distance that the weights moved; None in older files."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older(cls, fields: object) -> object:
+        older = ("gradient_cosine", "trajectory_error")
+        return (
+            {name: error for name, error in fields.items() if name not in older}
+            if isinstance(fields, dict)
+            else fields
+        )
 
 
 class AccuracyEvidence(Part):

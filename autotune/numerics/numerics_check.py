@@ -3,7 +3,7 @@
 Loss and gradients of one batch are computed three times from the same weights: in float64, which
 counts as right; under the reference settings, which shows the effect of rounding alone; and under
 the job's settings. One update of the optimizer from equal gradients follows. Then come a few whole
-steps on the same batches, whose losses and final weights show errors that arise later.
+steps on the same batches, whose final weights and buffers show errors that arise later.
 
 The model stays in training mode, since BatchNorm computes something else in eval mode. Dropout is
 off, because equal seeds give equal masks only under equal number formats. All other random numbers
@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,14 +29,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
 from autotune.numerics import trajectory
 from autotune.numerics.disk_store import DiskStore, Load
-from autotune.numerics.trajectory import (
-    LEAST_ROUNDING,
-    Tensors,
-    distance,
-    norm,
-    parameters,
-    share,
-)
+from autotune.numerics.trajectory import Snapshot, Tensors, distance, norm, share, snapshot
 from autotune.system.trial_folder import NUMERICS_CHECK
 from autotune.training.apply_settings import Settings
 from autotune.training.loading.batches import endless
@@ -54,10 +47,9 @@ State = Mapping[str, Any]
 
 # A fresh GradScaler starts at the first; training settles at the largest without overflow.
 _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
-# Relative; sums without a fixed order, as on a GPU, change gradients by less from run to run.
-_NONDETERMINISM = 1e-3
-# Units in a parameter's last place by which two kernels may round an update differently.
-_ROUNDING_UNITS = 4
+# Relative; sums without a fixed order, as on a GPU, change gradients by less from run to run: they
+# are sums in TF32 at worst, whose epsilon this is. A model that draws numbers changes them by more.
+_NONDETERMINISM = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -81,8 +73,8 @@ class _Reference:
 
     state: State
     """The model's state_dict, for loading into another model."""
-    before: Tensors
-    """The parameters before the update."""
+    before: Snapshot
+    """Parameters and buffers before the first step."""
     standard: _Computed
     """Loss and gradients under the reference settings."""
     seed_spread: float
@@ -139,31 +131,42 @@ def _compared(loops: _TrainingLoops, task: Gate) -> TrialOutcome:
     batches = plain.batches()
     pair = store.put_batch(next(batches)), store.put_batch(next(batches))
     reference = _refer(plain, pair, task.in_double)
-    steps = trajectory.reference_steps(
-        lambda: plain.setup(reference.state),
-        reference.before,
-        itertools.chain(trajectory.loaded(pair), batches),
-        seed,
-        store,
-    )
+    all_batches = itertools.chain(trajectory.loaded(pair), batches)
+    used, end = trajectory.reference_steps(plain.setup(reference.state), all_batches, seed, store)
     Settings(loaded.config).apply_to_process()
-    if reference.seed_spread > _NONDETERMINISM and loaded.config["compile_mode"] is not None:
+    gated, rounding, tested_end = _tested(loops, reference, used)
+    Settings(plain.loaded.config).apply_to_process()
+    nudged = trajectory.nudge(plain.setup(reference.state), rounding)
+    nudged_end = trajectory.steps(nudged, trajectory.loaded(used), seed + 1, store)
+    apart = trajectory.distances(reference.before, end, tested_end)
+    noise = trajectory.distances(reference.before, end, nudged_end)
+    return replace(
+        gated,
+        path_error=apart.path,
+        reach_error=apart.reach,
+        buffer_error=apart.buffers,
+        rounding_path_error=noise.path,
+        rounding_reach_error=noise.reach,
+        rounding_buffer_error=noise.buffers,
+    )
+
+
+def _tested(
+    loops: _TrainingLoops, reference: _Reference, used: Sequence[Load]
+) -> tuple[Gated, float, Snapshot]:
+    """Return the errors on the first batch, how much of them is rounding, and the steps' end."""
+    seed, store = loops.loaded.job.seed, loops.store
+    if reference.seed_spread > _NONDETERMINISM and loops.loaded.config["compile_mode"] is not None:
         draw_as_eager_does()
     updated = _update(loops.setup(reference.state), reference.standard.gradients, store)
     setup = loops.setup(reference.state)
-    computed = _compute(setup, pair[0], seed, store)
+    computed = _compute(setup, used[0], seed, store)
+    # A larger difference than the number format explains is no rounding.
+    epsilon = trajectory.epsilon(loops.loaded.config)
+    rounding = min(_distance(computed, reference.standard), epsilon)
     setup.model.load_state_dict(reference.state)
-    losses = trajectory.train(setup, trajectory.loaded(steps.batches), seed)
-    apart = trajectory.distances(reference.before, steps.end, trajectory.ended(setup, store))
-    return replace(
-        _gated(reference, computed, _update_error(reference, updated)),
-        trajectory_error=trajectory.deviation(
-            losses, steps.losses, steps.other_losses, _rounding(loaded.config)
-        ),
-        path_error=apart.path,
-        reach_error=apart.reach,
-        reference_path_error=steps.noise,
-    )
+    gated = _gated(reference, computed, updated)
+    return gated, rounding, trajectory.steps(setup, trajectory.loaded(used), seed, store)
 
 
 def _refer(loops: _TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _Reference:
@@ -176,7 +179,7 @@ def _refer(loops: _TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _
 def _in_single(loops: _TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
     """Compute the reference without float64, for which this model has to be freed first."""
     setup, seed, store = loops.setup(), loops.loaded.job.seed, loops.store
-    state, before = store.put_all(setup.model.state_dict()), parameters(setup, store)
+    state, before = store.put_all(setup.model.state_dict()), snapshot(setup, store)
     standard = _compute(setup, pair[0], seed, store)
     return _Reference(
         state=state,
@@ -265,25 +268,18 @@ def _update(setup: TrainingSetup, gradients: Tensors, store: DiskStore) -> Tenso
             None if gradient is None else torch.empty_like(parameter).copy_(gradient).detach()
         )
     setup.optimizer.step()
-    return parameters(setup, store)
+    return snapshot(setup, store).weights
 
 
 def _update_error(reference: _Reference, updated: Tensors) -> float:
     """Return the distance of two updates, less rounding, relative to the reference's update."""
-    before = reference.before
+    before = reference.before.weights
     rounding = math.hypot(*(torch.finfo(p.dtype).eps * norm({"": p}) for p in before.values()))
-    off = distance(updated, reference.updated) - _ROUNDING_UNITS * rounding
+    off = distance(updated, reference.updated) - rounding
     return share(max(0.0, off), distance(reference.updated, before))
 
 
-def _rounding(config: TrainingConfig) -> float:
-    """Return the relative rounding error of a loss, from the forward pass's number format."""
-    amp_dtype = config["amp_dtype"]
-    own = torch.finfo(getattr(torch, str(amp_dtype))).eps if amp_dtype else 0.0
-    return max(LEAST_ROUNDING, own)
-
-
-def _gated(reference: _Reference, computed: _Computed, update_error: float) -> Gated:
+def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gated:
     """Return the errors on one batch; those of the first steps are 0 until they are filled in."""
     standard, seed_spread = reference.standard, reference.seed_spread
     in_double = reference.in_double
@@ -293,14 +289,15 @@ def _gated(reference: _Reference, computed: _Computed, update_error: float) -> G
     return Gated(
         loss_error=_loss_distance(computed, best_known),
         gradient_error=_distance(computed, best_known),
-        gradient_cosine=_cosine(computed.gradients, best_known.gradients),
-        update_error=update_error,
-        trajectory_error=0.0,
+        update_error=_update_error(reference, updated),
         path_error=0.0,
         reach_error=0.0,
+        buffer_error=0.0,
         reference_loss_error=_loss_distance(standard, best_known),
         reference_gradient_error=_distance(standard, best_known),
-        reference_path_error=0.0,
+        rounding_path_error=0.0,
+        rounding_reach_error=0.0,
+        rounding_buffer_error=0.0,
         seed_spread=seed_spread,
         batch_spread=reference.batch_spread,
         in_double=in_double is not None,
@@ -318,9 +315,3 @@ def _loss_distance(computed: _Computed, best_known: _Computed) -> float:
 
 def _distance(computed: _Computed, best_known: _Computed) -> float:
     return share(distance(computed.gradients, best_known.gradients), norm(best_known.gradients))
-
-
-def _cosine(one: Tensors, other: Tensors) -> float:
-    shared = [float((one[n].double() * other[n].double()).sum()) for n in one if n in other]
-    sizes = norm(one) * norm(other)
-    return math.fsum(shared) / sizes if sizes else 1.0

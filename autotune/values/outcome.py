@@ -153,24 +153,25 @@ class Gated:
     loss_error: float
     gradient_error: float
     """L2 norm of the difference of all gradients, relative to the standard's norm."""
-    gradient_cosine: float
     update_error: float
     """Relative error of the optimizer's first update from equal gradients, against the reference's
     optimizer."""
-    trajectory_error: float
-    """Distance of the first steps' losses from the reference's, divided by the change that another
-    seed makes."""
     path_error: float
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved."""
     reach_error: float
     """Relative difference in the distance that the weights moved in the first steps."""
+    buffer_error: float | None
+    """Distance of the buffers after the first steps from the reference's, divided by the distance
+    that the reference's moved; None in a table that was recorded before it was measured."""
     reference_loss_error: float
     """The reference's own error, made by rounding alone; 0 if it is the standard."""
     reference_gradient_error: float
-    reference_path_error: float
-    """Path error of the reference after rounding its initial weights and drawing other random
-    numbers."""
+    rounding_path_error: float | None
+    """Path error of the reference after rounding its initial weights by as much as the gradients
+    differ, and drawing other random numbers; None as above."""
+    rounding_reach_error: float | None
+    rounding_buffer_error: float | None
     seed_spread: float
     """Relative change of the reference's gradients under another seed; 0 without random numbers."""
     batch_spread: float

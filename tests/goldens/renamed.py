@@ -24,7 +24,11 @@ RENAMED: dict[str, str] = {
 }
 """Whole words of a golden: `"Scene": "SearchContext"` leaves `Scenery` alone."""
 _SEEDS = r"\(?(\d seeds?)\)?"
+_DROPPED = r"gradient_cosine|trajectory_error|reference_path_error"
+_NEW = r"buffer_error|rounding_(?:path|reach|buffer)_error"
 REPHRASED: dict[str, str | Callable[[re.Match[str]], str]] = {
+    rf"(?m)^\S*\.gate\.(?:{_DROPPED}) .*\n": "",
+    rf'\\n \\"(?:{_DROPPED}|{_NEW})\\": [^,]+,': "",
     rf"accuracy: [\d.e+]+ % worse than allowed over {_SEEDS}": r"accuracy: too low, \1",
     rf"accuracy: not proven to be within what is allowed over {_SEEDS}": r"accuracy: in doubt, \1",
     rf"accuracy: \w+ \S+ is \S+ (?:below|above) the limit \S+ {_SEEDS}": r"accuracy: too low, \1",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import Gate, Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
@@ -53,12 +54,13 @@ def test_a_convolution_computes_the_same_but_for_rounding(
 ) -> None:
     found = gated(device, "tiny_conv", **settings)
     assert found.in_double
-    assert found.gradient_cosine > 0.99
+    assert found.gradient_error < 0.14
     assert found.update_error < 1e-3
 
 
 def test_what_cancels_in_bfloat16_is_seen(device: str, gated: Callable[..., Gated]) -> None:
-    assert gated(device, "cancels", amp_dtype="bfloat16").gradient_cosine < 0.9
+    found = gated(device, "cancels", amp_dtype="bfloat16")
+    assert numerics_fault(found, lower_precision=True) is not None
 
 
 @cuda_only("on a CPU float64 draws the same numbers")

@@ -88,7 +88,7 @@ def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
 
 
 def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path):
-    turned = agreeing(gradient_error=0.31, gradient_cosine=0.9, batch_spread=0.1)
+    turned = agreeing(gradient_error=0.31, batch_spread=0.1)
     runner, events = searched(tmp_path, AMP, gate=lambda config: turned)
     (trial,) = [e.trial for e in events if isinstance(e, TrialEnded)][1:]
     assert trial.verdict.reason == "accuracy: gradients differ from float64 by 31 %"

@@ -42,7 +42,7 @@ def outcome_of(runner, tmp_path):
 
 def fault_of(gated, settings):
     assert isinstance(gated, Gated)
-    return numerics_fault(gated, shorter_numbers=any(name in settings for name in PRECISION))
+    return numerics_fault(gated, lower_precision=any(name in settings for name in PRECISION))
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,8 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
     assert fault_of(found, settings) is None
     assert found.in_double
     assert found.gradient_error < 0.01
-    assert found.trajectory_error < 0.5
-    if not any(name in settings for name in PRECISION):
-        assert found.path_error < 0.01
-        assert found.reach_error < 0.01
+    assert found.path_error < (0.1 if any(name in settings for name in PRECISION) else 0.01)
+    assert found.reach_error < 0.01
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,11 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
         ("cancels", {"amp_dtype": "bfloat16"}, "gradients differ from float64 by"),
         ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
         ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
-        ("wrong_later_when_fused", {"fused_optimizer": True}, "losses of the first steps differ"),
+        (
+            "wrong_later_when_fused",
+            {"fused_optimizer": True},
+            "weights after the first steps differ",
+        ),
         ("forgets_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
         ("slows_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
     ],
@@ -99,18 +101,14 @@ def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_
 
 def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(outcome_of):
     found = outcome_of("wrong_later_when_fused", fused_optimizer=True)
-    assert found.trajectory_error > 1
     assert found.path_error > 1
-    steps = {"trajectory_error": 0.0, "path_error": 0.0, "reach_error": 0.0}
+    steps = {"path_error": 0.0, "reach_error": 0.0}
     assert fault_of(replace(found, **steps), {}) is None
 
 
 @pytest.mark.parametrize("workload", ["forgets_when_fused", "slows_when_fused"])
-def test_lost_momentum_and_half_a_rate_show_in_the_weights_and_not_in_the_losses(
-    workload, outcome_of
-):
+def test_lost_momentum_and_half_a_rate_show_in_the_weights_alone(workload, outcome_of):
     found = outcome_of(workload, fused_optimizer=True)
-    assert found.trajectory_error < 0.5
     assert found.path_error > 0.3
     assert found.reach_error > 0.3
     assert fault_of(replace(found, path_error=0.0), {}) is not None
@@ -118,8 +116,8 @@ def test_lost_momentum_and_half_a_rate_show_in_the_weights_and_not_in_the_losses
 
 
 def test_a_model_that_draws_numbers_may_go_another_way(outcome_of):
-    assert outcome_of("draws", fused_optimizer=True).reference_path_error > 0.05
-    assert outcome_of("plain", fused_optimizer=True).reference_path_error < 1e-3
+    assert outcome_of("draws", fused_optimizer=True).rounding_path_error > 0.05
+    assert outcome_of("plain", fused_optimizer=True).rounding_path_error < 0.01
 
 
 def test_no_batch_is_kept_in_memory(tmp_path):
@@ -134,14 +132,10 @@ def test_no_batch_is_kept_in_memory(tmp_path):
             at_most.append(sum(one() is not None for one in alive))
             yield batch
 
-    def build():
-        return apply(config, workload, "cpu", 0, dataset)
-
+    setup = apply(config, workload, "cpu", 0, dataset)
     with tempfile.TemporaryFile(dir=tmp_path) as file:
-        store = DiskStore(file)
-        start = trajectory.parameters(build(), store)
-        steps = trajectory.reference_steps(build, start, batches(), 0, store)
-    assert len(alive) == 2 * len(steps.losses) == 2 * len(steps.batches)
+        used, _ = trajectory.reference_steps(setup, batches(), 0, DiskStore(file))
+    assert len(alive) == len(used) == trajectory.STEPS
     assert max(at_most) <= 1, "the one in use"
 
 
@@ -162,19 +156,11 @@ def test_a_step_that_the_scaler_skips_is_taken_again():
     assert found == pytest.approx(settled, rel=1e-2, abs=1e-3)
 
 
-def test_slow_steps_are_few():
-    workload = load_workload(WORKLOADS / "plain.py")
-    setup = apply(TrainingConfig.of(SETTINGS), workload, "cpu", 0, build_dataset(workload))
-    assert len(trajectory.train(setup, setup.loader, 0, seconds=0.0)) == 3
-    assert len(trajectory.train(setup, setup.loader, 0)) == 10
-
-
 @pytest.mark.slow
 def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
     found = outcome_of("draws", compile_mode="default")
     assert found.seed_spread > 0.1
     assert found.gradient_error < 1e-5
-    assert found.trajectory_error < 1e-3
     assert found.path_error < 0.01
 
 

@@ -217,6 +217,18 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
         read_best(tmp_path / "best.yaml")
 
 
+def test_an_older_answer_is_read_without_the_errors_that_are_not_measured_any_more(
+    path: Path,
+) -> None:
+    older = Path(__file__).parents[1] / "goldens" / "studies" / "finished" / "best.yaml"
+    assert "gradient_cosine" in older.read_text(encoding="utf-8")
+    gate = read_best(older).constraints.accuracy.gate
+    assert gate is not None
+    assert set(gate.model_dump()) == {"loss_error", "gradient_error", "path_error", "reach_error"}
+    write_best(read_best(older), path)
+    assert read_best(path) == read_best(older)
+
+
 def test_writing_replaces_an_older_answer_as_a_whole(path: Path) -> None:
     write_best(best_config(BASELINE, BASELINE), path)
     assert read_best(path).keeps_baseline

@@ -17,27 +17,24 @@ from scripted_runner import ScriptedRunner, agreeing, options_in
     "found",
     [
         agreeing(),
-        agreeing(gradient_error=9e-5),
+        # Another algorithm for a convolution.
+        agreeing(gradient_error=0.07, loss_error=0.07, path_error=0.07, reach_error=0.07),
         # Three times the rounding of eager code, as for compiled code in PyTorch's own tests.
-        agreeing(gradient_error=0.03, reference_gradient_error=0.01),
-        agreeing(loss_error=0.03, reference_loss_error=0.01),
-        agreeing(gradient_error=9e-4, in_double=False),
+        agreeing(gradient_error=0.3, reference_gradient_error=0.1),
+        agreeing(loss_error=0.3, reference_loss_error=0.1),
+        # Other numbers drawn.
         agreeing(gradient_error=0.9, loss_error=0.5, seed_spread=0.95),
         agreeing(update_error=9e-4),
-        agreeing(trajectory_error=1.0),
-        # Other numbers drawn: another seed's way.
-        agreeing(trajectory_error=2.5, seed_spread=0.5),
-        agreeing(path_error=0.14, reach_error=0.05),
         # A model that amplifies rounding says so itself.
-        agreeing(path_error=0.6, reference_path_error=0.5),
-        agreeing(reach_error=0.09, reference_path_error=0.5),
-        # Another algorithm for a convolution: far less than what another batch changes.
-        agreeing(gradient_error=0.033, reference_gradient_error=0.008, batch_spread=1.4),
+        agreeing(path_error=0.6, rounding_path_error=0.2),
+        agreeing(reach_error=0.09, rounding_reach_error=0.03),
+        # A table of an earlier version does not have that.
+        agreeing(path_error=0.6, rounding_path_error=None),
     ],
     ids=str,
 )
 def test_rounding_passes(found: Gated) -> None:
-    assert numerics_fault(found, shorter_numbers=False) is None
+    assert numerics_fault(found, lower_precision=False) is None
 
 
 @pytest.mark.parametrize(
@@ -45,44 +42,40 @@ def test_rounding_passes(found: Gated) -> None:
     [
         (agreeing(gradient_error=0.31), "accuracy: gradients differ from float64 by 31 %"),
         (
-            agreeing(gradient_error=0.002, batch_spread=0.03, in_double=False),
-            "accuracy: gradients differ from float32 by 0.2 %",
+            agreeing(gradient_error=0.09, in_double=False),
+            "accuracy: gradients differ from float32 by 9 %",
         ),
         (
-            agreeing(gradient_error=0.04, reference_gradient_error=0.01),
-            "accuracy: gradients differ from float64 by 4 %",
+            agreeing(gradient_error=0.4, reference_gradient_error=0.1),
+            "accuracy: gradients differ from float64 by 40 %",
         ),
-        (agreeing(loss_error=0.05), "accuracy: the loss differs from float64 by 5 %"),
+        (agreeing(loss_error=0.09), "accuracy: the loss differs from float64 by 9 %"),
         (
             agreeing(update_error=0.5),
             "accuracy: the optimizer's update differs from the unfused one by 50 %",
-        ),
-        (
-            agreeing(trajectory_error=1.25),
-            "accuracy: losses of the first steps differ by 1.25 times what another seed changes",
-        ),
-        (
-            agreeing(trajectory_error=3.5, seed_spread=0.5),
-            "accuracy: losses of the first steps differ by 3.5 times what another seed changes",
         ),
         (
             agreeing(path_error=0.4),
             "accuracy: the weights after the first steps differ by 40 %",
         ),
         (
-            agreeing(path_error=0.4, reference_path_error=0.13),
+            agreeing(path_error=0.4, rounding_path_error=0.13),
             "accuracy: the weights after the first steps differ by 40 %",
+        ),
+        (
+            agreeing(buffer_error=0.5),
+            "accuracy: the buffers after the first steps differ by 50 %",
         ),
         # Rounding may lead anywhere, but not less far.
         (
-            agreeing(path_error=0.6, reach_error=0.38, reference_path_error=0.5),
+            agreeing(path_error=0.6, reach_error=0.38, rounding_path_error=0.5),
             "accuracy: how far the first steps move the weights differs by 38 %",
         ),
     ],
     ids=str,
 )
 def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
-    fault = numerics_fault(found, shorter_numbers=False)
+    fault = numerics_fault(found, lower_precision=False)
     assert fault is not None
     assert fault.reason == reason
     assert 0 < fault.margin <= 1
@@ -91,37 +84,35 @@ def test_more_than_rounding_is_named(found: Gated, reason: str) -> None:
 @pytest.mark.parametrize(
     ("found", "passes"),
     [
-        (agreeing(gradient_error=0.1, gradient_cosine=0.995), True),
-        (agreeing(gradient_error=0.4, gradient_cosine=0.95), False),
         # Off by less than three quarters of what the next batch would change: the probe decides.
-        (agreeing(gradient_error=0.3, gradient_cosine=0.95, batch_spread=1.2), True),
-        (agreeing(gradient_error=1.0, gradient_cosine=0.46, batch_spread=1.44), True),
-        (agreeing(gradient_error=1.4, gradient_cosine=0.0, batch_spread=1.41), False),
-        (agreeing(gradient_error=0.9, gradient_cosine=0.55, seed_spread=1.0), True),
-        (agreeing(loss_error=0.05, gradient_cosine=0.999), True),
+        (agreeing(gradient_error=0.3, batch_spread=1.2), True),
+        (agreeing(gradient_error=0.4), False),
+        (agreeing(gradient_error=1.0, batch_spread=1.44), True),
+        (agreeing(gradient_error=1.4, batch_spread=1.41), False),
+        # Twice as large, with nothing to say that batches differ.
+        (agreeing(gradient_error=1.0, batch_spread=0.0), False),
+        (agreeing(gradient_error=0.9, seed_spread=1.0), True),
+        (agreeing(loss_error=0.05), True),
         (agreeing(update_error=0.5), False),
-        (agreeing(trajectory_error=0.9), True),
-        (agreeing(trajectory_error=1.1), False),
-        (agreeing(trajectory_error=1.1, seed_spread=1.0), True),
-        (agreeing(path_error=0.9, reach_error=0.5), True),
+        (agreeing(path_error=0.3, rounding_path_error=0.1), True),
+        (agreeing(path_error=0.4, rounding_path_error=0.1), False),
+        (agreeing(reach_error=0.09), False),
     ],
     ids=str,
 )
-def test_shorter_numbers_are_judged_by_where_the_gradients_point(
+def test_gradients_in_a_lower_precision_may_differ_as_those_of_other_batches_do(
     found: Gated, passes: bool
 ) -> None:
-    assert (numerics_fault(found, shorter_numbers=True) is None) == passes
+    assert (numerics_fault(found, lower_precision=True) is None) == passes
 
 
 def test_the_margin_is_graded_and_bounded() -> None:
     margins = []
-    for error in (0.001, 0.2, 7.0):
-        fault = numerics_fault(
-            agreeing(gradient_error=error, batch_spread=0.01), shorter_numbers=False
-        )
+    for error in (0.002, 0.2, 7.0):
+        fault = numerics_fault(agreeing(update_error=error), lower_precision=False)
         assert fault is not None
         margins.append(fault.margin)
-    assert margins == [0.01, 0.2, 1.0]
+    assert margins == [0.002, 0.2, 1.0]
 
 
 @pytest.mark.parametrize("passing", [OutOfMemory("device", "full"), Lost("disk full")])
@@ -149,7 +140,9 @@ def test_a_note_that_lacks_a_number_is_measured_anew(study, tmp_path: Path) -> N
     fused = context.baseline.replace(fused_optimizer=True)
     found = keeper.gated(fused)
     notes = {key: json.loads(note) for key, note in study.notes.numerics_checks.items()}
-    older = [{n: v for n, v in note.items() if n != "trajectory_error"} for note in notes.values()]
+    older = [
+        {n: v for n, v in note.items() if not n.startswith("rounding_")} for note in notes.values()
+    ]
     study.notes.numerics_checks = dict(zip(notes, map(json.dumps, older), strict=True))
     assert keeper.gated(fused) == keeper.gated(fused) == found
     assert len(runner.batches("gate")) == 2

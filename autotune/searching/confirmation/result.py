@@ -232,8 +232,6 @@ def _gate(gated: Gated | None) -> GateEvidence | None:
     return GateEvidence(
         loss_error=float(f"{gated.loss_error:.3g}"),
         gradient_error=float(f"{gated.gradient_error:.3g}"),
-        gradient_cosine=round(gated.gradient_cosine, 6),
-        trajectory_error=float(f"{gated.trajectory_error:.3g}"),
         path_error=float(f"{gated.path_error:.3g}"),
         reach_error=float(f"{gated.reach_error:.3g}"),
     )
