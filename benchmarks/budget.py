@@ -55,7 +55,7 @@ def one_search(table: str, seconds: float, seed: int) -> tuple[float, str, float
     truth = truth_of(table)
     runner = ReplayRunner(truth.table, seed)
     begun = time.monotonic()
-    _set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
+    set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
     with tempfile.TemporaryDirectory() as folder:
         options = options_for(truth, Path(folder), "auto", seed, _NO_LIMIT)
         options = replace(options, budget=replace(options.budget, seconds=seconds))
@@ -74,7 +74,7 @@ _SEARCH = tuple(
 )
 
 
-def _set_clock(clock: SimpleNamespace) -> None:
+def set_clock(clock: SimpleNamespace) -> None:
     """Replace the clock in every module of the search that reads one."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_SEARCH) and hasattr(module, "time"):

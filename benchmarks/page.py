@@ -32,6 +32,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_seconds",
         "search_plateau",
         "budget_replay",
+        "more_time",
+        "first_proposals",
         "search_truth",
         "search_variants",
     ),

@@ -9,6 +9,7 @@ recorded order from a random place on, because neighbours share a drift of the m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -35,14 +36,26 @@ from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Lost, Measured, Probed, TrialOutcome
 from benchmarks.table import Row, Table
 
+# Share of the seconds to compile that is left once the code is in the cache.
+_FROM_CACHE = 1 / 4
 _NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 
 
 class ReplayRunner:
     """A runner that answers a job with a recorded outcome of its configuration."""
 
-    def __init__(self, table: Table, seed: int = 0) -> None:
+    def __init__(self, table: Table, seed: int = 0, *, caches: bool = False) -> None:
+        """Take a table.
+
+        Args:
+            table: the recorded or synthetic answers.
+            seed: seed of what is drawn from them.
+            caches: whether code that was compiled once is compiled faster the next time. Where it
+                is not, the seconds of compiled configurations are those of an empty cache.
+        """
         self._table = table
+        self._caches = caches
+        self._compiled: set[tuple[str, Value]] = set()
         self._random = Random(seed)
         self._place = self._random.randrange(max(1, len(table.noise)))
         self._timed_until = 0.0
@@ -68,7 +81,7 @@ class ReplayRunner:
             case Probe():
                 return self._probed(config, job.task)
             case Gate():
-                return self._gates.get(_numerics(config))
+                return self.gate_of(config)
             case Diagnose():
                 return next((row for row in rows if isinstance(row.task, Diagnose)), None)
             case FindLimits() | Profile() | Inspect() | Observe():
@@ -77,18 +90,36 @@ class ReplayRunner:
                 assert_never(job.task)
 
     def _timed(self, config: TrainingConfig, plan: MeasurePlan) -> Row | None:
-        recorded = self._table.timed.get(config)
+        recorded = self.timings_of(config)
         if not recorded:
             return None
-        answer = self._random.choice(recorded)
+        answer = self._from_cache(self._random.choice(recorded), config)
         if not isinstance(answer.outcome, Measured):
             return answer
         run = answer.outcome.measurement
         # Recorded processes differ from the mean already: that noise must not count twice.
-        apart = run.samples_per_second / (self._table.rate(config) or run.samples_per_second)
+        apart = run.samples_per_second / (self.rate_of(config) or run.samples_per_second)
         again = self._again(run, plan.looks[0], apart)
         seconds = answer.seconds - sum(_saved(block, config, plan) for block in run.blocks)
         return replace(answer, outcome=Measured(again), seconds=seconds)
+
+    def _from_cache(self, answer: Row, config: TrainingConfig) -> Row:
+        """Return a timing as the compiler's cache makes it: code is compiled once.
+
+        Later processes with the same code take a share of the recorded seconds to compile.
+        """
+        if not self._caches or not isinstance(answer.outcome, Measured):
+            return answer
+        run, code = answer.outcome.measurement, (config.quality_key(), config["num_threads"])
+        saved = (1 - _FROM_CACHE) * run.compile_seconds if code in self._compiled else 0.0
+        self._compiled.add(code)
+        first, *others = run.warmup_step_seconds
+        quicker = replace(
+            run,
+            compile_seconds=run.compile_seconds - saved,
+            warmup_step_seconds=(first - saved, *others),
+        )
+        return replace(answer, outcome=Measured(quicker), seconds=answer.seconds - saved)
 
     def _again(self, run: Measurement, blocks: int, apart: float) -> Measurement:
         """Draw a new process with the same settings; the recorded one was `apart` times as fast."""
@@ -111,7 +142,7 @@ class ReplayRunner:
 
     def _probed(self, config: TrainingConfig, task: Probe) -> Row | None:
         """Return the qualities of the task's seeds; see `_quality` for seeds not recorded."""
-        known = self._table.probed.get(config.quality_key())
+        known = self.probe_of(config)
         if known is None or not isinstance(known.outcome, Probed):
             return known
         assert isinstance(known.task, Probe)
@@ -120,6 +151,22 @@ class ReplayRunner:
         share = min(1.0, task.samples / known.task.samples)
         seconds = share * known.seconds * len(drawn) / len(qualities)
         return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
+
+    def timings_of(self, config: TrainingConfig) -> Sequence[Row]:
+        """Return the recorded timings of a configuration."""
+        return self._table.timed.get(config, ())
+
+    def rate_of(self, config: TrainingConfig) -> float | None:
+        """Return the true rate of a configuration in samples/s; None if it is not known."""
+        return self._table.rate(config)
+
+    def probe_of(self, config: TrainingConfig) -> Row | None:
+        """Return the recorded probe of equivalent training, with all seeds."""
+        return self._table.probed.get(config.quality_key())
+
+    def gate_of(self, config: TrainingConfig) -> Row | None:
+        """Return the recorded numerics check of a configuration."""
+        return self._gates.get(_numerics(config))
 
     @cached_property
     def _gates(self) -> dict[tuple[Value, ...], Row]:

@@ -54,6 +54,8 @@ def answer_lines(event: Answered) -> list[str]:
             f"{span(run.best_seconds)}"
         )
     lines += searched_lines(evidence.searched)
+    if event.remark is not None:
+        lines.append(f"  note        {event.remark}")
     if accuracy.needs_full_run:
         lines.append("  The batch size changed: check one full training before you rely on it.")
     return [*lines, f"  written to  {event.path}"]

@@ -16,6 +16,7 @@ from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.find_study import StudyPlace
 from autotune.searching.run.search_coverage import searched_part
+from autotune.searching.trials.drift import baselines_apart
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.identity import Identity
 from autotune.storage.note_types import CandidateLog, Confirmation
@@ -177,6 +178,9 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     if best is None and place.answer is not None:
         best, more = _answer_beside(archive, place.answer)
         remarks += more
+    evidence = None if best is None else best.evidence
+    if evidence and (apart := readable_note(lambda: baselines_apart(archive.notes, evidence))):
+        remarks.append(f"Note: {apart}.")
     return ReportData(archive, best, tuple(remarks))
 
 

@@ -38,6 +38,8 @@ class TrialDetails:
     processes."""
     foreseen: bool = False
     """True if the trial was not run, because the memory prediction exceeds the limit."""
+    not_applied: str | None = None
+    """Knob whose value did not take effect."""
     samples_per_second: float | None = None
     """Throughput as measured, not corrected for drift."""
     samples_per_second_ci95: Annotated[Interval | None, _FROM_LIST] = None

@@ -50,6 +50,7 @@ class Knowledge:
         self._failed_modes: Counter[Value] = Counter()
         self._ran_modes: set[Value] = set()
         self._broken_modes: tuple[Value, ...] = ()
+        self._ineffective: tuple[tuple[str, Value], ...] = ()
 
     def learn(self, trial: FinishedTrial) -> FinishedTrial:
         """Add a finished trial; return it with revocations applied."""
@@ -60,6 +61,8 @@ class Knowledge:
         if trial.verdict.margins["memory"] > 0:
             key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
             self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
+        if knob := trial.details.not_applied:
+            self._leave_out(knob, trial.config)
         if trial.verdict.value is not None:
             self._ran_modes.add(trial.config[MODE])
         elif trial.verdict.margins["ran"] > 0 and self._is_modest(trial.config):
@@ -68,6 +71,12 @@ class Knowledge:
         often = (mode for mode, count in failed if mode and count >= _MOST_FAILED_MODE)
         self._broken_modes = tuple(mode for mode in often if mode not in self._ran_modes)
         return trial
+
+    def _leave_out(self, knob: str, config: TrainingConfig) -> None:
+        """Note that a value did not take effect, unless a trial ran with it."""
+        value = config[knob]
+        if not any(t.config[knob] == value for t in self.finished if t.verdict.value is not None):
+            self._ineffective = tuple(dict.fromkeys((*self._ineffective, (knob, value))))
 
     def revoke(self, revocations: Mapping[str, Revocation]) -> None:
         """Replace all revocations and apply them to the finished trials."""
@@ -95,10 +104,12 @@ class Knowledge:
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` needs no measurement.
 
-        It was measured, has at least the batch size of one that ran out of memory, or is compiled
-        in a broken mode.
+        It was measured, has at least the batch size of one that ran out of memory, is compiled in
+        a broken mode, or has a value that did not take effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:
+            return True
+        if any(config[knob] == value for knob, value in self._ineffective):
             return True
         smallest = self._smallest_oom.get(_any_batch(config))
         return smallest is not None and smallest <= int(config["batch_size"] or 0)
@@ -110,6 +121,10 @@ class Knowledge:
     def broken_modes(self) -> list[Value]:
         """Return the compile modes that never ran and failed twice with modest settings."""
         return list(self._broken_modes)
+
+    def ineffective(self) -> list[tuple[str, Value]]:
+        """Return the knobs and values that did not take effect and are not tried any more."""
+        return list(self._ineffective)
 
     def stored_value(self, verdict: Verdict) -> float:
         """Return the value for Optuna and its dashboard, with six digits.

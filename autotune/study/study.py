@@ -274,6 +274,10 @@ class TuningStudy:
         """Return the compile modes that are left out because they always failed."""
         return self._knowledge.broken_modes()
 
+    def ineffective(self) -> list[tuple[str, Value]]:
+        """Return the knobs and values that are left out because they did not take effect."""
+        return self._knowledge.ineffective()
+
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
         """Return True if nothing is known of `config` and this process has not lost it."""
         return config not in self._knowledge.lost and not self.is_settled(config)

@@ -8,9 +8,9 @@ from autotune.processes.stop import Stop
 from autotune.searching.run.events import LeftOut, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import StorageError, TooManyLostError, UsageError
-from autotune.values.outcome import Crashed, OutOfMemory
+from autotune.values.outcome import Crashed, NotApplied, OutOfMemory
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 
 def in_proportion(config, phase):
@@ -144,3 +144,21 @@ def test_a_study_of_something_else_is_continued_beside_it_by_force(tmp_path):
     first = ScriptedRunner(in_proportion)
     assert events_of(options_in(tmp_path, force=True), first)[-1].best.config["batch_size"] == 128
     assert [asked.phase for asked in first.asked] == ["inspection"]
+
+
+def test_a_value_that_did_not_take_effect_is_not_tried_with_others(tmp_path):
+    def ignores(config, phase):
+        if phase == "trial" and config["fused_optimizer"]:
+            return NotApplied("fused_optimizer", "true", "false")
+        return in_proportion(config, phase)
+
+    space = "batch_size: [8, 16, 32, 64]\nfused_optimizer: [false, true]\nnum_workers: [0, 1, 2]\n"
+    options = options_in(tmp_path, space=space, trials=12)
+    events = events_of(options, ScriptedRunner(ignores))
+    trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    assert sum(bool(config["fused_optimizer"]) for config in trials) == 1
+    (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
+    assert left_out == "fused_optimizer=true, which did not take effect"
+    again = events_of(changed(options, trials=14), ScriptedRunner(ignores))
+    more = [event.trial.config for event in again if isinstance(event, TrialEnded)]
+    assert not [config for config in more if config["fused_optimizer"]], "the study remembers"

@@ -10,6 +10,9 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import answer_lines
+from autotune.report.data import read_report
+from autotune.report.find_study import StudyPlace
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
 from autotune.searching.run.seconds import trial_seconds
 from autotune.searching.search import search
@@ -20,6 +23,8 @@ from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, op
 
 SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
 FASTEST = 4
+LUCKY, BEST = 6, 9
+"""Trials whose rate is too high, and the number of the fastest."""
 MORE_BATCHES = "batch_size: [8, 48, 52, 56, 60, 64, 68]\n"
 FASTEST_BATCH = 68
 
@@ -242,3 +247,30 @@ def test_a_confirmation_ends_within_a_round_of_the_end_of_the_time(
             ratios = len(event.ratios) if isinstance(event, RoundEnded) else ratios
         assert event.best.keeps_baseline == (ends_at < 9)
     assert ratios == ends_at
+
+
+def test_what_slowed_the_trials_alone_does_not_decide_who_is_confirmed(tmp_path: Path) -> None:
+    """Six trials were lucky. When they are timed again, the program that slowed all is gone."""
+    tried: list[TrainingConfig] = []
+
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        if phase == "baseline":
+            return at(50.0)
+        if phase == "trial":
+            tried.append(config)
+            return at(65.0 if len(tried) <= LUCKY else 60.0 if len(tried) == BEST else 45.0)
+        return at(120.0 if config == tried[BEST - 1] else 100.0)
+
+    options = options_in(tmp_path, SPACE, trials=13)
+    events = events_of(options, ScriptedRunner(measure))
+    place = StudyPlace(str(options.study.storage), None)
+    assert events[-1].best.training_config == tried[BEST - 1]
+    told = events[-1].remark
+    assert "50 samples/s before the trials and at 100 in the confirmation" in told
+    assert any(told in line for line in answer_lines(events[-1]))
+    assert told in " ".join(read_report(place).remarks)
+
+
+def test_a_baseline_as_fast_as_in_the_trials_is_not_told_of(tmp_path: Path) -> None:
+    _, events = searched(tmp_path, noise=0.05)
+    assert events[-1].remark is None

@@ -14,6 +14,7 @@ from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_coverage import check_enough
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stopping import end_reason
+from autotune.searching.trials.drift import baselines_apart
 from autotune.storage.note_types import Answer
 from autotune.values.errors import StorageError
 from autotune.values.measurement import Measurement
@@ -72,4 +73,4 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    return Answered(best, out)
+    return Answered(best, out, baselines_apart(search.study.notes, best.evidence))

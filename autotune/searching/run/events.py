@@ -173,6 +173,8 @@ class Answered:
 
     best: BestConfig
     path: Path
+    remark: str | None = None
+    """Sentence for the reader of the trials' ratios; mostly None."""
 
 
 @dataclass(frozen=True, slots=True)

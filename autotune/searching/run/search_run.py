@@ -25,7 +25,7 @@ from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import fixed_seconds
-from autotune.values.outcome import Measured, OutOfMemory, TrialOutcome
+from autotune.values.outcome import Measured, NotApplied, OutOfMemory, TrialOutcome
 from autotune.values.text import readable
 
 _LEAST_NOTED = 0.2
@@ -150,6 +150,7 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         outcome=outcome.kind,
         seconds=round(seconds, 3),
         foreseen=isinstance(outcome, OutOfMemory) and outcome.foreseen,
+        not_applied=outcome.knob if isinstance(outcome, NotApplied) else None,
     )
     if not isinstance(outcome, Measured):
         return details

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.comparison.repeats import timed_calmly
+from autotune.configuration.best_config import Evidence
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.note_types import DriftCheck
+from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
 
 EVERY = 4
@@ -24,6 +26,8 @@ _SHARE = 1 / 8
 """Largest share of the trials' seconds that drift checks may take."""
 # A smaller drift, as a logarithm, is taken for noise: correcting noise would only add to it.
 _LEAST = 0.03
+# A smaller ratio between the baselines of trials and confirmation is not worth a word.
+_APART = 1.25
 _PLAN = MeasurePlan(looks=(6,))
 
 
@@ -60,6 +64,27 @@ def drift(first: Sequence[float], now: float) -> float:
     ratio = now / median(first)
     spread = math.log(max(first) / min(first))
     return ratio if abs(math.log(ratio)) > max(_LEAST, spread) else 1.0
+
+
+def baselines_apart(notes: StudyNotes, evidence: Evidence) -> str | None:
+    """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
+
+    They differ by more than the noise between processes, and by a quarter or more.
+
+    Args:
+        notes: the notes of the study.
+        evidence: that of the result; nothing was confirmed without rounds.
+    """
+    rates = [run.samples_per_second for run in notes.baseline_runs or ()]
+    confirmed = evidence.baseline.samples_per_second
+    speed = drift(rates, confirmed) if rates and evidence.speedup.rounds else 1.0
+    if 1 / _APART < speed < _APART:
+        return None
+    return (
+        f"your settings ran at {median(rates):.4g} samples/s before the trials and at "
+        f"{confirmed:.4g} in the confirmation; something slowed one of them, and ratios of trials "
+        "to your settings are off by as much"
+    )
 
 
 def conditions(details: TrialDetails) -> list[str]:

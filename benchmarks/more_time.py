@@ -1,0 +1,250 @@
+"""Check that more time never gives less: replayed searches with several budgets and spaces.
+
+    python -m benchmarks.more_time [--seconds 60,120,...] [--spaces quick,default,full] [--seeds 30]
+        [TABLE ...]
+
+Each search is the real one with a clock that shows the seconds that measuring would have taken. A
+table of the output has the mean worth of the answers: their true rate over that of the best
+feasible configuration of all the spaces. A search that keeps the user's settings, or ends without
+a result, is worth what those are. A synthetic workload answers for any configuration. Of a
+recorded table a space has the values that were recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import Pool
+from pathlib import Path
+from statistics import fmean, stdev
+from types import SimpleNamespace
+
+from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import Budget
+from autotune.knobs import KNOBS
+from autotune.searching.run.events import Answered
+from autotune.searching.search import search
+from autotune.values.errors import NotSearchedEnoughError
+from benchmarks import synthetic
+from benchmarks.budget import set_clock
+from benchmarks.laws import REFERENCE_QUALITY, Truth
+from benchmarks.replay import ReplayRunner
+from benchmarks.search import TableTruth, options_for, truth_of
+from benchmarks.synthetic import SyntheticWorkload
+from benchmarks.synthetic_tables import (
+    LIMIT_GIB,
+    diagnosis_rows,
+    gate_row,
+    header_of,
+    probed_row,
+    timed_row,
+)
+from benchmarks.table import Row, Table
+
+SECONDS = (60, 120, 240, 360, 600, 1200)
+SPACES = ("quick", "default", "full")
+_TUNED_ON = tuple(world.__name__ for world in synthetic.TUNED_ON)
+DECIDED_BY = ("digits_cnn", "photos_jpeg", "tabular_mlp", "char_transformer", *_TUNED_ON)
+HELD_OUT = ("chirp_gru", *(world.__name__ for world in synthetic.HELD_OUT))
+# Losses of the laws are 0 or well above the tolerance of 1 %.
+_MOST_LOSS = 0.005
+_OF_LAWS = (
+    "batch_size",
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "amp_dtype",
+    "float32_matmul_precision",
+    "compile_mode",
+    "channels_last",
+    "cudnn_benchmark",
+    "fused_optimizer",
+)
+"""Knobs on which some law depends."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer of one search."""
+
+    share: float
+    """Its true rate over that of the best configuration."""
+    answer: str
+    ended: float
+    """Seconds after which the search was over."""
+    trials: int
+
+
+class LawRunner(ReplayRunner):
+    """A runner that answers for any configuration by the law of a synthetic workload."""
+
+    def __init__(self, world: SyntheticWorkload, table: Table, seed: int) -> None:
+        super().__init__(table, seed, caches=True)
+        self._world = world
+
+    def timings_of(self, config: TrainingConfig) -> Sequence[Row]:
+        """Return the only timing of a configuration."""
+        return (timed_row(self._world, config, self._world.law(config)),)
+
+    def rate_of(self, config: TrainingConfig) -> float | None:  # noqa: ARG002
+        """Return None: the only timing is the true rate."""
+        return None
+
+    def probe_of(self, config: TrainingConfig) -> Row:
+        """Return the probe of a configuration."""
+        return probed_row(config, self._world.law(config))
+
+    def gate_of(self, config: TrainingConfig) -> Row:
+        """Return the numerics check of a configuration, which agrees."""
+        return gate_row(config)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A recorded table or a synthetic workload, in whichever space."""
+
+    name: str
+
+    @property
+    def world(self) -> SyntheticWorkload | None:
+        """The definition of a synthetic workload; None for a recorded table."""
+        made = getattr(synthetic, self.name, None)
+        return None if made is None else made()
+
+    @property
+    def table(self) -> Table:
+        """The recorded table, or one with little more than a header."""
+        world = self.world
+        if world is None:
+            return truth_of(self.name).table
+        header = header_of(world)
+        return Table(header, tuple(diagnosis_rows(world, TrainingConfig.of(header.baseline))))
+
+    def runner(self, seed: int) -> ReplayRunner:
+        """Return a runner for one search."""
+        world = self.world
+        if world is None:
+            return ReplayRunner(self.table, seed, caches=True)
+        return LawRunner(world, self.table, seed)
+
+    def share(self, config: TrainingConfig) -> float:
+        """Return the rate as a share of the best feasible one; 0 if infeasible."""
+        world = self.world
+        if world is None:
+            return truth_of(self.name).share(config)
+        return _worth(world.law(config)) / _optimum(self.name)
+
+    def space_text(self, space: str) -> str:
+        """Return a shipped space as a space file, with the values that there are answers for."""
+        path = find_space(space)
+        if self.world is not None:
+            return path.read_text(encoding="utf-8")
+        file, header = read_space(path), self.table.header
+        lines = [f"portable: true\ntrials: {file.trials}"]
+        for name, known in header.space.items():
+            offered = {
+                KNOBS[name].resolve(value, header.machine) for value in file.offers.get(name, ())
+            }
+            if values := [value for value in known if value in offered]:
+                lines.append(f"{name}: {json.dumps(values)}")
+        return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run all searches and print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", default=[*DECIDED_BY, *HELD_OUT])
+    parser.add_argument("--seconds", default=",".join(map(str, SECONDS)))
+    parser.add_argument("--spaces", default=",".join(SPACES))
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--out", type=Path, help="append the answers to this file, as JSON lines")
+    arguments = parser.parse_args()
+    budgets, spaces = [int(s) for s in arguments.seconds.split(",")], arguments.spaces.split(",")
+    for table in arguments.tables:
+        Workload(table).share(TrainingConfig.of(Workload(table).table.header.baseline))
+    jobs = list(itertools.product(arguments.tables, spaces, budgets, range(arguments.seeds)))
+    with Pool() as pool:
+        found = dict(zip(jobs, pool.starmap(one_search, jobs, chunksize=1), strict=True))
+    if arguments.out is not None:
+        with arguments.out.open("a", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps([*job, *vars(one).values()]) + "\n" for job, one in found.items()
+            )
+    print(f"| table | space | {' | '.join(f'{s} s' for s in budgets)} |")
+    print(f"|---|---|{'---|' * len(budgets)}")
+    groups = {name: (name,) for name in arguments.tables} | {
+        "**decided by**": DECIDED_BY,
+        "**kept for the end**": HELD_OUT,
+    }
+    for title, names in groups.items():
+        for space in spaces:
+            cells = [
+                _cell([found[job] for job in jobs if job[0] in names and job[1:3] == (space, s)])
+                for s in budgets
+            ]
+            print(f"| {title} | {space} | {' | '.join(cells)} |", flush=True)
+
+
+def _cell(found: Sequence[Found]) -> str:
+    """Return the mean worth in percent with its standard error."""
+    if not found:
+        return ""
+    shares = [100 * one.share for one in found]
+    error = stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
+    return f"{fmean(shares):.1f} ± {error:.1f}"
+
+
+def one_search(table: str, space: str, seconds: float, seed: int) -> Found:
+    """Run one search of a space with a time budget."""
+    workload = Workload(table)
+    runner, own = workload.runner(seed), workload.table
+    truth = TableTruth(own, {}, 1.0, workload.space_text(space))
+    begun = time.monotonic()
+    set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
+    with tempfile.TemporaryDirectory() as folder:
+        options = options_for(truth, Path(folder), "auto", seed, trials=1)
+        options = replace(options, budget=Budget(seconds=seconds))
+        try:
+            *_, last = search(options, runner)
+        except NotSearchedEnoughError as error:
+            worth = workload.share(own.baseline)
+            return Found(worth, "not searched enough", runner.seconds, error.measured)
+        assert isinstance(last, Answered), last
+        share = workload.share(TrainingConfig.of(last.best.config))
+        answer = "keep" if last.best.keeps_baseline else "faster"
+        searched = last.best.evidence.searched
+        return Found(share, answer, runner.seconds, 0 if searched is None else searched.measured)
+
+
+def _worth(truth: Truth) -> float:
+    """Return the rate in samples/s; 0 if the configuration is infeasible."""
+    worse = truth.quality < REFERENCE_QUALITY - _MOST_LOSS
+    return 0.0 if truth.crash or worse or truth.memory_gib > LIMIT_GIB else truth.rate
+
+
+@cache
+def _optimum(name: str) -> float:
+    """Return the highest feasible rate of a synthetic workload in any of the spaces."""
+    world = getattr(synthetic, name)()
+    offers = [read_space(find_space(space)).offers for space in SPACES]
+    own: Mapping[str, object] = TrainingConfig.of(header_of(world).baseline).as_dict()
+    values = {
+        name: dict.fromkeys([own[name], *(v for offer in offers for v in offer.get(name, ()))])
+        for name in _OF_LAWS
+    }
+    choices = itertools.product(*values.values())
+    configs = ({**own, **dict(zip(values, choice, strict=True))} for choice in choices)
+    return max(_worth(world.law(config)) for config in configs)
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    main()
