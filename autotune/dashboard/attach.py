@@ -1,4 +1,4 @@
-"""Attach notes, plots, logs and best.yaml to a study for Optuna Dashboard.
+"""Attach a note, the logs, best.yaml and the report to a study for Optuna Dashboard.
 
 They lie in attributes of the study and in files beside it, never in a trial. Attaching again
 replaces them. No search writes these attributes, and none is blocked: each transaction takes
@@ -17,33 +17,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+import optuna_dashboard
 from optuna.artifacts import FileSystemArtifactStore
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
+from optuna_dashboard.artifact import get_artifact_path
 
-from autotune.dashboard.attributes import StudyAttributes
-from autotune.dashboard.logs import Log, host_of, hosts_of, logs_here
-from autotune.dashboard.note import OWN_MARK, noted_answer, summary, trial_summary
-from autotune.dashboard.plots import figures
+from autotune.dashboard.logs import Log, hosts_of, logs_here
+from autotune.dashboard.note import OWN_MARK, noted_answer, summary
+from autotune.report.data import read_report
 from autotune.report.find_study import StudyPlace
-from autotune.storage.finished_trial import finished_trial
+from autotune.report.html import page
 from autotune.storage.notes import StudyNotes
 from autotune.system.trial_folder import make_private
 from autotune.values.strict_yaml import dump
+from autotune.values.text import clean
 
 # Prefixes of study attributes in which Optuna and the dashboard look for artifacts of the study and
-# of its finished trials, whose own attributes are read-only.
+# of its finished trials. `optuna.artifacts` cannot attach to a trial that is finished.
 _OF_STUDY = "artifacts:"
 _OF_TRIAL = "dashboard:artifacts:{trial_id}:"
 # Most bytes of an attached log: its end, which holds the error.
 _MOST_BYTES = 1 << 20
-# UUID version of artifacts that this module names; the dashboard's are random.
-_NAMED_BY_US = 5
+_TEXT, _PAGE = "text/plain; charset=utf-8", "text/html; charset=utf-8"
 _MOST_NUMBERS = 8
 
 
 def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
-    """Update notes, plots and files of the studies in a storage.
+    """Update the notes and the files of the studies in a storage.
 
     Returns:
         A line for each other host with logs, which cannot be attached here.
@@ -55,14 +56,9 @@ def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
     elsewhere: list[str] = []
     for study in own_studies(storage):
         trials = study.get_trials(deepcopy=False)
-        attributes = StudyAttributes(storage, study._study_id)
-        _set_notes(attributes, study, trials, shared=place.folder is None)
-        told = [finished_trial(trial) for trial in _told(trials)]
-        for name, figure in figures(told, _light(study), _memory_limit(study)).items():
-            attributes.set_plot(name, figure.to_json())
         logs = logs_here(study.study_name, trials, place.folder)
-        _attach_files(attributes, study, logs, place)
-        attributes.write()
+        report = _attach_files(storage, study, logs, place)
+        _set_note(study, trials, get_artifact_path(study, report))
         if place.folder is None:
             elsewhere += _elsewhere(study.study_name, trials, logs)
     return elsewhere
@@ -75,35 +71,12 @@ def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
     return [study for study in studies if StudyNotes(study.user_attrs).is_of_autotune]
 
 
-def _told(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
-
-
-def _set_notes(
-    attributes: StudyAttributes, study: optuna.Study, trials: Sequence[FrozenTrial], shared: bool
-) -> None:
-    """Set the notes of the study and of each trial, except those that a person wrote."""
-    told = _told(trials)
-    notes: dict[int | None, str] = {None: summary(study, told)}
-    revocations = StudyNotes(study.user_attrs).revocations
-    for trial in told:
-        host = host_of(trial) if shared else None
-        notes[trial._trial_id] = trial_summary(trial, told[0], revocations, host)
-    for trial_id, text in notes.items():
-        before = attributes.note(trial_id)
-        if not before or OWN_MARK in before:
-            attributes.set_note(trial_id, text)
-
-
-def _light(study: optuna.Study) -> float | None:
-    """Return the samples per second of the computation alone; None without a diagnosis."""
-    stages = StudyNotes(study.user_attrs).diagnosis
-    return None if stages is None else stages.batch_size / stages.compute_seconds
-
-
-def _memory_limit(study: optuna.Study) -> int | None:
-    identity = StudyNotes(study.user_attrs).identity
-    return None if identity is None else identity.memory_limit_bytes
+def _set_note(study: optuna.Study, trials: Sequence[FrozenTrial], report: str) -> None:
+    """Set the note of the study, except one that a person wrote."""
+    told = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    before, note = optuna_dashboard.get_note(study), summary(study, told, report)
+    if before != note and (not before or OWN_MARK in before):
+        optuna_dashboard.save_note(study, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,60 +84,59 @@ class _File:
     """A file to attach."""
 
     name: str
-    prefix: str
-    """Prefix of the study's attribute."""
     source: Path | str
     """Path of the file, or its content."""
-
-    def of(self, study: str) -> str:
-        """Return its identifier, always the same, so that a changed file replaces the old one."""
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([study, self.prefix, self.name])))
+    mimetype: str = _TEXT
+    trial: FrozenTrial | None = None
+    """The trial that the file is about; None for the study."""
 
 
 def _attach_files(
-    attributes: StudyAttributes, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
-) -> None:
-    """Copy best.yaml and the logs that are new."""
+    storage: RDBStorage, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
+) -> str:
+    """Copy the files that are new; return the identifier of the report."""
     make_private(place.artifacts)
     store = FileSystemArtifactStore(place.artifacts)
-    wanted = set()
-    for file in _files(study, logs, shared=place.folder is None):
-        artifact = file.of(study.study_name)
+    study_id = storage.get_study_id_from_name(study.study_name)
+    there, artifact = storage.get_study_system_attrs(study_id), ""
+    for file in _files(study, logs, place):
+        prefix = _OF_STUDY
+        if file.trial is not None:
+            number = file.trial.number
+            trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+            prefix = _OF_TRIAL.format(trial_id=trial_id)
+        artifact = _identifier(study.study_name, prefix, file.name)
         if _is_newer(file.source, place.artifacts / artifact):
             store.write(artifact, io.BytesIO(_content(file.source)))
         about = {
             "artifact_id": artifact,
             "filename": file.name,
-            "mimetype": "text/plain; charset=utf-8",
+            "mimetype": file.mimetype,
             "encoding": None,
         }
-        attributes.set(file.prefix + artifact, json.dumps(about))
-        wanted.add(file.prefix + artifact)
-    for name in attributes.names():  # drop a best.yaml attached earlier
-        if name.startswith(_OF_STUDY) and name not in wanted and _is_ours(name):
-            attributes.set(name, json.dumps(None))
+        if there.get(prefix + artifact) != json.dumps(about):
+            storage.set_study_system_attr(study_id, prefix + artifact, json.dumps(about))
+    return artifact
 
 
-def _files(study: optuna.Study, logs: Sequence[Log], shared: bool) -> Iterator[_File]:
-    """Yield best.yaml as the study notes it, and the logs.
+def _identifier(study: str, prefix: str, name: str) -> str:
+    """Return a file's identifier, always the same, so that a changed file replaces the old one."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([study, prefix, name])))
+
+
+def _files(study: optuna.Study, logs: Sequence[Log], place: StudyPlace) -> Iterator[_File]:
+    """Yield the logs, best.yaml as the study notes it, and last the report.
 
     The names of logs begin with this host's name if other hosts share the storage.
     """
+    whose = f"{socket.gethostname()}/" if place.folder is None else ""
+    for log in logs:
+        yield _File(whose + log.name, log.path, trial=log.trial)
     best = noted_answer(study)
     if best is not None:
-        yield _File("best.yaml", _OF_STUDY, dump(best.model_dump(mode="json")))
-    whose = f"{socket.gethostname()}/" if shared else ""
-    for log in logs:
-        prefix = _OF_TRIAL.format(trial_id=log.trial._trial_id)
-        yield _File(whose + log.name, prefix, log.path)
-
-
-def _is_ours(name: str) -> bool:
-    """Return True if this module named an artifact."""
-    try:
-        return uuid.UUID(name.removeprefix(_OF_STUDY)).version == _NAMED_BY_US
-    except ValueError:
-        return False
+        yield _File("best.yaml", dump(best.model_dump(mode="json")))
+    report = clean(page(read_report(place, study.study_name)))
+    yield _File("report.html", report.encode("utf-8", "replace").decode(), _PAGE)
 
 
 def _is_newer(source: Path | str, copy: Path) -> bool:

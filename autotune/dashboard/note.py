@@ -1,4 +1,4 @@
-"""Notes on a study and its trials in Markdown, for Optuna Dashboard."""
+"""The note on a study in Markdown, for Optuna Dashboard."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from autotune.configuration.best_config import NOT_MEASURED, BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
-from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
+from autotune.storage.trial_details import REASON
 from autotune.values.text import clean, disturbed_sentence, rounds_text
 
 OWN_MARK = "*Written by `autotune dashboard`"
@@ -24,10 +23,17 @@ OWN_MARK = "*Written by `autotune dashboard`"
 OWN_LINE = f"{OWN_MARK}. Delete this line to keep your changes to this note.*"
 
 
-def summary(study: Study, trials: Sequence[FrozenTrial]) -> str:
-    """Return the study's note: result, trials, meaning of the numbers."""
+def summary(study: Study, trials: Sequence[FrozenTrial], report: str) -> str:
+    """Return the study's note: result, link to the report, trials, meaning of the numbers."""
     revocations = StudyNotes(study.user_attrs).revocations
-    lines = [*_answer(study), *_trials(trials, revocations), *_meaning(), "", OWN_LINE]
+    lines = [
+        *_answer(study),
+        *_report(report),
+        *_trials(trials, revocations),
+        *_meaning(),
+        "",
+        OWN_LINE,
+    ]
     return "\n".join(lines)
 
 
@@ -38,40 +44,6 @@ def noted_answer(study: Study) -> BestConfig | None:
     except ValueError:
         return None
     return None if answer is None else answer.best
-
-
-def trial_summary(
-    trial: FrozenTrial,
-    own: FrozenTrial,
-    revocations: Mapping[str, Revocation],
-    host: str | None = None,
-) -> str:
-    """Return a trial's note: verdict, changed settings, rate. The dashboard shows "complete" alone.
-
-    Args:
-        trial: the trial.
-        own: the baseline's trial.
-        revocations: the study's revocations.
-        host: host with the trial's logs, if the note is to name it.
-    """
-    if not _holds(trial):
-        verdict = f"**Infeasible**: `{_code(_reason(trial, revocations))}`"
-    elif trial.number == own.number:
-        verdict = "**The baseline**: your own settings."
-    else:
-        verdict = "**Feasible.**"
-    config = TrainingConfig.of(trial.user_attrs[CONFIG])
-    changed = config.differences(TrainingConfig.of(own.user_attrs[CONFIG]))
-    lines = [verdict, "", *(f"- {name}={spelled(value)}" for name, value in changed.items())]
-    details = TrialDetails.of(trial.user_attrs)
-    rate = details.samples_per_second
-    value, before = (one.user_attrs.get(VALUE) for one in (trial, own))
-    if rate and value and before:
-        notes = [f"{rate:.1f} samples/s in the search", f"{value / before:.2f}x the baseline"]
-        lines += ["", ", ".join([*notes, *conditions(details)])]
-    if host is not None:
-        lines += ["", f"Its logs are on `{_code(host)}`."]
-    return "\n".join([*lines, "", OWN_LINE])
 
 
 def _answer(study: Study) -> Iterator[str]:
@@ -106,6 +78,10 @@ def _answer(study: Study) -> Iterator[str]:
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()
     )
     yield from ("", "best.yaml is attached to this study.")
+
+
+def _report(address: str) -> Iterator[str]:
+    yield from ("", f"[The report]({address}) has the trials, their charts and what they show.")
 
 
 def _trials(trials: Sequence[FrozenTrial], revocations: Mapping[str, Revocation]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import errno
 import re
 import shlex
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,7 +49,7 @@ def storage_errors(storage: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+    except (SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
         refuse(storage, error)
     except OSError as error:
         raise StorageError(

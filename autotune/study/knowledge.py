@@ -42,8 +42,6 @@ class Knowledge:
         self.interrupted: dict[TrainingConfig, None] = {}
         """Configurations that a person or a process's death interrupted; they are tried first."""
         self._revocations: Mapping[str, Revocation] = {}
-        self.amended = (0, 0)
-        """Number of revocations and of trials when the database was last amended."""
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
         self._smallest_oom: dict[tuple[Value, ...], int] = {}

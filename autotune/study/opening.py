@@ -15,6 +15,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for
 from autotune.storage.notes import StudyNotes
 from autotune.study.journal_sync import reconcile
+from autotune.study.revocations import amend
 from autotune.study.stored_study import StoredStudy
 from autotune.study.study import TuningStudy
 from autotune.values.errors import StudyMismatchError
@@ -47,6 +48,8 @@ def open_study(
                 stored = _opened(name, storage, objective)
                 if journal is not None:
                     reconcile(stored, journal)
+                if amend(stored):
+                    stored = _opened(name, storage, objective)
             return TuningStudy(stored, space, objective, journal, mutex)
         except BaseException:
             mutex.close()

@@ -11,7 +11,7 @@ from autotune.storage.database import existing, storage_errors
 from autotune.storage.journal import Journal
 from autotune.study.journal_sync import complete_journal, sync_journal
 from autotune.study.opening import created
-from autotune.study.revocations import amend
+from autotune.study.revocations import rebuild
 from autotune.values.errors import StorageError
 from autotune.values.objectives import OBJECTIVES
 
@@ -64,7 +64,8 @@ def repair(folder: Path, database: Path) -> Repaired:
             for name in dict.fromkeys(line.study for line in lines):
                 stored = created(name, url, OBJECTIVES["throughput"])
                 trials += sync_journal(stored, journal, lines)
-                amend(stored.study)
+                rebuild(stored)
+                stored.close()
         backup = _put_aside(database)
         beside.replace(database)
     return Repaired(database, trials, set_aside, backup)

@@ -33,6 +33,10 @@ class StoredStudy:
         """Identifier of the study in its storage."""
         return self.storage.get_study_id_from_name(self.study.study_name)
 
+    def ids(self) -> list[int]:
+        """Return the identifiers of all trials in their storage, in the order of their numbers."""
+        return [self._id_of(trial.number) for trial in self.study.get_trials(deepcopy=False)]
+
     def start(self, number: int, config: Mapping[str, Any], lease: Mapping[str, Any]) -> None:
         """Note the configuration of a trial that was asked for, and the process that runs it.
 

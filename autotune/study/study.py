@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -39,7 +39,7 @@ from autotune.storage.writable_notes import WritableNotes
 from autotune.study.journal_sync import asked, write_trial
 from autotune.study.knowledge import MODE, Knowledge
 from autotune.study.parameters import config_of, distributions_of, params_of
-from autotune.study.revocations import apply_revocations
+from autotune.study.revocations import amend
 from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study.stored_study import StoredStudy
 from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
@@ -194,7 +194,7 @@ class TuningStudy:
                 reaped += 1
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)
-            apply_revocations(self._study, self._knowledge)
+            self._knowledge.revoke(self.notes.revocations)
             return reaped
 
     def catch_up(self) -> None:
@@ -260,15 +260,20 @@ class TuningStudy:
         self._fingerprint = fingerprint_of(identity)
 
     def disconnect(self) -> None:
-        """Close all connections to the storage; the study must not be used any more."""
+        """Close all connections to the storage; the study must not be used any more.
+
+        An SQLite file shows revocations then. If that fails, opening the study says why.
+        """
         self._mutex.close()
+        with suppress(Exception):  # a damaged database may raise anything
+            amend(self._stored)
         self._stored.close()
 
     def revoke(self, training_equivalent: str, margin: float, reason: str) -> None:
         """Revoke all trials of a training equivalence: they count as infeasible from now on."""
         with self._mutex.turn():
             self.notes.revoke(training_equivalent, Revocation(margin, reason))
-            apply_revocations(self._study, self._knowledge)
+            self._knowledge.revoke(self.notes.revocations)
 
     def broken_modes(self) -> list[Value]:
         """Return the compile modes that are left out because they always failed."""

@@ -42,9 +42,6 @@ def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(
     history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
     (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
     assert len(infeasible) == 1
-    own = {t["name"]: t["y"] for t in plotted(page, "user-defined-plot:throughput")}
-    assert sorted(own["feasible"]) == pytest.approx([108, 116, 132, 164])
-    assert plotted(page, "user-defined-plot:memory-and-throughput")
 
 
 def test_a_trial_says_why_it_is_infeasible_and_gives_its_log(
@@ -73,6 +70,8 @@ def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) ->
     page.goto(f"{dashboard.url}dashboard/studies/1/note")
     page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
     assert page.get_by_role("cell", name="batch_size").count() == 1
+    page.get_by_role("link", name="The report").click()
+    page.get_by_role("heading", name=NAME).wait_for()
 
 
 @covers("X6")

@@ -104,10 +104,13 @@ def test_an_infeasible_trial_can_be_told_by_its_constraints(detail):
     assert "out of host memory" in reasons[0]
 
 
-def test_note_plots_and_files_are_there(dashboard, detail):
+def test_note_report_and_files_are_there(dashboard, detail):
     assert "1.52x faster" in detail["note"]["body"]
-    assert len(detail["plotly_graph_objects"]) == 2
-    assert [file["filename"] for file in detail["artifacts"]] == ["best.yaml"]
+    files = {file["filename"]: file["artifact_id"] for file in detail["artifacts"]}
+    assert sorted(files) == ["best.yaml", "report.html"]
+    page = dashboard.ask("GET", f"/artifacts/1/{files['report.html']}")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.body.decode()
     (trial,) = [trial for trial in detail["trials"] if trial["artifacts"]]
     (log,) = trial["artifacts"]
     answer = dashboard.ask("GET", f"/artifacts/1/{trial['trial_id']}/{log['artifact_id']}")
@@ -124,7 +127,7 @@ def test_a_study_on_a_server_comes_with_its_files_or_with_where_they_are(server_
         (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
         detail = dashboard.ask("GET", f"/api/studies/{study['study_id']}").data
         assert "samples/s" in detail["note"]["body"]
-        (best,) = detail["artifacts"]
+        (best,) = (one for one in detail["artifacts"] if one["filename"] == "best.yaml")
         path = f"/artifacts/{study['study_id']}/{best['artifact_id']}"
         assert dashboard.ask("GET", path).body == (place / "best.yaml").read_bytes()
         # As if another host had attached it.

@@ -1,11 +1,19 @@
 """Trials that count no longer as accurate, though that is not what they were told."""
 
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import optuna
+import optuna_dashboard
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from study_factories import HOLDS, OOM, finish, opened, reported
+from autotune.study import revocations
+from autotune.values.errors import StorageError
+from study_factories import HOLDS, OOM, finish, opened, reported, tell
 
 
 @pytest.fixture
@@ -86,6 +94,118 @@ def test_optuna_alone_reads_the_revocation(told, url):
     assert list(study.trials[0].constraints.values()) == [-0.5, 0.02, -1.0]
     assert study.best_trial.number == 2
     assert max(study.trials, key=lambda trial: trial.value).number == 2, "by value alone"
+    assert study.trials[0].user_attrs["reason"] == "accuracy: worse"
+
+
+def of_optuna(url: str, name: str = "s") -> optuna.Study:
+    return optuna.load_study(study_name=name, storage=url)
+
+
+def best(url: str) -> int:
+    """The number of the trial that Optuna takes for the best."""
+    return of_optuna(url).best_trial.number
+
+
+def test_all_else_stays_as_it_was(told, url, nine):
+    told.lose(told.ask()[0], "the machine was away")
+    _, config = told.ask()
+    other = optuna.create_study(study_name="other", storage=url)
+    other.add_trial(optuna.trial.create_trial(value=1.0))
+    finish(told, told.ask()[0], 1.0)  # after the other study's trial
+    optuna_dashboard.save_note(of_optuna(url), "of the study")
+    before, others = of_optuna(url).trials, other.trials
+    told.revoke("large", 0.02, "accuracy: worse")
+    told.disconnect()
+    after = of_optuna(url)
+    assert [trial.state for trial in after.trials] == [trial.state for trial in before]
+    for was, now in zip(before[1:], after.trials[1:], strict=True):  # the first was revoked
+        assert (now.number, now.params, now.user_attrs) == (was.number, was.params, was.user_attrs)
+        assert (now.datetime_start, now.datetime_complete) == (
+            was.datetime_start,
+            was.datetime_complete,
+        )
+    assert after.metric_names == ["samples/s"]
+    assert optuna_dashboard.get_note(after) == "of the study"
+    assert of_optuna(url, "other").trials == others
+    again = opened(url, nine)
+    assert again.reap() == 1, "what was running"
+    assert again.claim(9) == (6, config)
+    again.disconnect()
+
+
+def test_what_the_dashboard_shows_of_a_trial_stays_with_it(told, url, tmp_path):
+    optuna.create_study(study_name="other", storage=url).add_trial(
+        optuna.trial.create_trial(value=1.0)
+    )
+    tell(told, 1.0, HOLDS)
+
+    def names(storage, study_id) -> list[str]:
+        ids = [storage.get_trial_id_from_study_id_trial_number(study_id, n) for n in range(4)]
+        return [f"dashboard:{ids[0]}:note_str:0", f"dashboard:artifacts:{ids[3]}:1-2"]
+
+    stored = told._stored
+    before = names(stored.storage, stored.study_id)
+    for name in before:
+        stored.storage.set_study_system_attr(stored.study_id, name, json.dumps(name))
+    told.revoke("large", 0.02, "accuracy: worse")
+    told.disconnect()
+    storage = optuna.storages.RDBStorage(url)
+    study_id = storage.get_study_id_from_name("s")
+    after, shown = names(storage, study_id), storage.get_study_system_attrs(study_id)
+    assert after != before
+    assert [json.loads(shown[name]) for name in after] == before
+    assert not set(before) & set(shown)
+
+
+@pytest.mark.parametrize("step", ["delete_study", "create_study", "add_trials"])
+def test_killed_while_it_is_rebuilt_the_database_is_whole_and_the_next_run_rebuilds_it(
+    step: str, told, url: str, nine: SearchSpace, tmp_path: Path, monkeypatch
+) -> None:
+    told.revoke("large", 0.02, "accuracy: worse")
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(optuna.Study if step == "add_trials" else optuna, step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            told.disconnect()
+    assert len(of_optuna(url).trials) == 3
+    assert best(url) == 0, "as it was told"
+    again = opened(url, nine)
+    assert reasons(again) == ["accuracy: worse", "memory", ""]
+    assert best(url) == 2
+    again.disconnect()
+    assert [path.name for path in tmp_path.glob("*.rebuilt*")] == []
+
+
+def test_a_database_that_others_hold_is_rebuilt_by_the_next_run(
+    told, url: str, nine: SearchSpace, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(revocations, "PATIENCE_SECONDS", 0.1)
+    told.revoke("large", 0.02, "accuracy: worse")
+    with closing(sqlite3.connect(tmp_path / "study.db")) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM trials").fetchall()
+        told.disconnect()
+        with pytest.raises(StorageError, match="database is locked"):
+            opened(url, nine)
+    assert best(url) == 0, "as it was told"
+    opened(url, nine).disconnect()
+    assert best(url) == 2
+
+
+def test_a_study_without_revocations_is_left_alone(told, tmp_path: Path) -> None:
+    before = (tmp_path / "study.db").read_bytes()
+    told.disconnect()
+    assert (tmp_path / "study.db").read_bytes() == before
+
+
+def test_a_database_that_was_deleted_is_not_made_by_a_study_that_closes(told, tmp_path) -> None:
+    told.revoke("large", 0.02, "accuracy: worse")
+    (tmp_path / "study.db").unlink()
+    told.disconnect()
+    assert not (tmp_path / "study.db").exists()
 
 
 def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
