@@ -15,12 +15,12 @@ from autotune.configuration.best_config import (
     ConstraintEvidence,
     Evidence,
     MachineRecord,
-    MemoryEvidence,
     Provenance,
     Speedup,
     StageLimits,
     Throughput,
 )
+from autotune.configuration.memory_evidence import MemoryEvidence
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig

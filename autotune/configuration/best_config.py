@@ -6,22 +6,16 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    SkipValidation,
-    ValidationError,
-    model_serializer,
-)
+from pydantic import BaseModel, SkipValidation, ValidationError
 
+from autotune.configuration.memory_evidence import MemoryEvidence, Part
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
-from autotune.values.text import did_you_mean, size
+from autotune.values.text import did_you_mean
 
 FORMAT = 1
 UNCHANGED = "unchanged"
@@ -35,20 +29,17 @@ Pair = tuple[float, float]
 Stage = Literal["loading", "copying", "launching", "computing"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Throughput(_Part):
+class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
     samples_per_second: float
     ci95: Pair
 
 
-class Stages(_Part):
+class Stages(Part):
     """Samples per second that each stage of training reaches alone; None if it takes no time."""
 
+    of_accelerators = frozenset({"launching", "busy_share"})
     bound: Stage
     """Slowest stage."""
     loading: float | None = None
@@ -62,15 +53,8 @@ class Stages(_Part):
     optimizer_share: float
     """Share of the computing time that the optimizer takes, 0 to 1."""
 
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out what a CPU does not have."""
-        absent = {"launching": self.launching, "busy_share": self.busy_share}
-        written: dict[str, object] = write(self)
-        return {k: v for k, v in written.items() if v is not None or k not in absent}
 
-
-class Baseline(_Part):
+class Baseline(Part):
     """The user's settings and their throughput."""
 
     config: Settings
@@ -79,7 +63,7 @@ class Baseline(_Part):
     stages: Stages | None = None
 
 
-class Speedup(_Part):
+class Speedup(Part):
     """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
 
     ratio: float
@@ -95,14 +79,14 @@ class Speedup(_Part):
     """Rounds that were void because they were disturbed, and were repeated."""
 
 
-class StageLimits(_Part):
+class StageLimits(Part):
     """Samples per second of the loader alone and of the computation alone."""
 
     loader: float
     compute: float
 
 
-class PredictedRun(_Part):
+class PredictedRun(Part):
     """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
 
     samples: int
@@ -110,15 +94,18 @@ class PredictedRun(_Part):
     best_seconds: float
 
 
-class Blocks(_Part):
+class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
+    of_accelerators = frozenset({"gpu_clock_mhz"})
     timed: int
+    gpu_clock_mhz: Pair | None = None
+    """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
     disturbed: int | None
     """Number of disturbed blocks; None if unknown, as off Linux."""
 
 
-class Searched(_Part):
+class Searched(Part):
     """The part of the search space that was measured."""
 
     configurations: int
@@ -133,7 +120,7 @@ class Searched(_Part):
     """Knobs that have several values in the space, of which only one was measured."""
 
 
-class Evidence(_Part):
+class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
     objective: str
@@ -150,47 +137,7 @@ class Evidence(_Part):
     limits: StageLimits | None
 
 
-class DeviceMemoryEvidence(_Part):
-    """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
-
-    total: int
-    free: int
-    reserved: int
-    allocated: int
-    context: int
-
-
-class MemoryEvidence(_Part):
-    """Peak memory against its limit; the constraint holds if `margin` <= 0."""
-
-    peak_bytes: int
-    limit_bytes: int
-    margin: float
-    device: DeviceMemoryEvidence | None = None
-    """None on a CPU and in older files."""
-
-    @property
-    def in_words(self) -> str:
-        """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
-        text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
-        if self.device is None:
-            return text
-        own = self.device
-        return (
-            f"{text} (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
-            f"free {size(own.free)})"
-        )
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out `device` on a CPU."""
-        written: dict[str, object] = write(self)
-        if self.device is None:
-            written.pop("device", None)
-        return written
-
-
-class GateEvidence(_Part):
+class GateEvidence(Part):
     """Errors found by the numerics check, against float64, or float32 if the model needs it."""
 
     loss_error: float
@@ -206,7 +153,7 @@ class GateEvidence(_Part):
     """Relative difference in the distance that the weights moved; None in older files."""
 
 
-class AccuracyEvidence(_Part):
+class AccuracyEvidence(Part):
     """Quality against its tolerance; the constraint holds if `margin` <= 0.
 
     A short probe bounds early training only.
@@ -231,21 +178,21 @@ class AccuracyEvidence(_Part):
         return self.metric != UNCHANGED
 
 
-class LearningRate(_Part):
+class LearningRate(Part):
     """Scaling of the learning rates of model.py, in trials and probes alike."""
 
     rule: LrRule = "none"
     factor: float = 1.0
 
 
-class ConstraintEvidence(_Part):
+class ConstraintEvidence(Part):
     """All constraints that the configuration satisfies."""
 
     memory: MemoryEvidence
     accuracy: AccuracyEvidence
 
 
-class MachineRecord(_Part):
+class MachineRecord(Part):
     """The machine on which the result was measured."""
 
     device: str
@@ -259,7 +206,7 @@ class MachineRecord(_Part):
     fingerprint: str
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """The study and the trial that the result comes from."""
 
     study: str
@@ -271,7 +218,7 @@ class Provenance(_Part):
     created: str
 
 
-class BestConfig(_Part):
+class BestConfig(Part):
     """The content of best.yaml."""
 
     autotune: Literal[1] = 1
