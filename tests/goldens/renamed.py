@@ -34,8 +34,8 @@ REPHRASED: dict[str, str] = {
         r"not run: too large, \1"
     ),
     # What a CPU does not have, in lines and in JSON.
-    r"(?m)^\S*device_memory null\n": "",
-    r"\"(?:clock_mhz|device_memory)\": null, ": "",
+    r"(?m)^\S*(?:device_memory|busy_seconds) null\n": "",
+    r"\"(?:clock_mhz|device_memory|busy_seconds)\": null, ": "",
     r", \"watts\": null": "",
     r"(\d+) that may be as fast as each other, timed again": (
         r"re-timing \1 candidates that may be equally fast"
