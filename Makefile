@@ -1,6 +1,7 @@
 # `make demo`, `make test` and `make check` create .venv, each with what it needs; a second run installs nothing.
 PYTHON ?= python3
 VENV := .venv
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 # Installed so far: the core with the examples, the tools of the tests, everything.
 CORE := $(VENV)/.installed-core
@@ -12,7 +13,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --edi
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
+.PHONY: demo test test-quick test-long test-oldest fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -50,6 +51,12 @@ test-long: $(TEST)
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
 	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py
+
+# The private names of torch and every knob, on the oldest torch that pyproject.toml allows: 5 GB of its own.
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet torch==2.11.0 --editable '.[test]'
+	$(OLDEST)/bin/python -m pytest tests/contract
 
 fuzz: $(TEST)
 	$(BIN)/python -m pip install --quiet atheris
@@ -106,4 +113,4 @@ bench-scaling: $(ALL)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaling
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache dist

@@ -28,6 +28,7 @@ from autotune.report.data import read_report
 from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
 from autotune.searching.run.search_run import details_of
+from autotune.study.opening import created
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import Measured, Probed, TrialOutcome
@@ -79,7 +80,7 @@ def main() -> None:
 def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
     """Make a study with trials drawn from a table, the baseline first; return its URL."""
     space = SearchSpace(dict(table.header.space))
-    memory = optuna.create_study(direction="maximize", study_name="made")
+    memory = created("made", None, THROUGHPUT)
     study = TuningStudy(memory, space, THROUGHPUT)
     qualities = {
         row.config["batch_size"]: fmean(row.outcome.qualities)
@@ -100,7 +101,7 @@ def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
         study.add(config, verdict, details)
     url = f"sqlite:///{path}"
     optuna.copy_study(
-        from_study_name="made", from_storage=memory._storage, to_storage=url, to_study_name="made"
+        from_study_name="made", from_storage=memory.storage, to_storage=url, to_study_name="made"
     )
     return url
 

@@ -70,21 +70,22 @@ def row(name: str, seed: int, way: str, seconds: float) -> str:
         runs = loadtune(truth, name)
     else:
         runs = ours(truth, name, way, seconds, seed)
-    measured = led = math.inf
+    measured = incumbent = math.inf
     worth, trials = 0.0, 0
     for gone, config, best in runs:
         if gone > seconds:
             break
         trials, worth = trials + 1, truth.share(best)
         measured = min(measured, gone if truth.share(config) >= NEAR else math.inf)
-        led = min(led, gone if worth >= NEAR else math.inf)
-        if led < math.inf:
+        incumbent = min(incumbent, gone if worth >= NEAR else math.inf)
+        if incumbent < math.inf:
             break
 
-    def said(reached: float) -> str:
-        return f"{reached:.0f} s" if reached < math.inf else f"not in {seconds:.0f} s"
+    def said(moment: float) -> str:
+        return f"{moment:.0f} s" if moment < math.inf else f"not in {seconds:.0f} s"
 
-    return f"| {name} | {seed} | {way} | {said(measured)} | {said(led)} | {worth:.2f} | {trials} |"
+    reached = f"{said(measured)} | {said(incumbent)}"
+    return f"| {name} | {seed} | {way} | {reached} | {worth:.2f} | {trials} |"
 
 
 def ours(truth: TableTruth, name: str, way: str, seconds: float, seed: int) -> Iterator[Measured]:

@@ -35,21 +35,21 @@ _LANGUAGE = Model(0.03, 0.021, 0.0004, 0.00001, 18.0, 1.4, 0.85, 1.0, 32)
 _TABULAR = Model(0.0016, 0.0000011, 0.0000045, 0.0000004, 0.4, 0.0002, 0.3, 1.0, 4096)
 _HALF: tuple[Value, ...] = (None, "bfloat16", "float16")
 _OFF_ON: tuple[Value, ...] = (False, True)
+_IMAGE_SPACE: Mapping[str, tuple[Value, ...]] = {
+    "batch_size": (16, 32, 64, 128, 256, 512),
+    "num_workers": (0, 1, 2, 4, 8, 16),
+    "prefetch_factor": (2, 4),
+    "pin_memory": _OFF_ON,
+    "amp_dtype": _HALF,
+    "channels_last": _OFF_ON,
+    "compile_mode": (None, "default", "reduce-overhead"),
+}
 
 
 def vision_loader() -> SyntheticWorkload:
     """Define a table in which decoding is the bottleneck until enough workers; then the GPU is."""
-    space = {
-        "batch_size": (16, 32, 64, 128, 256, 512),
-        "num_workers": (0, 1, 2, 4, 8, 16),
-        "prefetch_factor": (2, 4),
-        "pin_memory": _OFF_ON,
-        "amp_dtype": _HALF,
-        "channels_last": _OFF_ON,
-        "compile_mode": (None, "default", "reduce-overhead"),
-    }
     return SyntheticWorkload(
-        "vision_loader", space, {"batch_size": 32}, lambda c: step(_VISION, c), _VISION
+        "vision_loader", _IMAGE_SPACE, {"batch_size": 32}, lambda c: step(_VISION, c), _VISION
     )
 
 
@@ -159,17 +159,8 @@ def deceptive_graphs() -> SyntheticWorkload:
         rate = 1000 * math.exp(gains + workers - 0.07 * abs(math.log2(batch / 256)))
         return Truth(rate, (10 + 0.2 * batch) * (2.0 if graphs else 1.0))
 
-    space = {
-        "batch_size": (16, 32, 64, 128, 256, 512),
-        "num_workers": (0, 1, 2, 4, 8, 16),
-        "prefetch_factor": (2, 4),
-        "pin_memory": _OFF_ON,
-        "amp_dtype": _HALF,
-        "channels_last": _OFF_ON,
-        "compile_mode": (None, "default", "reduce-overhead"),
-    }
     own = {"batch_size": 256, "num_workers": 8, "amp_dtype": "bfloat16", "pin_memory": True}
-    return SyntheticWorkload("deceptive_graphs", space, own, law)
+    return SyntheticWorkload("deceptive_graphs", _IMAGE_SPACE, own, law)
 
 
 def speech() -> SyntheticWorkload:

@@ -40,7 +40,7 @@ def launched(program: str) -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """What a page did that none should do."""
+    """Errors of a page and its requests to other machines."""
 
     errors: list[str] = field(default_factory=list)
     """On its console, or thrown."""
@@ -68,6 +68,6 @@ def watch(page: Page) -> Watched:
 
 
 def is_own(address: str) -> bool:
-    """Whether an address is this machine's, or nobody's."""
+    """Return True if an address is this machine's, or no machine's."""
     parts = urlsplit(address)
     return parts.scheme in _OWN or parts.hostname in {"127.0.0.1", "localhost"}

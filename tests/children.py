@@ -96,7 +96,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> int:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Whether a condition came true within some seconds."""
+    """Return True if a condition came true within some seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
 
 
 def nobody_is_left(folder: Path) -> bool:
-    """Whether all children whose files are in `folder`, and all of theirs, end within 2 s."""
+    """Return True if all children with files in `folder`, and all of theirs, end within 2 s."""
     return wait_until(lambda: not children_of(folder), seconds=2.0)
 
 

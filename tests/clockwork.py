@@ -55,7 +55,7 @@ class Bench:
     steps: int = 0
     synchronised: list[int] = field(default_factory=list)
     noises: list[Noise] = field(default_factory=list)
-    """What is said to have disturbed each block, and the warm-up before them."""
+    """Noise of each block, and of the warm-up before them."""
     compiling: set[int] = field(default_factory=set)
     """Numbers of the steps at which something is compiled."""
     compilations: int = 0

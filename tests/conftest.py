@@ -23,7 +23,7 @@ from autotune.processes.devices import device_locks
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing
 from postgres import create_database, programs, running_server
-from tuning import NINE, opened, study_of
+from study_factories import NINE, opened, study_of
 
 # `make test-long`: pytest --hypothesis-profile=long
 settings.register_profile("long", max_examples=5_000, deadline=None)

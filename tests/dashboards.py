@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import optuna
+
 from autotune.dashboard.attach import attach
 from autotune.report.find_study import find_study
 from autotune.storage.database import existing
 from children import stop
+from finished_study import NAME
 
 
 def attached(source: object) -> list[str]:
@@ -34,7 +37,7 @@ def attached(source: object) -> list[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The content of an answer."""
 
     status: int
     headers: dict[str, str]
@@ -57,7 +60,7 @@ class RunningDashboard:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The address at which it listens."""
         return int(urlsplit(self.url).port or 0)
 
     def ask(self, method: str, path: str, **headers: str) -> Answer:
@@ -113,3 +116,14 @@ def _ready(process: subprocess.Popen[str]) -> RunningDashboard:
             url = next(word for word in line.split() if word.startswith("http://"))
             return RunningDashboard(url, "".join(said), process)
     raise AssertionError(f"the dashboard did not start:\n{''.join(said)}")
+
+
+def study_of(folder: Path) -> optuna.Study:
+    """Return the study of `finished_study` in a folder."""
+    return optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
+
+
+def attributes(folder: Path, study: optuna.Study | None = None) -> dict[str, object]:
+    """Return what the dashboard stores with a study, by default that in a folder."""
+    study = study or study_of(folder)
+    return study._storage.get_study_system_attrs(study._study_id)

@@ -56,7 +56,7 @@ def held_on(folder: Path, core: int, command: Popen[str]) -> int:
 
 
 def trials_in(storage: str, name: str) -> list[FrozenTrial]:
-    """What Optuna alone reads."""
+    """The study as Optuna alone reads it."""
     opened = optuna.storages.RDBStorage(storage)
     try:
         return optuna.load_study(study_name=name, storage=opened).trials

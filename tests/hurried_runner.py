@@ -19,7 +19,7 @@ class HurriedRunner:
 
     runner: SubprocessRunner
     one_host: bool = False
-    """Whether all processes are forked from one interpreter, also those of different rounds."""
+    """True if all processes are forked from one interpreter, also those of different rounds."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job, from a process of its own."""

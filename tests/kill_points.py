@@ -97,7 +97,7 @@ def _leave_after(action: Callable[[Path], None], folder: Path) -> NoReturn:
 
 
 def is_killed(folder: Path, seconds: float) -> bool:
-    """Whether a search was still running after so long, and was killed."""
+    """Return True if a search was still running after so long, and was killed."""
     child = in_fork(search_in, folder)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
@@ -108,7 +108,7 @@ def is_killed(folder: Path, seconds: float) -> bool:
 
 
 def nobody_lives(folder: Path) -> bool:
-    """Whether all children that were started are gone within two seconds."""
+    """Return True if all children that were started are gone within two seconds."""
     path = folder / "pids"
     pids = [int(line) for line in path.read_text().split()] if path.exists() else []
     return wait_until(lambda: not any(map(_lives, pids)), seconds=2.0)
@@ -121,7 +121,7 @@ def _lives(pid: int) -> bool:
 
 
 def check(folder: Path) -> None:
-    """What was finished before is there, as it was; files are whole. Notes what is finished now."""
+    """Trials finished before are there, as they were, in whole files; note those finished now."""
     if (folder / "best.yaml").exists():
         read_best(folder / "best.yaml")
     if (folder / "best-so-far.yaml").exists():

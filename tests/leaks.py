@@ -1,4 +1,4 @@
-"""What a test must not leave behind: processes, shared memory, temporary folders, locks.
+"""Traces that a test must not leave: processes, shared memory, temporary folders, locks.
 
 Looking costs a millisecond where the test started no process, and a few where it did.
 """
@@ -55,7 +55,7 @@ def end() -> None:
 
 @dataclass(frozen=True)
 class Traces:
-    """What is there at one moment, each by a name for people."""
+    """Traces at one moment, each by a name for people."""
 
     processes: frozenset[str]
     shared_memory: frozenset[str]
@@ -63,13 +63,13 @@ class Traces:
     locks: frozenset[str]
 
     def since(self, earlier: Traces) -> set[str]:
-        """What came since then."""
+        """Return the traces that came since then."""
         kinds = [field.name for field in fields(self)]
         return set().union(*(getattr(self, kind) - getattr(earlier, kind) for kind in kinds))
 
 
 def traces() -> Traces:
-    """What is there now."""
+    """Return the traces that are there now."""
     return Traces(
         processes=_processes(),
         shared_memory=frozenset(shared_memory()),
@@ -84,7 +84,7 @@ def shared_memory() -> set[str]:
 
 
 def left_since(earlier: Traces, hosts_may_stay: bool = False) -> set[str]:
-    """What came since then and does not go by itself within two seconds."""
+    """Return traces that came since then and do not go by themselves within two seconds."""
 
     def left() -> set[str]:
         new = traces().since(earlier)
@@ -105,7 +105,7 @@ def clear(left: set[str]) -> None:
 
 
 def _lasting(left: Callable[[], set[str]]) -> set[str]:
-    """What is there at every look; neighbours' semaphores come and go all the time."""
+    """Return what is there at every look; neighbours' semaphores come and go all the time."""
     start = time.monotonic()
     found = left()
     while found and time.monotonic() - start < _patience(found):
@@ -116,7 +116,7 @@ def _lasting(left: Callable[[], set[str]]) -> set[str]:
 
 
 def _identity(name: str) -> str:
-    """What of a name stays; a process that was just forked has another command line soon."""
+    """Return the part of a name that stays; a fork soon has another command line."""
     return " ".join(name.split(" ", 3)[:3]) if name.startswith("process ") else name
 
 
@@ -195,7 +195,7 @@ def _target(descriptor: Path) -> str:
 
 
 def _is_someone_elses(name: str) -> bool:
-    """Whether shared memory of this name is in use by a process that no test started."""
+    """Return True if a process that no test started uses shared memory of this name."""
     if not (_SHARED / name).exists() or name.startswith(("process ", "autotune-")):
         return False
     family = {process.pid for process in _family()} | {os.getpid()}

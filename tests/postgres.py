@@ -20,7 +20,7 @@ _USER = "postgres"
 
 
 def programs() -> Path | None:
-    """Where `initdb` and `pg_ctl` are; None where PostgreSQL is not installed."""
+    """Return the folder of `initdb` and `pg_ctl`; None where PostgreSQL is not installed."""
     found = shutil.which("pg_ctl")
     if found:
         return Path(found).resolve().parent

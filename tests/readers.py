@@ -75,7 +75,7 @@ class Reader:
     sample: Callable[[Path], None]
 
     def survives(self, content: bytes, folder: Path) -> bool:
-        """Whether the content is valid; any error but one of ours goes through."""
+        """Return True if the content is valid; any error but one of ours goes through."""
         path = folder / self.name
         path.write_bytes(content)
         try:

@@ -20,7 +20,7 @@ from autotune.study.archive import Archive
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
-from tuning import HOLDS
+from study_factories import HOLDS
 
 OWN: dict[str, Value] = {"batch_size": 16, "num_threads": 2}
 SPACE = """\
@@ -86,7 +86,7 @@ def searched(folder: Path, **options: Any) -> Path:
 
 
 class Page(HTMLParser):
-    """What a browser would see: elements with attributes, and the text between them."""
+    """A page as a browser would see it: elements with attributes, and the text between them."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -124,7 +124,7 @@ class ScriptedRunner:
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
     seed_seconds: float = 1.0
-    """What an accuracy probe takes for each seed."""
+    """Seconds that an accuracy probe takes for each seed."""
     jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ _FOLDERS = ("autotune.context.", "autotune.searching.")
 
 @dataclass(frozen=True)
 class _Clock:
-    """What a search uses of the module `time`."""
+    """The functions of the module `time` that a search uses."""
 
     monotonic: Callable[[], float]
 

@@ -28,7 +28,7 @@ from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, TrialOutcome
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of
-from tuning import THROUGHPUT
+from study_factories import THROUGHPUT
 
 
 class OnDevice(ScriptedRunner):

@@ -1,4 +1,4 @@
-"""What a person reads of a search's events where there is no terminal."""
+"""The lines of a search's events where there is no terminal."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from autotune.study.study import TuningStudy
 from command_line import command
 from factories import cpu_machine, narrowed, written
 from reporting import Page
-from tuning import NINE, THROUGHPUT
+from study_factories import NINE, THROUGHPUT
 
 _STATES = {"lost": TrialState.FAIL, "running": TrialState.RUNNING}
 
@@ -85,7 +85,7 @@ def read(source: object, name: str | None = None) -> ReportData:
 
 
 def report(source: object, *flags: object) -> str:
-    """What `autotune report` prints of a study."""
+    """Return what `autotune report` prints of a study."""
     done = command("report", source, *flags)
     assert (done.code, done.err) == (0, ""), done
     return done.out

@@ -31,7 +31,7 @@ class Terminal:
 
     @property
     def so_far(self) -> str:
-        """What has been written until now."""
+        """Return what has been written until now."""
         return self._bytes.decode()
 
     def type(self, keys: str) -> None:

@@ -90,8 +90,8 @@ def set_aside(
     if min(len(comparison.ratios) for comparison in comparisons.values()) < _FEWEST_ROUNDS:
         return {}
     now = posteriors_after(posteriors, comparisons)
-    leader = max(now, key=lambda one: now[one].mean)
-    return {one: leader for one in comparisons if now[one].is_clearly_below(now[leader])}
+    fastest = max(now, key=lambda one: now[one].mean)
+    return {one: fastest for one in comparisons if now[one].is_clearly_below(now[fastest])}
 
 
 def _moved(posterior: Posterior, by: float) -> Posterior:

@@ -2,7 +2,7 @@
 
 No other module of the package touches one. Functions import torch themselves, because the parent
 process, which reads knobs, does without it. `tests/contract/test_torch_private.py` tests each on
-the torch that is installed.
+the torch that is installed, `make test-oldest` on the oldest one.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class ReportData:
         return next((t for t in self.trials if t.number == number and t.config == config), None)
 
     @cached_property
-    def leader(self) -> FinishedTrial | None:
-        """Return the fastest feasible trial, the incumbent."""
+    def incumbent(self) -> FinishedTrial | None:
+        """Return the fastest feasible trial; None if no trial is feasible."""
         return best_feasible(self.trials)
 
     @cached_property

@@ -97,16 +97,16 @@ def _headline_without_answer(data: ReportData) -> str:
     state = "A trial is running, or was stopped hard." if running else "It can be continued."
     if not data.trials:
         return f"No answer yet: no trial has ended. {state}"
-    leader = data.leader
-    if leader is None:
+    incumbent = data.incumbent
+    if incumbent is None:
         return "No answer: no trial is feasible, your own settings included."
-    if leader is data.baseline:
+    if incumbent is data.baseline:
         tried = f"of {len(data.trials)} trials, none is faster than your settings"
         return f"No answer yet: {tried}. {state}"
-    ratio = data.ratio(leader)
+    ratio = data.ratio(incumbent)
     factor = "" if ratio is None else f", {ratio:.2f}x your settings"
     return (
-        f"No answer yet: of {len(data.trials)} trials, trial {leader.number} is the "
+        f"No answer yet: of {len(data.trials)} trials, trial {incumbent.number} is the "
         f"fastest{factor}. Nothing is confirmed. {state}"
     )
 
@@ -187,7 +187,7 @@ def _why_not(data: ReportData, trial: FinishedTrial) -> str:
 
 def _by_interval(data: ReportData, trial: FinishedTrial) -> str:
     """Return how the trial compares with the result, or the incumbent, by their intervals."""
-    rival = data.answer or data.leader
+    rival = data.answer or data.incumbent
     if rival is None or rival is trial:
         return "is the best so far"
     mine, theirs = data.ratio_interval(trial), data.ratio_interval(rival)

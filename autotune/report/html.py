@@ -1,6 +1,6 @@
 """Report as one page that opens offline: no script, nothing fetched, everything escaped.
 
-This module gathers the content; page.html and page.css lay it out.
+This module gathers the content; page.html and page.css of the folder template lay it out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def page(data: ReportData) -> str:
 
 @cache
 def _template() -> Template:
-    loader = PackageLoader("autotune.report", "")
+    loader = PackageLoader("autotune.report", "template")
     environment = Environment(
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True
     )
@@ -89,8 +89,8 @@ def _view(data: ReportData) -> dict[str, Any]:
 def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
     """Return the changes of the result, or of the incumbent without one, the best effect first."""
     config = data.best.training_config if data.best is not None else None
-    if config is None and data.leader is not None:
-        config = data.leader.config
+    if config is None and data.incumbent is not None:
+        config = data.incumbent.config
     own = data.baseline_config
     if config is None or own is None:
         return []

@@ -48,7 +48,7 @@ def _summary(data: ReportData) -> dict[str, Any]:
         "answer": _answer(data),
         "best": None if data.best is None else data.best.model_dump(mode="json"),
         "searched": None if data.searched is None else data.searched.model_dump(mode="json"),
-        "leader": None if data.leader is None else data.leader.number,
+        "leader": None if data.incumbent is None else data.incumbent.number,
         "memory_limit_bytes": data.memory_limit_bytes,
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],

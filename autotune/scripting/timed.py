@@ -16,7 +16,7 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
-from autotune.training.loading.batches import has_long_epochs, probe_boundary
+from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
 from autotune.training.tasks import CompileClock, between_blocks
 from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement
@@ -124,12 +124,12 @@ class Stopwatch:
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
-    """Measure the seconds between two epochs of one batch each; empty for streams and samplers."""
+    """Measure the seconds between two short epochs; empty for streams and samplers."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return ()
     size = min(loader.batch_size, len(loader.dataset))  # type: ignore[arg-type]
     short = DataLoader(
-        Subset(loader.dataset, range(size)),
+        Subset(loader.dataset, first_samples(loader.dataset, size, loader.num_workers)),
         batch_size=size,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,

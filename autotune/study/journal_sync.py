@@ -6,28 +6,20 @@ A study measures a configuration once, so the configuration identifies a trial i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.storages import BaseStorage, RDBStorage
-from optuna.storages._rdb.models import TrialModel, TrialUserAttributeModel
-from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.storage.finished_trial import finished_trial
 from autotune.storage.journal import Journal
-from autotune.storage.journal_lines import (
-    CONSTRAINTS_ATTRIBUTE,
-    Line,
-    NoteRecord,
-    NotReadableError,
-    TrialRecord,
-)
+from autotune.storage.journal_lines import Line, NoteRecord, NotReadableError, TrialRecord
 from autotune.storage.leases import LEASE, LIVE
 from autotune.storage.trial_details import CONFIG, REASON
+from autotune.study.stored_study import StoredStudy
 from autotune.values.errors import StudyMismatchError, UsageError
 
 # A trial number further ahead than this did not come from the study.
@@ -36,80 +28,39 @@ _NOT_KEPT = "lost: it was never finished, and its number alone is known"
 
 
 def asked(
-    study: optuna.Study, distributions: dict[str, BaseDistribution] | None = None
+    stored: StoredStudy, distributions: dict[str, BaseDistribution] | None = None
 ) -> optuna.Trial:
     """Ask Optuna for a trial; if its sampler fails or is interrupted, no trial is left running.
 
     Raises:
         UsageError: the sampler failed.
     """
+    study = stored.study
     try:
         return study.ask(distributions)
     except (UsageError, KeyboardInterrupt, SystemExit) as error:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if LEASE not in trial.user_attrs:  # other trials belong to a running process
                 with suppress(UsageError):  # the sampler may fail again when it is told
-                    give_up(study, trial.number, str(error) or type(error).__name__)
+                    stored.give_up(trial.number, str(error) or type(error).__name__)
         raise
 
 
-def write_trial(study: optuna.Study, record: TrialRecord) -> int:
+def write_trial(stored: StoredStudy, record: TrialRecord) -> int:
     """Tell a trial to Optuna and return its number there.
 
     It finishes the trial that was asked for. If that does not exist or was marked as lost, a new
     one is added in one atomic step. It gets the record's number if that is free.
     """
-    if (running := _running(study, record)) is not None:
+    if (running := _running(stored.study, record)) is not None:
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # just marked by another process
-            return _finish(study, running, record)
-    _fill_up(study, record.number)
-    # Unlike `study.add_trial`, this tells the new trial's number even if several processes write.
-    trial_id = study._storage.create_new_trial(study._study_id, record.as_trial())
-    return study._storage.get_trial_number_from_id(trial_id)
+            stored.finish(running, record)
+            return running.number
+    _fill_up(stored.study, record.number)
+    return stored.add(record)
 
 
-def _finish(study: optuna.Study, running: FrozenTrial, record: TrialRecord) -> int:
-    """Tell a trial that was asked for, and return its number."""
-    storage, trial_id = study._storage, running._trial_id
-    there = running.user_attrs
-    new = {name: value for name, value in record.attributes.items() if name not in there}
-    set_attributes(storage, trial_id, new)
-    # `Trial.set_constraint` is the public way, but see CONSTRAINTS_ATTRIBUTE.
-    storage.set_trial_system_attr(trial_id, CONSTRAINTS_ATTRIBUTE, record.constraints)
-    study.tell(running.number, record.value)
-    return running.number
-
-
-def give_up(study: optuna.Study, number: int, reason: str) -> None:
-    """Tell Optuna that a trial failed, unless another process has finished it already."""
-    storage = study._storage
-    trial_id = storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
-    with suppress(optuna.exceptions.UpdateFinishedTrialError):
-        storage.set_trial_user_attr(trial_id, REASON, reason)
-        study.tell(number, state=TrialState.FAIL)
-
-
-def set_attributes(storage: BaseStorage, trial_id: int, attributes: Mapping[str, Any]) -> None:
-    """Set attributes that a trial does not have yet.
-
-    A database gets them in one transaction. Optuna itself uses one for each attribute, and each
-    waits for the disk.
-    """
-    backend = getattr(storage, "_backend", None)
-    if not isinstance(backend, RDBStorage):
-        for name, value in attributes.items():
-            storage.set_trial_user_attr(trial_id, name, value)
-        return
-    with _create_scoped_session(backend.scoped_session) as session:
-        trial = TrialModel.find_or_raise_by_id(trial_id, session)
-        backend.check_trial_is_updatable(trial_id, cast(TrialState, trial.state))
-        session.add_all(
-            TrialUserAttributeModel(trial_id=trial_id, key=name, value_json=json.dumps(value))
-            for name, value in attributes.items()
-        )
-
-
-def reconcile(study: optuna.Study, journal: Journal) -> None:
+def reconcile(stored: StoredStudy, journal: Journal) -> None:
     """Add to the study what only the journal has, and to the journal what only the study has.
 
     Raises:
@@ -117,8 +68,8 @@ def reconcile(study: optuna.Study, journal: Journal) -> None:
         StudyMismatchError: another program told a trial of the study.
     """
     with journal.reading() as lines:
-        sync_journal(study, journal, lines)
-    complete_journal(study, journal, lines)
+        sync_journal(stored, journal, lines)
+    complete_journal(stored.study, journal, lines)
 
 
 def complete_journal(
@@ -150,7 +101,7 @@ def complete_journal(
                 pass
 
 
-def sync_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> int:
+def sync_journal(stored: StoredStudy, journal: Journal, lines: list[Line]) -> int:
     """Add to the study what it lacks of a journal's lines; return the number of new trials.
 
     A note that the study already has is kept, because notes may be written again. Only the
@@ -159,13 +110,14 @@ def sync_journal(study: optuna.Study, journal: Journal, lines: list[Line]) -> in
     Raises:
         StorageError: a line does not fit the study's database.
     """
+    study = stored.study
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     known = {_key(trial.user_attrs.get(CONFIG)) for trial in complete}
     before = len(known)
     for line, record in sorted(_trials(study, lines), key=lambda one: one[1].number):
         if _key(record.config) not in known:
             try:
-                write_trial(study, record)
+                write_trial(stored, record)
             except ValueError as error:  # a parameter has other choices in the database
                 raise NotReadableError(journal.path, line.number) from error
             known.add(_key(record.config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import optuna
+from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 
 from autotune.configuration.constraints import CONSTRAINTS
@@ -14,6 +15,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.mutex import mutex_for
 from autotune.storage.notes import StudyNotes
 from autotune.study.journal_sync import reconcile
+from autotune.study.stored_study import StoredStudy
 from autotune.study.study import TuningStudy
 from autotune.values.errors import StudyMismatchError
 from autotune.values.objectives import Objective
@@ -42,38 +44,39 @@ def open_study(
             refuse(storage, error)
         try:
             with mutex.turn():
-                study = _opened(name, storage, objective)
+                stored = _opened(name, storage, objective)
                 if journal is not None:
-                    reconcile(study, journal)
-            return TuningStudy(study, space, objective, journal, mutex)
+                    reconcile(stored, journal)
+            return TuningStudy(stored, space, objective, journal, mutex)
         except BaseException:
             mutex.close()
             raise
 
 
-def _opened(name: str, storage: str | None, objective: Objective) -> optuna.Study:
+def _opened(name: str, storage: str | None, objective: Objective) -> StoredStudy:
     try:
-        study = created(name, storage, objective)
+        stored = created(name, storage, objective)
     except (ImportError, ValueError) as error:
         refuse(storage, error)
-    if study.direction != StudyDirection[objective.direction.upper()]:
+    if stored.study.direction != StudyDirection[objective.direction.upper()]:
         raise StudyMismatchError(f"study {name!r} has another direction than {objective.name}.")
-    return study
+    return stored
 
 
-def created(name: str, storage: str | None, objective: Objective) -> optuna.Study:
+def created(name: str, storage: str | None, objective: Objective) -> StoredStudy:
     """Open Optuna's study of that name, or create it; None stands for memory."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    opened = connected(storage) or InMemoryStorage()
     study = optuna.create_study(
         study_name=name,
-        storage=connected(storage),
+        storage=opened,
         direction=objective.direction,
         load_if_exists=True,
     )
     if not StudyNotes(study.user_attrs).is_of_autotune:
         _set_metric_name(study, objective.unit)
         study.set_user_attr(StudyNotes.constraint_names.key, list(CONSTRAINTS))
-    return study
+    return StoredStudy(study, opened)
 
 
 def _set_metric_name(study: optuna.Study, unit: str) -> None:

@@ -62,9 +62,9 @@ def repair(folder: Path, database: Path) -> Repaired:
             beside.unlink(missing_ok=True)
             trials = 0
             for name in dict.fromkeys(line.study for line in lines):
-                study = created(name, url, OBJECTIVES["throughput"])
-                trials += sync_journal(study, journal, lines)
-                amend(study)
+                stored = created(name, url, OBJECTIVES["throughput"])
+                trials += sync_journal(stored, journal, lines)
+                amend(stored.study)
         backup = _put_aside(database)
         beside.replace(database)
     return Repaired(database, trials, set_aside, backup)

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.constraints import CONSTRAINTS, Verdict
@@ -38,11 +36,12 @@ from autotune.storage.mutex import LocalMutex, Mutex
 from autotune.storage.note_types import Revocation
 from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
 from autotune.storage.writable_notes import WritableNotes
-from autotune.study.journal_sync import asked, give_up, set_attributes, write_trial
+from autotune.study.journal_sync import asked, write_trial
 from autotune.study.knowledge import MODE, Knowledge
 from autotune.study.parameters import config_of, distributions_of, params_of
 from autotune.study.revocations import apply_revocations
 from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
+from autotune.study.stored_study import StoredStudy
 from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
@@ -61,17 +60,18 @@ class TuningStudy:
 
     def __init__(
         self,
-        study: optuna.Study,
+        stored: StoredStudy,
         space: SearchSpace,
         objective: Objective,
         journal: Journal | None = None,
         mutex: Mutex | None = None,
     ) -> None:
-        self._study = study
+        self._stored = stored
+        self._study = stored.study
         self._objective = objective
         self._journal = journal
         self._mutex: Mutex = mutex or LocalMutex()
-        self.notes = WritableNotes(study, journal, self._mutex)
+        self.notes = WritableNotes(stored.study, journal, self._mutex)
         self._running: dict[int, TrainingConfig] = {}
         self._elsewhere: set[TrainingConfig] = set()
         self._knowledge = Knowledge()
@@ -80,7 +80,7 @@ class TuningStudy:
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
-        for trial in study.get_trials(deepcopy=False):
+        for trial in self._study.get_trials(deepcopy=False):
             self._see(trial)
 
     @property
@@ -133,10 +133,9 @@ class TuningStudy:
         with self._mutex.turn():
             if wanted is not None:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
-            trial = asked(self._study, self._distributions)
+            trial = asked(self._stored, self._distributions)
             config = config_of(trial.params, self._space)
-            told = {LEASE: self._mutex.lease.as_dict(), CONFIG: config.as_dict()}
-            set_attributes(self._study._storage, trial._trial_id, told)
+            self._stored.start(trial.number, config.as_dict(), self._mutex.lease.as_dict())
             self._running[trial.number] = config
             self._knowledge.interrupted.pop(config, None)
             return trial.number, config
@@ -159,7 +158,7 @@ class TuningStudy:
                 self._knowledge.interrupted[config] = None
             else:
                 self._knowledge.lost[config] += 1
-            give_up(self._study, number, reason)
+            self._stored.give_up(number, reason)
 
     def finished(self) -> list[FinishedTrial]:
         """Return every trial with a verdict, in order, with revocations applied."""
@@ -181,7 +180,7 @@ class TuningStudy:
         """Mark trials whose processes have died as lost; return their number."""
         with self._mutex.turn():
             for _ in self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-                asked(self._study)  # else the next trial would take this queued configuration
+                asked(self._stored)  # else the next trial would take this queued configuration
             self._elsewhere = set()
             reaped = 0
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -191,7 +190,7 @@ class TuningStudy:
                 if lease is not None and self._mutex.lives(lease):
                     self._elsewhere.add(TrainingConfig.of(trial.user_attrs[CONFIG]))
                     continue
-                give_up(self._study, trial.number, _ABANDONED)
+                self._stored.give_up(trial.number, _ABANDONED)
                 reaped += 1
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)
@@ -263,9 +262,7 @@ class TuningStudy:
     def disconnect(self) -> None:
         """Close all connections to the storage; the study must not be used any more."""
         self._mutex.close()
-        self._study._storage.remove_session()
-        if isinstance(backend := getattr(self._study._storage, "_backend", None), RDBStorage):
-            backend.engine.dispose()
+        self._stored.close()
 
     def revoke(self, training_equivalent: str, margin: float, reason: str) -> None:
         """Revoke all trials of a training equivalence: they count as infeasible from now on."""
@@ -312,7 +309,7 @@ class TuningStudy:
         )
         journal = self._journal
         with nullcontext() if journal is None else journal.writing(self.name, record):
-            number = write_trial(self._study, record)
+            number = write_trial(self._stored, record)
         self._seen.add(number)
         return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
 

@@ -24,7 +24,13 @@ from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, inspection, memory, quality
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
-from autotune.training.loading.batches import Batches, StreamSlice, has_long_epochs, probe_boundary
+from autotune.training.loading.batches import (
+    Batches,
+    StreamSlice,
+    first_samples,
+    has_long_epochs,
+    probe_boundary,
+)
 from autotune.training.loading.worst_batch import worst_batch
 from autotune.training.timing import Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
@@ -213,12 +219,12 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
     rate = median(block.seconds_per_sample for block in blocks)
     if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * rate):
         return ()
-    one_batch: Dataset[Any] = (
+    start: Dataset[Any] = (
         StreamSlice(dataset, 0, size)
         if isinstance(dataset, IterableDataset)
-        else Subset(dataset, range(size))
+        else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
     )
-    short = build_loader(setup.config, setup.workload, one_batch, seed=0)
+    short = build_loader(setup.config, setup.workload, start, seed=0)
     return probe_boundary(short, timer.clock, timer.synchronize)
 
 

@@ -7,20 +7,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "autotune"
-CHILD = ("training", "numerics", "scripting", "child", "knobs")
+CHILD = ("training/", "numerics/", "scripting/", "child/", "knobs/")
 TORCH_PRIVATE = "knobs/torch_private.py"
 # Private names of Optuna, by file: its public API has no way to write a trial as one step.
 OF_OPTUNA = {
     "dashboard/attach.py",
     "dashboard/attributes.py",
-    "study/journal_sync.py",
     "study/revocations.py",
-    "study/study.py",
 }
 PRIVATE = re.compile(r"\._(?!_)")
-PYTHONS = {"_exit", "_getframe"}
-"""Names of os and sys that Python documents."""
+BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
+PYTHONS = {"_exit", "_fields", "_getframe"}
+"""Names of os, sys and named tuples that Python documents."""
 
 
 def private(path: Path) -> Iterator[str]:
@@ -36,18 +37,42 @@ def private(path: Path) -> Iterator[str]:
                 own = ast.unparse(value) in {"self", "cls", "super()"}
                 if not own and attribute not in PYTHONS:
                     yield ast.unparse(node)
+            case ast.Call(ast.Name(function), [value, ast.Constant(str(attribute)), *_]) if (
+                function in BY_NAME and re.match(r"_(?!_)", attribute)
+            ):
+                if ast.unparse(value) not in {"self", "cls"} and attribute not in PYTHONS:
+                    yield ast.unparse(node)
 
 
-def found_in(*folders: str) -> dict[str, list[str]]:
-    files = [path for folder in folders for path in sorted((PACKAGE / folder).rglob("*.py"))]
-    found = {str(path.relative_to(PACKAGE)): list(private(path)) for path in files}
+def found_in(package: Path) -> dict[str, list[str]]:
+    """Return the private names of others in each file of a package that has any."""
+    files = sorted(package.rglob("*.py"))
+    found = {str(path.relative_to(package)): list(private(path)) for path in files}
     return {name: names for name, names in found.items() if names}
 
 
 def test_private_names_of_torch_are_in_one_module() -> None:
-    assert set(found_in(*CHILD)) == {TORCH_PRIVATE}
+    of_child = {name for name in found_in(PACKAGE) if name.startswith(CHILD)}
+    assert of_child == {TORCH_PRIVATE}
 
 
 def test_private_names_of_other_libraries_are_in_listed_files() -> None:
-    others = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in CHILD]
-    assert set(found_in(*others)) <= OF_OPTUNA
+    of_parent = {name for name in found_in(PACKAGE) if not name.startswith(CHILD)}
+    assert of_parent == OF_OPTUNA
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import optuna._imports",
+        "from optuna.storages._rdb import models",
+        "study._storage.get_all_studies()",
+        'getattr(study, "_storage", None)',
+    ],
+)
+def test_each_way_to_a_private_name_is_seen_in_each_folder(line: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    files = {"root.py", "folder/inside.py"}
+    for name in files:
+        (tmp_path / name).write_text(f"def of(study):\n    {line}\n")
+    assert set(found_in(tmp_path)) == files

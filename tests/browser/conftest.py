@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """What pages share: the dashboard's scripts are read once."""
+    """Fixtures of pages: the dashboard's scripts are read once."""
     with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
         yield context
 

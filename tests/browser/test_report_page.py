@@ -76,13 +76,13 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drawings(page: Page, html: Path) -> dict[str, dict[str, Any]]:
-    """What the browser has drawn, by name."""
+    """Boxes that the browser has drawn, by name."""
     page.goto(html.as_uri())
     return {drawing["name"]: drawing for drawing in page.evaluate(DRAWINGS)}
 
 
 def crosses(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two boxes share more than their edges."""
+    """Return True if two boxes share more than their edges."""
     wide = min(one["right"], other["right"]) - max(one["left"], other["left"])
     high = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
     return bool(wide > 1 and high > 3)
@@ -156,7 +156,7 @@ def test_words_stand_out_from_the_page_in_light_and_dark(
 
 
 def _light(colour: str) -> float:
-    """Of "rgb(r, g, b)", from 0 to 255."""
+    """Return the components of "rgb(r, g, b)", from 0 to 255."""
     parts = [float(part) for part in colour.partition("(")[2].rstrip(")").split(",")[:3]]
     return sum(parts) / 3
 
@@ -209,7 +209,7 @@ def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["as it is", "without its policy"])
-def test_what_somebody_smuggles_into_it_does_nothing(
+def test_markup_in_names_of_a_study_runs_no_code(
     browser: Browser, every_kind: Path, tmp_path: Path, kept: bool
 ) -> None:
     (tmp_path / "spy.css").write_text("h1 { color: rgb(1, 2, 3) }")

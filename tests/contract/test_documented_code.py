@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
-    """What a script of this code prints at its end; a mismatch is an error in it."""
+    """Return what a script of this code prints at its end; a mismatch is an error in it."""
     script = written(folder, f"{code}\nimport json\nprint()\nprint(json.dumps({facts}))\n", "t.py")
     flags = ["-W", "error:::autotune", "-W", "error::UserWarning:__main__"]
     done = subprocess.run(

@@ -44,7 +44,7 @@ def test_a_process_that_was_started_without_it_says_so(
     assert outcome == NotApplied("omp_wait_policy", "null", "active")
 
 
-def test_what_the_environment_sets_already_is_part_of_the_baseline(
+def test_a_variable_that_is_set_already_is_part_of_the_baseline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     knob = next(knob for knob in ALL_KNOBS if knob.name == "omp_wait_policy")

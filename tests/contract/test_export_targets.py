@@ -1,4 +1,4 @@
-"""What is exported is read by the tools themselves, and they end up with the settings."""
+"""The tools themselves read the exports, and end up with the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every knob promises: it explains itself, takes effect, and reads itself back."""
+"""Every knob explains itself, takes effect, and reads itself back."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_knob_that_needs_another_comes_after_it(knob: Knob) -> None:
 
 
 @every_knob
-def test_what_is_suggested_is_legal_possible_and_stands_once(knob: Knob) -> None:
+def test_suggested_values_are_legal_possible_and_listed_once(knob: Knob) -> None:
     for machine in MACHINES:
         suggested = knob.suggestions(machine)
         assert len(set(suggested)) == len(suggested) >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 
 import pytest
 import torch
@@ -57,9 +58,10 @@ def test_an_error_of_the_compiler_is_told_from_others() -> None:
     assert torch_private.compile_error().__module__.startswith(torch_private.COMPILER)
 
 
-def test_triton_is_there_or_not() -> None:
-    assert isinstance(torch_private.has_triton_package(), bool)
-    assert torch_private.has_triton_package() or not torch_private.has_triton()
+def test_triton_is_usable_where_it_is_installed_beside_an_accelerator() -> None:
+    installed = importlib.util.find_spec("triton") is not None
+    assert torch_private.has_triton_package() == installed
+    assert torch_private.has_triton() == (installed and torch.accelerator.is_available())
 
 
 def test_leaves_dropout_and_changes_are_found() -> None:

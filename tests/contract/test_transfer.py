@@ -112,7 +112,7 @@ def test_images_become_channels_last_wherever_they_are_in_a_batch(
         assert not images.is_contiguous()
 
 
-def test_what_has_not_four_dimensions_keeps_its_layout(setup_on: MakeSetup) -> None:
+def test_a_tensor_without_four_dimensions_keeps_its_layout(setup_on: MakeSetup) -> None:
     moved = setup_on("cpu", True).transfer([torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, 4, 4)])
     assert [tensor.is_contiguous() for tensor in moved] == [True, True]
 

@@ -75,7 +75,7 @@ def test_the_search_goes_on_after_every_fault_and_answers(searched):
     assert nobody_is_left(folder)
 
 
-def test_what_broke_is_told_as_infeasible_and_cannot_win(searched):
+def test_a_configuration_that_broke_is_infeasible_and_cannot_win(searched):
     folder, _ = searched
     best = read_best(folder / "studies" / "mine" / "best.yaml")
     assert best.config["batch_size"] in {8, 128}
@@ -88,7 +88,7 @@ def test_what_broke_is_told_as_infeasible_and_cannot_win(searched):
 
 
 @covers("R16")
-def test_what_failed_is_not_run_a_second_time(searched):
+def test_a_failed_configuration_is_not_run_a_second_time(searched):
     folder, _ = searched
     jobs = (folder / "studies" / "mine" / "trials").glob("[0-9]*/job.json")
     sizes = [json.loads(job.read_text())["config"]["batch_size"] for job in jobs]

@@ -89,7 +89,7 @@ def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
         (22, "StrangeError: odd"),
     ],
 )
-def test_what_ends_a_program_is_the_users_error_with_its_line(batch_size, detail, outcome_of):
+def test_an_exit_of_the_program_is_the_users_error_with_its_line(batch_size, detail, outcome_of):
     outcome = outcome_of("faulty", batch_size=batch_size)
     assert isinstance(outcome, UserError)
     assert outcome.detail == detail
@@ -168,7 +168,7 @@ def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
 
 @covers("T15", "S15")
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_of_a_hundred_megabytes_printed_both_ends_are_kept(is_warm, tmp_path):
+def test_both_ends_of_a_hundred_printed_megabytes_are_kept(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(job_for(WORKLOADS / "floods.py"), tmp_path / "trial")
     assert isinstance(outcome, Measured)

@@ -34,7 +34,7 @@ _QUERIES = {
     "trial_system": f"SELECT study_name, number, key, value_json"
     f" FROM trial_system_attributes {_OF_TRIAL}",
 }
-"""Of each kind of fact: names, and last the fact as JSON."""
+"""Query of each kind of fact: its names, and last the fact as JSON."""
 
 
 def spelled(fact: object) -> str:

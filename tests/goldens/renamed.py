@@ -6,6 +6,9 @@ Both maps are empty again once the goldens are rewritten.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from autotune.values.text import size
 
 RENAMED: dict[str, str] = {
     "LeadLost": "IncumbentRevoked",
@@ -21,17 +24,17 @@ RENAMED: dict[str, str] = {
 }
 """Whole words of a golden: `"Scene": "SearchContext"` leaves `Scenery` alone."""
 _SEEDS = r"\(?(\d seeds?)\)?"
-REPHRASED: dict[str, str] = {
+REPHRASED: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"accuracy: [\d.e+]+ % worse than allowed over {_SEEDS}": r"accuracy: too low, \1",
     rf"accuracy: not proven to be within what is allowed over {_SEEDS}": r"accuracy: in doubt, \1",
     rf"accuracy: \w+ \S+ is \S+ (?:below|above) the limit \S+ {_SEEDS}": r"accuracy: too low, \1",
     rf"accuracy: \w+ \S+ may be (?:below|above) the limit \S+ {_SEEDS}": r"accuracy: in doubt, \1",
     r"memory: [^\"]+? is (\S+ %) over the limit [\d.]+ \w+": r"memory: \1 over the limit",
-    r"not run: about \d+ bytes expected from batches of ([\d and]+), with a limit of \d+": (
-        r"not run: too large, \1"
-    ),
-    r"not run: about [\d.]+ \w+ expected, from batches of ([\d and]+); the limit is [\d.]+ \w+": (
-        r"not run: too large, \1"
+    r"not run: about (\d+) bytes expected from batches of ([\d and]+), with a limit of (\d+)": (
+        lambda found: (
+            f"not run: about {size(int(found[1]))} expected, from batches of {found[2]}; "
+            f"the limit is {size(int(found[3]))}"
+        )
     ),
     # What a CPU does not have, in lines and in JSON.
     r"(?m)^\S*(?:device_memory|busy_seconds) null\n": "",
@@ -41,7 +44,11 @@ REPHRASED: dict[str, str] = {
         r"re-timing \1 candidates that may be equally fast"
     ),
 }
-"""Sentences with other numbers now, as patterns; replaced in the golden and in today's text."""
+"""Sentences with other numbers now, as patterns; replaced in the golden and in today's text.
+
+A number that both sentences have stays and is compared. Those of accuracy are compared in the
+`margins` of the same event.
+"""
 
 
 def renamed(text: str) -> str:

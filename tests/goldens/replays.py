@@ -66,13 +66,13 @@ _PROFILES: tuple[dict[str, Any], ...] = (
     {"trials": 40, "run_samples": 500_000},
     {"time_budget_seconds": 90.0},
 )
-"""What is asked of a search: a number of trials, nothing, time, the fastest run, too little time.
+"""Options of a search: a number of trials, none, a time, the fastest run, too little time.
 
 A table has each once, with another seed than the table before.
 """
 _INSPECTION_SECONDS = 3.0
 _LOSS = 0.05
-"""Of quality, with all other seeds of bfloat16 in `REVOKING`."""
+"""Loss of quality by all other seeds of bfloat16 in `REVOKING`."""
 
 
 class ClockedRunner:

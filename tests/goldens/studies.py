@@ -41,7 +41,7 @@ class Case:
     stopped_after: int | None = None
     """Trials that are begun before the search is stopped; None: it comes to its end."""
     is_killed: bool = False
-    """Whether the last of them is left running."""
+    """True if the last of them is left running."""
 
     def options(self, name: str) -> SearchOptions:
         """Return the search, in the working directory."""

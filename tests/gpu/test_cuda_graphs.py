@@ -1,4 +1,4 @@
-"""What a model gives under CUDA graphs may be kept, in training and in evaluations."""
+"""Outputs of a model under CUDA graphs may be kept, in training and in evaluations."""
 
 from __future__ import annotations
 

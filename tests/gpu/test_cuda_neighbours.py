@@ -1,4 +1,4 @@
-"""Which GPU it is, and who else uses it."""
+"""A GPU is known by its uuid, and its other users are named."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compute_loss(model, batch):
 
 
 def uuid_of(folder: Path, visible: str | None, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What an inspecting child says of cuda:0 behind a mask."""
+    """Return the uuid that an inspecting child tells of cuda:0 behind a mask."""
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with SubprocessRunner(folder / "inductor", warm=False) as runner:
@@ -58,7 +58,7 @@ def uuid_of(folder: Path, visible: str | None, monkeypatch: pytest.MonkeyPatch) 
 
 
 def who_uses(uuid: str) -> list[str]:
-    """What NVML tells of it; a skip where it has no numbers that mean anything here."""
+    """Return what NVML tells of it; skip where its process numbers mean nothing here."""
     pynvml = pytest.importorskip("pynvml")
     pynvml.nvmlInit()
     card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
@@ -69,7 +69,7 @@ def who_uses(uuid: str) -> list[str]:
 
 
 def numbers_in(lines: list[str]) -> set[int]:
-    """Of the processes that are named."""
+    """Return the numbers of the processes that are named."""
     return {int(number) for line in lines for number in re.findall(r"\((\d+)[,)]", line)}
 
 
@@ -132,7 +132,7 @@ def test_two_jobs_on_one_gpu_are_seen_and_notice_each_other(
 
 
 def together(device: str, folder: Path) -> list[TrialOutcome]:
-    """What becomes of two jobs that are in their first step at the same time."""
+    """Return the outcomes of two jobs that are in their first step at the same time."""
     (meeting := folder / "meeting").mkdir()
     text = TINY_CONV.read_text() + MEETS.format(folder=str(meeting))
     job = job_on(device, Measure(QUICK), written(folder, text, "meets.py"))

@@ -1,4 +1,4 @@
-"""What is wrong is said in a message with what, where and what to do, and in the exit code."""
+"""A message says what is wrong, where and what to do; the exit code tells the kind."""
 
 import re
 import shutil

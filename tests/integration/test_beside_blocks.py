@@ -27,7 +27,10 @@ def runner(tmp_path_factory):
 
 
 class _Watch:
-    """What this process reads while a child is in a phase; hooks for audits cannot be removed."""
+    """Return the files that this process reads while a child is in a phase.
+
+    Hooks for audits cannot be removed.
+    """
 
     def __init__(self) -> None:
         self.phase: Path | None = None
@@ -92,7 +95,7 @@ def test_a_limit_that_is_passed_beside_blocks_ends_the_child(runner, tmp_path):
     assert (tmp_path / "trial" / "phase").read_text() == "measure"
 
 
-def test_what_workers_take_beside_blocks_is_measured(runner, tmp_path):
+def test_the_time_of_workers_beside_blocks_is_measured(runner, tmp_path):
     peaks = []
     for task in (timing(6, seconds=0.02), timing(40)):
         job = job_for(WORKLOADS / "grows_late.py", {"num_workers": 2}, task)

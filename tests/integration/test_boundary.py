@@ -1,4 +1,4 @@
-"""What lies between two epochs is charged though no epoch ended while training was timed."""
+"""The time between two epochs is charged though no epoch ended while training was timed."""
 
 import pytest
 
@@ -35,8 +35,25 @@ def build_dataset():
 LENGTH = """
 Stream.__len__ = lambda self: {samples}
 """
+NOTED = """
+import os
+from pathlib import Path
+from torch.utils.data import Dataset
+
+class Noted(Dataset):
+    def __len__(self):
+        return 8 * 4000
+
+    def __getitem__(self, index):
+        Path(__file__).with_name(f"worker-{os.getpid()}").touch()
+        return (torch.ones(4),)
+
+def build_dataset():
+    return Noted()
+"""
 SOURCES = {
     "map": SOURCE,
+    "noted": SOURCE + NOTED,
     "stream": SOURCE + STREAM,
     "stream with a length": SOURCE + STREAM + LENGTH.format(samples=8 * 4000),
     "long stream": SOURCE + STREAM + LENGTH.format(samples=10**9),
@@ -44,9 +61,12 @@ SOURCES = {
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("boundary")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("boundary")
 
+
+@pytest.fixture(scope="module")
+def measured(folder):
     def measured(runner, dataset, **settings):
         model = written(folder, SOURCES[dataset], f"{dataset.replace(' ', '_')}.py")
         outcome = runner.run(job_for(model, settings, task=SHORT), folder / "trial")
@@ -85,3 +105,9 @@ def test_without_workers_nothing_lies_between_epochs(dataset, measured):
     run = measured(dataset, num_workers=0)
     assert run.boundary_seconds == ()
     assert "no_boundary" not in run.flags
+
+
+def test_all_workers_begin_a_short_epoch_at_once(measured, folder):
+    """Two load while training is timed, and two in each epoch on both sides of the boundary."""
+    measured("noted", num_workers=2, persistent_workers=False)
+    assert len(list(folder.glob("worker-*"))) == 6

@@ -92,7 +92,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
 
 
 @covers("U10")
-def test_what_the_users_code_started_ends_with_the_child(run, tmp_path):
+def test_processes_of_the_users_code_end_with_the_child(run, tmp_path):
     outcome = run(job_for(WORKLOADS / "leaves_children.py"))
     assert isinstance(outcome, Measured)
     assert nobody_is_left(tmp_path)

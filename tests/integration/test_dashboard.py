@@ -44,7 +44,7 @@ def dashboard(folder):
 
 @pytest.fixture(scope="module")
 def detail(dashboard):
-    """What the dashboard's pages are made of."""
+    """Files that the dashboard's pages are made of."""
     return dashboard.ask("GET", STUDY).data
 
 
@@ -153,9 +153,7 @@ def test_nothing_can_be_changed(dashboard, method, path):
 
 
 @covers("X7")
-def test_where_the_port_is_taken_the_next_one_is_opened_and_ctrl_c_ends_it(
-    dashboard, folder, tmp_path
-):
+def test_a_taken_port_leads_to_the_next_one_and_ctrl_c_ends_it(dashboard, folder, tmp_path):
     program = tmp_path / "browser"
     program.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     program.chmod(0o755)
@@ -170,7 +168,7 @@ def test_where_the_port_is_taken_the_next_one_is_opened_and_ctrl_c_ends_it(
     assert (code, said.strip()) == (0, "The dashboard is closed; the study stays as it is.")
 
 
-def test_who_wants_to_edit_can_while_no_search_runs_but_other_sites_cannot(
+def test_editing_is_possible_while_no_search_runs_but_not_from_other_sites(
     folder, refused, tmp_path
 ):
     place = shutil.copytree(folder / "studies" / NAME, tmp_path / NAME)
@@ -221,7 +219,9 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
         (("photo.jpg",), 5, "no SQLite database"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_with_what_to_do(folder, refused, arguments, code, says):
+def test_a_study_that_cannot_be_shown_is_refused_with_what_to_do(
+    folder, refused, arguments, code, says
+):
     (folder / "photo.jpg").write_bytes(b"holiday" * 100)
     ended, said = refused(folder, *arguments)
     assert (ended, "Traceback" in said) == (code, False)

@@ -159,7 +159,7 @@ def test_a_signal_in_the_confirmation_ends_its_child(
     assert not list(folder.rglob("best.yaml"))
 
 
-def test_what_was_stopped_so_often_comes_to_its_end(folder: Path) -> None:
+def test_a_run_that_was_stopped_so_often_comes_to_its_end(folder: Path) -> None:
     before = told(trials_of(folder))
     release(folder, *CORES)
     with searching(folder) as search:

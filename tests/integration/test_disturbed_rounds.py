@@ -85,7 +85,9 @@ def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirm
         (Noise(stopped=1, watched=False), "the process was stopped and continued"),
     ],
 )
-def test_whatever_disturbs_makes_a_round_void(noise: Noise, words: str, tmp_path: Path) -> None:
+def test_every_kind_of_disturbance_makes_a_round_void(
+    noise: Noise, words: str, tmp_path: Path
+) -> None:
     _, events = searched(tmp_path, Neighbour(lambda number: number == 0, noise=noise))
     voids = [event for event in events if isinstance(event, RoundVoid)]
     assert [event.disturbance for event in voids] == [words]
@@ -102,7 +104,7 @@ def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path: Path) -> None:
     assert answer_in(events).keeps_baseline, "what nothing disturbed counts"
 
 
-def test_where_nobody_can_tell_nothing_is_void(tmp_path: Path) -> None:
+def test_no_round_is_void_if_disturbance_cannot_be_measured(tmp_path: Path) -> None:
     neighbour = Neighbour(lambda _: True, shows=160.0, noise=Noise(watched=False))
     runner, events = searched(tmp_path, neighbour)
     assert len(runner.batches("confirmation")) == 2 * 6
@@ -125,7 +127,7 @@ def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
     assert said in report(tmp_path / "study.db", "--explain").partition("\n\n")[0]
 
 
-def test_who_is_refused_by_disturbed_rounds_is_refused_with_that_word(tmp_path: Path) -> None:
+def test_a_refusal_by_disturbed_rounds_says_so(tmp_path: Path) -> None:
     _, events = searched(tmp_path, Neighbour(lambda _: True))
     best = answer_in(events)
     assert best.keeps_baseline
@@ -190,7 +192,7 @@ def test_beside_a_program_that_stays_the_baseline_is_measured_all_the_same(tmp_p
 
 
 def baseline_runs(folder: Path) -> list[dict[str, bool]]:
-    """Which of the processes that are kept were disturbed."""
+    """Return True for each of the processes kept that was disturbed."""
     runs = read(folder / "study.db").archive.notes.baseline_runs
     return [{"disturbed": any(b.noise.foreign for b in run.blocks)} for run in runs or ()]
 

@@ -89,7 +89,7 @@ def test_nothing_is_written_through_a_symbolic_link(call, tmp_path, target, forc
     assert not (tmp_path / "absent.json").exists()
 
 
-def test_what_is_no_file_is_not_replaced_even_by_force(call, tmp_path):
+def test_a_path_that_is_no_file_is_not_replaced_even_by_force(call, tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
@@ -130,7 +130,7 @@ def test_an_unknown_format_is_refused_with_those_that_exist(call):
         ("binary.yaml", "\x00\x01", "binary.yaml:1:1: character U+0000"),
     ],
 )
-def test_what_is_no_answer_is_refused_with_its_place(call, tmp_path, name, text, words):
+def test_a_file_that_is_no_answer_is_refused_with_its_place(call, tmp_path, name, text, words):
     if text is not None:
         written(tmp_path, text, name)
     code, out, err = call(name, "--format", "json")

@@ -1,4 +1,4 @@
-"""What the commands, searches and studies do is what it was when the goldens were written.
+"""Commands, searches and studies do what they did when the goldens were written.
 
 `tests/goldens/README.md` says what they hold, and what to do where one differs.
 """

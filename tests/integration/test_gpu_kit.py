@@ -66,7 +66,7 @@ def of_own(folder: Path, *listed: dict[str, Any]) -> tuple[dict[str, dict[str, A
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for nothing but to be reaped."""
+    """Return True if a process is gone, or waits for nothing but to be reaped."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -14,7 +14,7 @@ from autotune.values.errors import StorageError
 from children import wait_until
 from covering import covers
 from held import trials_in
-from tuning import finish, opened
+from study_factories import finish, opened
 
 OpenStudy = Callable[[], Any]
 
@@ -108,7 +108,7 @@ def test_a_cut_connection_is_no_death(join: OpenStudy, server_storage: str) -> N
     assert finish(first, number, 50.0).number == number
 
 
-def test_who_is_cut_and_not_heard_of_is_given_up_sooner(
+def test_a_process_without_connection_and_heartbeat_is_given_up_sooner(
     join: OpenStudy, server_storage: str
 ) -> None:
     first, second = join(), join()
@@ -137,7 +137,7 @@ def test_a_process_is_heard_of_again_and_again_and_leaves_nothing(
 
 def test_the_server_looks_for_dead_connections_itself(join: OpenStudy) -> None:
     study = join()
-    engines = [study._mutex._engine, study._study._storage._backend.engine]
+    engines = [study._mutex._engine, study._stored.storage.engine]
     for engine in engines:
         with engine.connect() as connection:
             told = connection.exec_driver_sql("SHOW tcp_keepalives_idle").scalar()

@@ -134,7 +134,9 @@ def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
     ],
 )
 @forked_only
-def test_what_a_dataset_cannot_do_rejects_the_configuration(workload, detail, outcome_of):
+def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(
+    workload, detail, outcome_of
+):
     settings = {"num_workers": 1} if workload == "unpicklable" else {}
     outcome = outcome_of(workload, settings=settings)
     assert isinstance(outcome, Rejected)
@@ -182,7 +184,7 @@ def test_an_error_at_a_large_batch_is_the_users(outcome_of):
     assert outcome.where == line_of("fails_when_large", "raise ValueError")
 
 
-def test_what_a_file_sets_when_it_is_imported_is_part_of_its_baseline(run):
+def test_settings_made_when_a_file_is_imported_are_part_of_its_baseline(run):
     outcome = run(Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
     assert isinstance(outcome, Inspected)
     expected = {"num_threads": 2, "float32_matmul_precision": "medium", "cudnn_benchmark": False}

@@ -1,4 +1,4 @@
-"""What autotune adds to training needs no more memory than training, and says so where it does."""
+"""The memory that autotune adds is below that of training, or it says how much it needs."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_numerics_are_compared_in_the_memory_that_training_takes(workload, limit
     assert found.in_double
 
 
-def test_where_float64_passes_the_limit_the_comparison_without_it_does_not(gate):
+def test_a_comparison_without_float64_fits_where_one_with_it_passes_the_limit(gate):
     found = gate("large_in_double", 800)
     assert isinstance(found, OutOfMemory), found
     assert found.during == NUMERICS_CHECK

@@ -95,7 +95,7 @@ def test_the_number_of_samples_is_the_same_whatever_the_batch_size(dataset, work
     assert sizes == {8: [8] * 12 + [4], 24: [24] * 4 + [4], 64: [64, 36], 128: [100]}
 
 
-def test_where_whole_batches_come_out_even_no_other_is_added():
+def test_no_batch_is_added_where_whole_batches_come_out_even():
     assert sizes_of(trained_on(Numbered(80), 128, batch_size=64)) == [64, 64]
     assert sizes_of(trained_on(Stream(80), 128, batch_size=8)) == [8] * 16
 

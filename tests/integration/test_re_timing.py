@@ -41,12 +41,12 @@ def searched(folder: Path, noise: float, **options: float) -> tuple[ScriptedRunn
 
 
 def timed_again(runner: ScriptedRunner) -> Counter[str]:
-    """How often each candidate was, by its trial's number."""
+    """Return how often each candidate was timed again, by its trial's number."""
     folders = (asked.folder.name for asked in runner.asked if asked.phase == "again")
     return Counter(name.partition("-")[0] for name in folders)
 
 
-def test_where_processes_differ_much_the_near_ones_are_timed_again_in_turn(tmp_path: Path) -> None:
+def test_near_candidates_are_timed_again_in_turn_if_processes_differ_much(tmp_path: Path) -> None:
     runner, events = searched(tmp_path, noise=0.1)
     again = timed_again(runner)
     assert 2 <= len(again) <= 12
@@ -57,7 +57,7 @@ def test_where_processes_differ_much_the_near_ones_are_timed_again_in_turn(tmp_p
     assert events[-1].best.config["num_workers"] == FASTEST
 
 
-def test_where_they_hardly_differ_once_is_enough(tmp_path: Path) -> None:
+def test_once_is_enough_if_processes_hardly_differ(tmp_path: Path) -> None:
     runner, events = searched(tmp_path, noise=0.001)
     assert max(timed_again(runner).values(), default=0) <= 1
     assert events[-1].best.config["num_workers"] == FASTEST
@@ -69,7 +69,7 @@ def test_it_takes_half_as_long_as_the_trials_at_most(tmp_path: Path) -> None:
     assert 0 < phases["again"] <= phases["trial"] / 2
 
 
-def test_what_fails_when_it_is_timed_again_is_not_tried_once_more(tmp_path: Path) -> None:
+def test_a_candidate_that_fails_in_its_re_timing_is_not_tried_once_more(tmp_path: Path) -> None:
     random = Random(0)
 
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
@@ -115,12 +115,12 @@ def about_alike(config: TrainingConfig) -> float:
     return {8: 100.0, FASTEST_BATCH: 550.0}.get(batch_of(config), 500.0)
 
 
-def test_who_does_not_train_well_enough_takes_no_time_from_the_others(tmp_path: Path) -> None:
+def test_a_candidate_of_too_low_accuracy_takes_no_time_from_the_others(tmp_path: Path) -> None:
     random = Random(1)
     runner = ScriptedRunner(
         lambda config, phase: at(about_alike(config) * random.lognormvariate(0.0, 0.1)),
         quality=lambda config, seed: 0.8 if seed and batch_of(config) == FASTEST_BATCH else 0.9,
-        seed_seconds=1000.0,  # so that trials are followed before they are proven
+        seed_seconds=1000.0,  # so that trials are followed before they are validated
     )
     events = events_of(options_in(tmp_path, MORE_BATCHES, trials=10), runner)
     asked = [(one.phase, one.batch_size) for one in runner.asked]
@@ -157,14 +157,14 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of the time budget; leads are not proven while trials run, so that the end has to."""
+    """That of the time budget; incumbents are validated at the end, not while trials run."""
     clock = Clock()
     monkeypatch.setattr("autotune.context.budget_clock.time", clock)
     monkeypatch.setattr("autotune.searching.trials.trials.validate_incumbent", lambda *_: iter(()))
     return clock
 
 
-def test_where_the_time_is_up_nobody_is_timed_again_who_is_not_validated(
+def test_only_validated_candidates_are_timed_again_once_the_time_is_up(
     tmp_path: Path, clock: Clock
 ) -> None:
     random = Random(2)
@@ -187,7 +187,7 @@ def test_where_the_time_is_up_nobody_is_timed_again_who_is_not_validated(
     assert answered.best.config["batch_size"] != 8
 
 
-def test_where_accuracy_took_all_the_time_what_is_left_to_confirm_is_said(
+def test_a_search_says_what_it_could_not_confirm_once_seeds_took_the_time(
     tmp_path: Path, clock: Clock
 ) -> None:
     def quality(config: TrainingConfig, seed: int) -> float:

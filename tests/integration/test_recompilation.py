@@ -1,4 +1,4 @@
-"""What the compiler itself says of a compilation that comes after the warm-up."""
+"""A compilation after the warm-up is counted, as the compiler itself reports it."""
 
 from pathlib import Path
 

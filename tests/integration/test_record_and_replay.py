@@ -89,7 +89,7 @@ def test_every_configuration_is_in_the_table(tmp_path: Path) -> None:
     assert table.rate(best.replace(num_workers=2)) is None, "it crashed"
 
 
-def test_what_is_in_the_table_is_not_measured_again(tmp_path: Path) -> None:
+def test_a_configuration_of_the_table_is_not_measured_again(tmp_path: Path) -> None:
     first = recorded(tmp_path)
     assert [one.done for one in first] == list(range(2, first[-1].total + 1)), "after the stages"
     again = scripted()
@@ -173,7 +173,7 @@ def test_a_lost_answer_is_asked_for_the_next_time(tmp_path: Path) -> None:
     assert [one.answer.task.kind for one in recorded(tmp_path)] == ["measure"] * 2
 
 
-def test_when_answer_after_answer_is_lost_the_recording_ends(tmp_path: Path) -> None:
+def test_a_recording_ends_when_answer_after_answer_is_lost(tmp_path: Path) -> None:
     with pytest.raises(TooManyLostError, match="5 answers in a row were lost"):
         recorded(tmp_path, scripted(lambda config, phase: Lost("no process")))
     assert recorded(tmp_path), "and goes on the next time"
@@ -282,7 +282,7 @@ def test_a_replay_varies_as_processes_do(tmp_path: Path) -> None:
     assert stdev(map(math.log, rates)) == pytest.approx(0.1, rel=0.2)
 
 
-def test_what_is_not_in_the_table_is_lost_and_never_made_up(tmp_path: Path) -> None:
+def test_an_answer_that_the_table_lacks_is_lost_and_never_made_up(tmp_path: Path) -> None:
     table = table_in(tmp_path)
     runner = ReplayRunner(table)
     other = TrainingConfig.of({"batch_size": 999})

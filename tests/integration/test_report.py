@@ -19,8 +19,8 @@ from covering import covers
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
 from stored_study import lost, read, stored
+from study_factories import CRASHED
 from terminals import Terminal, written_to
-from tuning import CRASHED
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {

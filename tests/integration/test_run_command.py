@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,35 +10,10 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import write_best
-from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from children import autotune
-from covering import covers
-from factories import best_config, found_here, written
-
-SCRIPTS = Path(__file__).parents[1] / "scripts"
-BASELINE = TrainingConfig.of({"batch_size": 16})
-ODD = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", "", "-m", "--strict"]
-
-
-def best(folder: Path, **settings: Value) -> Path:
-    """A best.yaml with these settings."""
-    path = folder / "best.yaml"
-    write_best(best_config(BASELINE.replace(**settings), BASELINE), path)
-    return path
-
-
-def run(
-    folder: Path, *arguments: str | Path, **settings: Value
-) -> subprocess.CompletedProcess[str]:
-    return autotune(folder, "run", best(folder, **settings), *arguments)
-
-
-def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What autotune said, less where the settings come from."""
-    own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
-    return [line.removeprefix("autotune: ") for line in own if "not made for" not in line]
-
+from factories import best_config, written
+from tuned_scripts import BASELINE, SCRIPTS, best, report_of, run
 
 NUMERICS: dict[str, Value] = {
     "amp_dtype": "bfloat16",
@@ -77,7 +50,7 @@ def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_p
     assert all(f"{name}=" in applied for name in NUMERICS)
 
 
-def test_what_the_script_decides_itself_is_left_to_it_and_said(tmp_path: Path) -> None:
+def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path: Path) -> None:
     """In a folder that cannot be written: root may do so all the same, so it is looked into."""
     folder = tmp_path / "read only"
     folder.mkdir()
@@ -113,7 +86,7 @@ def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(tmp_path: Pa
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
 
-def test_what_changes_between_epochs_reaches_the_training_as_without_us(tmp_path: Path) -> None:
+def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
     assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
@@ -186,99 +159,6 @@ def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, 
         assert not others
 
 
-@pytest.mark.parametrize("name", ["plain name.py", 'it\'s "odd" $(x)\n.py'])
-def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path, name: str) -> None:
-    script = tmp_path / "sub" / name
-    script.parent.mkdir()
-    shutil.copy(SCRIPTS / "leaves.py", script)
-    words = ["run", str(best(tmp_path)), f"sub/{name}", *ODD, "--read"]
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune", *words],
-        cwd=tmp_path,
-        input="in\nput",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    called, read = map(json.loads, done.stdout.splitlines())
-    assert called == {
-        "argv": [*ODD, "--read"],
-        "cwd": str(tmp_path),
-        "file": str(script),
-        "name": "__main__",
-    }
-    assert read == "in\nput"
-    assert report_of(done) == ["nothing was applied: the script did not import torch"]
-
-
-def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
-    package = tmp_path / "trainer"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    shutil.copy(SCRIPTS / "leaves.py", package / "__main__.py")
-    done = run(tmp_path, "-m", "trainer", *ODD)
-    called = json.loads(done.stdout.splitlines()[0])
-    assert called["argv"] == ODD
-    assert called["file"] == str(package / "__main__.py")
-    shutil.copy(SCRIPTS / "leaves.py", package / "fit.py")
-    inner = json.loads(run(tmp_path, "-m", "trainer.fit", *ODD).stdout.splitlines()[0])
-    assert (inner["argv"], inner["file"]) == (ODD, str(package / "fit.py"))
-    missing = run(tmp_path, "-m", "nothing.here")
-    assert missing.returncode == 1
-    assert "No module named nothing.here" in missing.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("--exit", "7"), 7),
-        (("--raise",), 1),
-        (("--kill", "SIGTERM"), -signal.SIGTERM),
-        (("--kill", "SIGINT"), -signal.SIGINT),
-    ],
-)
-def test_the_process_ends_as_the_script_does(
-    tmp_path: Path, arguments: tuple[str, ...], code: int
-) -> None:
-    done = run(tmp_path, SCRIPTS / "leaves.py", *arguments)
-    assert done.returncode == code, done.stderr
-
-
-def test_a_signal_reaches_the_script_itself(tmp_path: Path) -> None:
-    words = ["run", str(best(tmp_path)), str(SCRIPTS / "leaves.py"), "--wait"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "autotune", *words], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        while process.stdout.readline() != "waiting\n":
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 3
-
-
-def test_processes_of_the_scripts_own_say_nothing_of_ours(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import os, subprocess, sys\n"
-        "subprocess.run([sys.executable, '-c', 'print(1)'])\n"
-        "if (child := os.fork()):\n"
-        "    os.waitpid(child, 0)\n"
-        "sys.stdout.buffer.write(b'\\xff\\x00\\x1b[2J\\n')\n"
-    )
-    path = best(tmp_path)
-    words = [sys.executable, "-m", "autotune", "run", path, script]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
-    assert done.stdout == b"1\n" + b"\xff\x00\x1b[2J\n" * 2, "to the byte"
-    assert done.stderr.count(b"autotune: nothing was applied") == 1
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_import_nothing_of_ours(tmp_path: Path, start: str) -> None:
-    script = SCRIPTS / "says_what_workers_import.py"
-    done = run(tmp_path, script, start, num_workers=2)
-    assert done.stdout == "2 []\n", done.stderr
-
-
 def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
     script = tmp_path / "unpicklable.py"
     script.write_text(
@@ -317,89 +197,6 @@ def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (0, "4 __main__\n"), done.stderr
     refused = "not applied: num_workers=1, prefetch_factor=2 (workers would run the whole"
     assert any(line.startswith(refused) for line in report_of(done))
-
-
-def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) -> None:
-    settings: dict[str, Value] = {"omp_wait_policy": "passive"}
-    script = SCRIPTS / "leaves.py"
-    shown = run(tmp_path, "--print-command", script, *ODD, **settings)
-    assert shown.stdout.startswith("env OMP_WAIT_POLICY=PASSIVE ")
-    done = subprocess.run(
-        shown.stdout, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert json.loads(done.stdout.splitlines()[0])["argv"] == ODD
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("missing.py",), 2, "missing.py does not exist"),
-        ((), 2, "Name the script to run"),
-        (("--map", "batchsize=--bs", "x.py"), 2, "Did you mean 'batch_size'?"),
-        (("--map", "batch_size", "x.py"), 2, "write batch_size=--batch-size"),
-        (("--nonsense", "x.py"), 2, "No such option"),
-    ],
-)
-def test_what_cannot_be_used_is_an_error_before_anything_runs(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    (tmp_path / "x.py").write_text("print('ran')")
-    done = run(tmp_path, *arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "ran" not in done.stdout
-
-
-@covers("C12")
-def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
-    done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))
-    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
-    assert "best.yaml was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
-
-
-@covers("C12")
-def test_strict_refuses_another_machine(tmp_path: Path) -> None:
-    done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
-    assert done.returncode == 6
-    assert "was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
-
-
-@covers("C12")
-def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path: Path) -> None:
-    script = written(tmp_path, "print('ran')\n", "train.py")
-    other = written(tmp_path, "print('ran')\n", "other.py")
-    found = found_here(best_config(BASELINE, BASELINE), script)
-    python = f"{sys.version_info.major}.{sys.version_info.minor}.99"
-
-    def strict(path: Path, **machine: str) -> subprocess.CompletedProcess[str]:
-        there = found.machine.model_copy(update={"python": python, **machine})
-        # From another folder than the search, so that the name alone says which script it was.
-        source = found.provenance.model_copy(update={"model": "src/train.py"})
-        changes = {"machine": there, "provenance": source}
-        write_best(found.model_copy(update=changes), tmp_path / "best.yaml")
-        return autotune(tmp_path, "run", "best.yaml", "--strict", path)
-
-    fine = strict(script)
-    assert (fine.returncode, fine.stdout) == (0, "ran\n"), fine.stderr
-    driven = strict(script, driver="12.34")
-    assert (driven.returncode, driven.stdout) == (6, "")
-    assert "driver: 12.34 in the file, " in driven.stderr
-    script.write_text("print('ran otherwise')\n")
-    changed = strict(script)
-    assert (changed.returncode, changed.stdout) == (6, "")
-    assert "train.py: changed since the search" in changed.stderr
-    assert strict(other).stdout == "ran\n", "nobody measured this one"
-
-
-def test_strict_refuses_what_has_no_way_to_the_script(tmp_path: Path) -> None:
-    script = written(tmp_path, "print('ran')\n", "train.py")
-    larger = best_config(BASELINE.replace(batch_size=512), BASELINE)
-    write_best(found_here(larger, script), tmp_path / "best.yaml")
-    refused = autotune(tmp_path, "run", "best.yaml", "--strict", script)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "batch_size=512 needs --map batch_size=--FLAG." in refused.stderr
-    mapped = ("--strict", "--map", "batch_size=--batch-size")
-    assert autotune(tmp_path, "run", "best.yaml", *mapped, script).stdout == "ran\n"
 
 
 def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path: Path) -> None:

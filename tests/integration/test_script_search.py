@@ -84,7 +84,7 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     assert answered.best.evidence.speedup.rounds >= 6
 
 
-def test_what_is_not_tried_is_said_with_the_reason(tmp_path: Path) -> None:
+def test_settings_that_are_not_tried_are_named_with_the_reason(tmp_path: Path) -> None:
     _, _, planned = search(tmp_path, ScriptOptions(()))
     notes = "\n".join(planned.context.space.notes)
     assert "batch_size stays 16: it changes the course of training, so it needs --map" in notes
@@ -192,7 +192,7 @@ def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None
 
 
 @covers("X8")
-def test_what_a_script_is_called_with_is_in_no_file_of_the_study(tmp_path: Path) -> None:
+def test_arguments_of_a_script_are_in_no_file_of_the_study(tmp_path: Path) -> None:
     search(tmp_path, ScriptOptions(("--token", "planted-hunter2")))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "study.db", "results.jsonl"} <= {path.name for path in files}
@@ -232,7 +232,7 @@ def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
         (("--device", "cpu", "--baseline", "batch_size=4"), "the script chooses its device"),
     ],
 )
-def test_what_a_script_cannot_be_asked_is_refused_before_it_runs(
+def test_an_option_that_is_not_for_scripts_is_refused_before_the_script_runs(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "train.py").write_text("open('ran', 'w')")

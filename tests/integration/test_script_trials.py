@@ -1,4 +1,4 @@
-"""What a child sees of a script and makes of it: observed, timed and probed by interposition."""
+"""A child observes, times and probes a script by interposition."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def reason(outcome: TrialOutcome) -> str:
 
 
 @covers("X8")
-def test_what_a_script_is_called_with_is_in_no_file_once_it_runs(ask: Ask, tmp_path: Path) -> None:
+def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask: Ask, tmp_path: Path) -> None:
     script = tmp_path / "reads.py"
     script.write_text(
         "import sys\n"
@@ -104,7 +104,7 @@ def test_steps_that_a_gradient_scaler_skipped_are_not_credited_to_later_ones(ask
     assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
 
 
-def test_of_two_loaders_the_one_before_the_steps_is_that_of_training(ask: Ask) -> None:
+def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask: Ask) -> None:
     seen = observed(ask("plain_loop.py", *LONG, "--batch-size", "8"))
     assert [name.rpartition("#")[2] for name in seen.loaders] == ["0", "0"]
     assert seen.training_loader == seen.loaders[0]
@@ -136,7 +136,7 @@ def test_the_workers_of_a_stream_stay_as_they_are(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("threads_of_the_machine")
-def test_what_a_script_decides_itself_is_seen(tmp_path: Path) -> None:
+def test_settings_that_a_script_makes_itself_are_seen(tmp_path: Path) -> None:
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(runner, tmp_path / "trial")
         seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
@@ -145,7 +145,7 @@ def test_what_a_script_decides_itself_is_seen(tmp_path: Path) -> None:
     assert seen.workload.baseline["num_threads"] == 1
 
 
-def test_of_two_optimizers_the_first_one_counts(ask: Ask) -> None:
+def test_the_first_of_two_optimizers_counts(ask: Ask) -> None:
     seen = observed(ask("gan.py"))
     # Two critic steps for each batch of 16; of an odd number of steps a little more.
     assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second, rel=0.1)
@@ -153,7 +153,7 @@ def test_of_two_optimizers_the_first_one_counts(ask: Ask) -> None:
 
 @pytest.mark.parametrize("what", ["kept", "gone", "idles"])
 def test_an_optimizer_that_is_built_anew_takes_the_place_of_the_first(ask: Ask, what: str) -> None:
-    """Of all layers while the first one is kept, or is gone; or of others, and the first idles."""
+    """The new one has all layers while the first is kept or gone, or others while it idles."""
     seen = observed(ask("unfreezes.py", what))
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
 
@@ -193,7 +193,7 @@ def test_a_script_that_cannot_be_tuned_says_why(ask: Ask, fault: str, expected: 
     assert reason(ask("faulty.py", fault)) == expected
 
 
-def test_what_a_script_prints_is_no_outcome(ask: Ask) -> None:
+def test_output_of_a_script_is_no_outcome(ask: Ask) -> None:
     assert observed(ask("faulty.py", "rubbish")).workload.baseline["batch_size"] == 8
     printed = (ask.folder / "stdout.log").read_bytes()
     assert printed.startswith(b"1 disabled\n")

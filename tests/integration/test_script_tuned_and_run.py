@@ -85,7 +85,7 @@ def test_a_search_of_the_script_confirms_what_it_emits(tuned: Tuned) -> None:
     assert nobody_is_left(tuned.folder)
 
 
-def test_what_was_confirmed_is_what_the_whole_script_runs_with(tuned: Tuned) -> None:
+def test_the_whole_script_runs_with_the_confirmed_settings(tuned: Tuned) -> None:
     told = [line for line in tuned.run.stderr.splitlines() if line.startswith("autotune: ")]
     confirmed = [
         f"{name}={spelled(value)}"

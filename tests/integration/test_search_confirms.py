@@ -1,4 +1,4 @@
-"""How a search that cannot tell its best trials apart confirms one, and what for."""
+"""A search that cannot tell its best trials apart confirms one, for a stated objective."""
 
 from dataclasses import replace
 
@@ -102,7 +102,7 @@ def compiled_answer(folder, **changes):
     return events[-1].best
 
 
-def test_what_compiling_costs_is_told_by_the_process_that_compiled(tmp_path):
+def test_the_process_that_compiled_tells_the_cost_of_compiling(tmp_path):
     evidence = compiled_answer(tmp_path).evidence
     assert evidence.compile_seconds == 50
     assert evidence.speedup.ratio == 2

@@ -1,4 +1,4 @@
-"""What stops a search before it answers, and what an earlier answer is worth."""
+"""Some states stop a search before it answers; an earlier answer may still hold."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("storage", ["nonsense", ""])
-def test_what_is_no_storage_url_is_refused_before_anything_runs(tmp_path, storage):
+def test_a_storage_that_is_no_url_is_refused_before_anything_runs(tmp_path, storage):
     runner = ScriptedRunner(in_proportion)
     with pytest.raises(UsageError, match="not a storage URL"):
         events_of(changed(options_in(tmp_path), storage=storage), runner)

@@ -1,4 +1,4 @@
-"""What a search answers and why, with measurements that are known beforehand."""
+"""A search answers with reasons, from measurements that are known beforehand."""
 
 import re
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_the_fastest_configuration_is_the_answer(tmp_path):
     assert best.evidence.limits.loader == 1000
 
 
-def test_where_all_differences_are_noise_the_settings_are_kept(tmp_path):
+def test_the_settings_are_kept_if_all_differences_are_noise(tmp_path):
     random = Random(1)
     runner = ScriptedRunner(lambda config, phase: at(100 * random.lognormvariate(0, 0.05)))
     best = answer_of(tmp_path, runner).best
@@ -59,7 +59,7 @@ def test_where_all_differences_are_noise_the_settings_are_kept(tmp_path):
     assert runner.batches("confirmation"), "something looked faster and was put to the test"
 
 
-def test_where_nothing_looks_faster_nothing_is_confirmed(tmp_path):
+def test_nothing_is_confirmed_if_nothing_looks_faster(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
     assert answer_of(tmp_path, runner).best.keeps_baseline
     assert runner.batches("confirmation") == []
@@ -173,7 +173,7 @@ def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
 
 
 @covers("U15")
-def test_where_everything_else_trains_worse_the_settings_are_kept_and_each_says_by_how_much(
+def test_the_settings_are_kept_if_all_others_train_worse_and_each_says_by_how_much(
     tmp_path,
 ):
     def worse(config, seed):
@@ -189,7 +189,7 @@ def test_where_everything_else_trains_worse_the_settings_are_kept_and_each_says_
 
 @covers("C11")
 @pytest.mark.parametrize("space", ["{}\n", "batch_size: [8]\n"])
-def test_where_nothing_can_be_searched_the_settings_are_measured_and_kept(space, tmp_path):
+def test_the_settings_are_measured_and_kept_if_nothing_can_be_searched(space, tmp_path):
     runner = ScriptedRunner(in_proportion)
     events = events_of(options_in(tmp_path, space=space), runner)
     assert events[-1].best.keeps_baseline

@@ -41,7 +41,7 @@ def configs(events: list[Event]) -> list[tuple[object, ...]]:
     return [tuple(trial.config[name] for name in names) for trial in trials]
 
 
-def test_what_cannot_matter_is_not_searched(tmp_path: Path) -> None:
+def test_settings_that_cannot_matter_are_not_searched(tmp_path: Path) -> None:
     events = searched(tmp_path, runner())
     assert sorted(configs(events)) == [(8, 0, False), (16, 0, False), (32, 0, False)]
 

@@ -1,4 +1,4 @@
-"""How many seeds it takes to accept or refuse a configuration, and whose they are."""
+"""Three to six seeds accept or refuse a configuration, paired with those of the baseline."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut
 from scripted_runner import ScriptedRunner, batch_of, changed, options_in
-from tuning import opened
+from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
@@ -75,7 +75,7 @@ def test_an_answer_takes_three_to_six_seeds(losses, decision, seeds, tmp_path):
     assert seeds_of(runner, 8) == list(range(3, seeds)), "the baseline has the same seeds"
 
 
-def test_what_is_undecided_but_good_on_average_stays_in_the_search(tmp_path):
+def test_an_undecided_trial_that_is_good_on_average_stays_feasible(tmp_path):
     prober, *_ = prober_of(tmp_path, (0.0, 0.016, 0.0, 0.016, 0.0, 0.016))
     verdict = prober.verdict(LARGE, len(SEEDS))
     assert verdict.decision == "undecided"
@@ -85,7 +85,7 @@ def test_what_is_undecided_but_good_on_average_stays_in_the_search(tmp_path):
     )
 
 
-def test_what_is_undecided_and_bad_on_average_is_held_back_mildly(tmp_path):
+def test_an_undecided_trial_that_is_bad_on_average_is_slightly_infeasible(tmp_path):
     prober, *_ = prober_of(tmp_path, (0.0, 0.03, 0.0) * 2)
     verdict = prober.verdict(LARGE, len(SEEDS))
     assert verdict.decision == "undecided"
@@ -100,7 +100,7 @@ def test_seeds_that_are_known_all_count(tmp_path):
     proof = prober.proof(LARGE)
     runner.asked.clear()
     assert prober.verdict(LARGE, most_seeds=1) == proof
-    assert proof.margin > 0, "what six seeds do not decide is held back"
+    assert proof.margin > 0, "a trial that six seeds do not decide is infeasible"
     assert runner.probes() == []
 
 
@@ -122,7 +122,7 @@ def test_two_seeds_tell_no_spread_and_more_than_three_do_not_change_what_is_tole
     assert prober.rule().baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
 
 
-def test_what_speaks_against_another_is_held_against_three_seeds_of_the_baseline(tmp_path):
+def test_a_worse_first_seed_is_compared_with_three_seeds_of_the_baseline(tmp_path):
     prober, _, runner = prober_of(tmp_path, (0.05,) * 6, (0.8, 0.9, 1.0, 0.9, 0.9, 0.9), seeds=1)
     verdict = prober.verdict(LARGE, most_seeds=1)
     assert seeds_of(runner, 8) == [1, 2]

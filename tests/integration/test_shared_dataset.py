@@ -57,7 +57,7 @@ def workload(folder, body="", base=PLAIN):
 
 
 def noted(folder, name="builds"):
-    """What the workload noted so far, a line each."""
+    """Return what the workload noted so far, a line each."""
     path = folder / name
     return path.read_text().split() if path.exists() else []
 
@@ -325,7 +325,7 @@ def build_model():
 """
 
 
-def test_what_building_prints_stands_in_the_first_trials_logs_alone(runner, tmp_path):
+def test_output_of_building_is_in_the_first_trials_logs_alone(runner, tmp_path):
     talking = (
         "import sys\nprint('importing')\n"
         "def build_dataset():\n"

@@ -20,7 +20,7 @@ def peak_bytes(folder: Path, workers: int) -> int:
     return outcome.measurement.peak_memory_bytes
 
 
-def test_what_workers_only_read_is_not_counted_for_each(tmp_path: Path) -> None:
+def test_memory_that_workers_only_read_is_not_counted_for_each(tmp_path: Path) -> None:
     alone, with_workers = (peak_bytes(tmp_path / str(n), n) for n in (0, 2))
     assert alone > 256 * MIB
     assert with_workers - alone < 256 * MIB, "resident sizes would add up to twice that more"

@@ -6,11 +6,10 @@ from contextlib import ExitStack
 import pytest
 
 from autotune.storage.leases import own_lease
-from autotune.study.journal_sync import give_up
 from autotune.values.errors import StorageError
 from covering import covers
 from sharing import in_threads, opened, trials_in
-from tuning import HOLDS, finish, tell
+from study_factories import HOLDS, finish, tell
 
 
 @covers("S8")
@@ -28,7 +27,7 @@ def test_many_processes_open_a_new_study_at_once(server_storage, nine):
 
 
 @covers("S10")
-def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server_storage, nine):
+def test_a_trial_of_another_process_comes_first_once_that_is_gone(server_storage, nine):
     with opened(server_storage, nine) as first:
         with opened(server_storage, nine) as second:
             _, left = second.claim(9)
@@ -40,7 +39,7 @@ def test_what_another_runs_is_known_until_it_is_gone_and_comes_first_then(server
     assert states == ["FAIL", "COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
 
 
-def test_what_another_told_is_read_and_counts(server_storage, nine):
+def test_a_trial_that_another_process_told_is_read_and_counts(server_storage, nine):
     with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
         told = tell(second, 70.0, HOLDS)
         assert first.claim(1) is None
@@ -52,7 +51,7 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         number, config = first.claim(9)
         first._mutex.lease, kept = own_lease(), first._mutex.lease  # its connection was cut
         trials = second._study.get_trials()
-        give_up(second._study, trials[0].number, "interrupted: its process is gone")
+        second._stored.give_up(trials[0].number, "interrupted: its process is gone")
         first._mutex.lease = kept
         first._running[number] = config
         told = finish(first, number, 50.0)
@@ -68,7 +67,7 @@ def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_the
         studies = [stack.enter_context(opened(server_storage, nine)) for _ in range(6)]
         claimed = [study.claim(9) for study in studies]
         for number, _ in claimed:
-            give_up(studies[0]._study, number, "interrupted: its process is gone")
+            studies[0]._stored.give_up(number, "interrupted: its process is gone")
         everybody = threading.Barrier(6)
 
         def tells(place):

@@ -202,7 +202,7 @@ def test_no_worker_is_started_for_a_stream_whose_first_sample_is_slow(
 
 
 def test_reading_ends_by_the_clock_where_samples_do_not() -> None:
-    """Of 0.3 s each; the time of the machine is left out of account by counting them."""
+    """Samples take 0.3 s each; counting them leaves the time of the machine out of account."""
     alone = sharding._read(Stream(every, LONG, slow), 0)
     assert 2 <= alone.samples <= 5
     assert not alone.is_whole

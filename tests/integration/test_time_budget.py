@@ -1,9 +1,5 @@
 """A search keeps to its time, uses all of it, and says nothing that it had no time to measure."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,19 +16,12 @@ from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
-from factories import measurement, written
+from factories import measurement
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 from search_clock import use_clock
 from stored_study import as_json, report
 
 SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
-REPOSITORY = Path(__file__).parent.parent.parent
-NEVER_STEPS = """\
-import time
-import torch
-print("waiting", flush=True)
-time.sleep(600)
-"""
 
 
 @dataclass
@@ -116,7 +105,7 @@ def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
 
 
 @pytest.mark.parametrize("hanging", ["num_workers", "batch_size", "everything but the baseline"])
-def test_what_hangs_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
+def test_a_hanging_trial_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
     def hangs(config: TrainingConfig) -> bool:
         by_workers, by_batch = bool(config["num_workers"]), batch_of(config) > 32
         found = {"num_workers": by_workers, "batch_size": by_batch}
@@ -229,7 +218,7 @@ def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed
     assert tried == {str(mode)[:12] for mode in modes}
 
 
-def test_what_a_trial_a_round_and_a_seed_take_is_told(timed, tmp_path):
+def test_the_seconds_of_a_trial_a_round_and_a_seed_are_told(timed, tmp_path):
     runner = timed(seconds=lambda config, phase: 9.0, seed_seconds=7.0)
     events = events_of(options_in(tmp_path), runner)
     (costs,) = [event for event in events if isinstance(event, CostsMeasured)]
@@ -259,7 +248,7 @@ def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(
 
 
 @pytest.mark.parametrize("trials", [1, 50])
-def test_where_the_space_ends_the_search_and_not_the_time_few_trials_are_enough(trials, tmp_path):
+def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(trials, tmp_path):
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
         return at(100) if batch_of(config) < 32 else OutOfMemory("host", "too large", 2 << 30)
 
@@ -306,63 +295,3 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
         assert not events_of(options, runner())[-1].best.keeps_baseline
     again = events_of(changed(options, time_budget_seconds=1000.0), runner())
     assert again[-1].best.config["fused_optimizer"]
-
-
-def autotune(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "autotune", *words]
-    return subprocess.run(
-        command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_path):
-    written(tmp_path, NEVER_STEPS, "train.py")
-    start = time.monotonic()
-    done = autotune(
-        "search", "train.py", "--time-budget", "40s", "--progress", "plain", cwd=tmp_path
-    )
-    assert done.returncode == 4, done.stderr
-    assert time.monotonic() - start < 40
-    assert "... inspecting machine and file, 10 s so far" in done.stderr
-    assert "within 15 s; a process may take a quarter of --time-budget" in done.stderr
-
-
-def test_a_budget_below_what_any_search_takes_is_refused_at_once(tmp_path, tiny_conv_path):
-    done = autotune("search", str(tiny_conv_path), "--time-budget", "5s", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--time-budget 5s" in done.stderr
-
-
-SLOW = """\
-import time
-from torch import nn, randn
-from torch.utils.data import TensorDataset
-
-BASELINE = {"batch_size": 4}
-
-
-def build_model():
-    return nn.Linear(4, 1)
-
-
-def build_dataset():
-    return TensorDataset(randn(64, 4))
-
-
-def compute_loss(model, batch):
-    time.sleep(0.5)
-    return model(batch[0]).mean()
-"""
-
-
-def test_a_search_that_would_try_nothing_says_so_with_an_exit_code_of_its_own(tmp_path):
-    model = written(tmp_path, SLOW, "slow.py")
-    words = ("search", str(model), "--time-budget", "25s", "--json", "--progress", "plain")
-    done = autotune(*words, cwd=tmp_path)
-    assert done.returncode == 9, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["answer"], told["measured"]) == ("not searched enough", 0)
-    assert told["time_budget"] > 25
-    assert "not searched enough: a process of your settings takes" in done.stderr
-    assert not (tmp_path / "studies" / "slow" / "best.yaml").exists()

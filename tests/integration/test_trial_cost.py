@@ -20,7 +20,7 @@ def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 
 @pytest.mark.parametrize(("seed_seconds", "needs_a_seed"), [(0.0, True), (10_000.0, False)])
-def test_where_a_seed_is_dear_the_first_trial_needs_none(
+def test_the_first_trial_needs_no_seed_if_seeds_take_long(
     seed_seconds: float, needs_a_seed: bool, tmp_path: Path
 ) -> None:
     runner = ScriptedRunner(speed, seed_seconds=seed_seconds)

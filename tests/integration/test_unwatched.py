@@ -1,4 +1,4 @@
-"""Where nobody can tell what disturbed a timing, nobody says that nothing did."""
+"""A timing that nobody watched is not said to be undisturbed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What leads a search is proven to be accurate the longer the search relies on it."""
+"""An incumbent is validated with more seeds the longer the search relies on it."""
 
 import time
 from dataclasses import replace
@@ -16,11 +16,11 @@ from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
-from tuning import repaired, reported
+from study_factories import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
-"""Losses of quality by seed that six seeds do not decide, so that it is held back."""
+"""Losses of quality by seed that six seeds do not decide, so that the trial is infeasible."""
 FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
 """Seconds that a seed takes."""
 
@@ -110,7 +110,7 @@ def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_pa
 
 
 @pytest.mark.parametrize(("loss", "seeds"), [(0.03, 1), (0.012, 2)])
-def test_where_seeds_are_dear_one_that_is_far_off_is_enough(loss, seeds, tmp_path, monkeypatch):
+def test_one_seed_that_is_far_off_is_enough_if_seeds_take_long(loss, seeds, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(
         "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
@@ -139,7 +139,7 @@ def test_an_incumbent_that_lasts_is_validated_in_the_search(tmp_path):
     assert seeds["confirmation"] == []
 
 
-def test_what_stays_in_doubt_is_revoked_as_is_what_was_trained_alike(tmp_path):
+def test_an_incumbent_in_doubt_is_revoked_with_all_that_train_alike(tmp_path):
     runner = runner_with(SCATTERED)
     options = options_for(tmp_path)
     events = events_of(options, runner)
@@ -186,7 +186,7 @@ def test_other_samplers_are_told_what_is_validated(sampler, tmp_path):
     assert all(batch_of(event.best.config) != 64 for event in ended)
 
 
-def test_who_continues_a_search_knows_what_was_revoked(tmp_path):
+def test_a_continued_search_knows_what_was_revoked(tmp_path):
     options = options_for(tmp_path)
     for event in search(options, runner_with(SCATTERED)):
         if isinstance(event, IncumbentRevoked):
@@ -214,9 +214,7 @@ def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
 
 
 @pytest.mark.parametrize("seed_seconds", [FOR_NOTHING, 2.0, FOR_HOURS])
-def test_what_was_stopped_early_beside_a_revoked_incumbent_may_be_the_answer(
-    seed_seconds, tmp_path
-):
+def test_a_trial_stopped_early_beside_a_revoked_incumbent_may_be_the_answer(seed_seconds, tmp_path):
     plain = runner_with(SCATTERED, seed_seconds)
     runner = RacingRunner(plain.measure, plain.quality, seed_seconds=seed_seconds)
     options = options_for(tmp_path, warm_start=in_order(64, 32))

@@ -1,6 +1,6 @@
-"""When a child may be forked, and that a fork is as good as a fresh interpreter.
+"""A child is forked where that is as good as a fresh interpreter.
 
-Jobs that import and build in their own process; what hosts build is in test_shared_dataset.
+Jobs that import and build in their own process; test_shared_dataset.py has hosts that build.
 """
 
 import os
@@ -47,7 +47,7 @@ def builds_itself(model, **options):
 
 
 def says(source, folder, runner, host="search"):
-    """What a workload raises, and how its process was launched."""
+    """Return what a workload raises, and how its process was launched."""
     job = builds_itself(written(folder, source, "model.py"), host=host)
     outcome = runner.run(job, folder / "trial")
     assert isinstance(outcome, UserError), outcome

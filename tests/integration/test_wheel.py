@@ -1,4 +1,4 @@
-"""What is installed from a wheel works without the checkout."""
+"""A package that is installed from a wheel works without the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a training script, by the name of it."""
+"""A training script with the fault of that name."""
 
 import os
 import signal

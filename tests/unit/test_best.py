@@ -65,7 +65,7 @@ def line_of(path: Path, word: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if word in line)
 
 
-def test_what_was_written_is_read_back(path: Path, best: BestConfig) -> None:
+def test_a_written_answer_is_read_back(path: Path, best: BestConfig) -> None:
     assert read_best(path) == best
     assert read_best(path).training_config == FASTER
 
@@ -127,7 +127,7 @@ def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path)
         "1.0",
     ],
 )
-def test_what_is_no_format_is_refused_with_its_place(path: Path, version: str) -> None:
+def test_an_unknown_format_is_refused_with_its_place(path: Path, version: str) -> None:
     (fault,) = faults(change(path, "autotune: 1\n", f"autotune: {version}\n"))
     assert fault.startswith("best.yaml:1:11: autotune: ")
 

@@ -1,4 +1,4 @@
-"""When a search in which nothing works ends, and when it does not."""
+"""A search in which nothing works ends; one in which something works goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from autotune.searching.trials.breaker import Breaker
 from autotune.values.errors import TooManyLostError
-from tuning import CRASHED, HOLDS, OOM, trial
+from study_factories import CRASHED, HOLDS, OOM, trial
 
 MARGINS = {"measured": HOLDS, "out_of_memory": OOM, "crashed": CRASHED}
 THREADS, TRIALS = 4, 50
@@ -30,18 +30,26 @@ def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> N
     assert "--max-failures" in str(caught.value)
 
 
-def test_whatever_was_measured_begins_the_count_anew() -> None:
+def test_a_measured_trial_begins_the_count_anew() -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(ended("out_of_memory"))
+        breaker.finished(ended("out_of_memory", "first"))
         breaker.finished(ended("measured"))
+    breaker.finished(ended("crashed", "last but one"))
+    with pytest.raises(TooManyLostError, match="2 trials in a row") as caught:
+        breaker.finished(ended("crashed", "last"))
+    assert "first" not in str(caught.value)
 
 
-def test_what_was_foreseen_does_not_count() -> None:
+def test_a_trial_that_was_predicted_not_to_fit_neither_counts_nor_begins_the_count_anew() -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(ended("out_of_memory", foreseen=True))
-    breaker.finished(ended("crashed"))
+        breaker.finished(ended("out_of_memory", "predicted", foreseen=True))
+    breaker.finished(ended("crashed", "first"))
+    breaker.finished(ended("out_of_memory", "predicted", foreseen=True))
+    with pytest.raises(TooManyLostError, match="2 trials in a row") as caught:
+        breaker.finished(ended("crashed", "second"))
+    assert "predicted" not in str(caught.value)
 
 
 def test_lost_trials_are_counted_on_their_own() -> None:

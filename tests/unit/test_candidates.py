@@ -8,7 +8,7 @@ import pytest
 
 from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
-from tuning import SMALL, rounds, trial
+from study_factories import SMALL, rounds, trial
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def pair() -> tuple[Candidate, Candidate]:
 
 
 def told(candidate: Candidate) -> dict[str, object]:
-    """What later readers are told of it."""
+    """Return the log that later readers get of it."""
     return {name: fact for name, fact in asdict(candidate.log()).items() if fact is not None}
 
 
@@ -53,7 +53,7 @@ def test_a_lack_of_time_decides_nothing(pair) -> None:
     assert told(one) == {"refused": TOO_LATE}
 
 
-def test_what_has_ended_does_not_begin_again(pair) -> None:
+def test_a_candidate_that_has_ended_does_not_begin_again(pair) -> None:
     one, other = pair
     one.refuse("too much memory")
     other.drop()

@@ -125,7 +125,7 @@ def test_a_process_that_is_lost_twice_is_no_fault_of_the_workload(tmp_path: Path
         (UserError("ImportError: no", "model.py:1"), WorkloadError),
     ],
 )
-def test_what_cannot_be_inspected_is_not_timed(
+def test_a_workload_that_cannot_be_inspected_is_not_timed(
     inspected: TrialOutcome, error: type[AutotuneError], tmp_path: Path
 ) -> None:
     runner = Timing(inspected=inspected)
@@ -150,7 +150,7 @@ def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path: Path) 
 
 
 def rounds_of(*ratios: float) -> PairedComparison:
-    """A duel of which only the ratios matter; of six the interval is the whole range."""
+    """A comparison of which only the ratios matter; the interval of six is the whole range."""
     return PairedComparison(ratios=ratios)
 
 
@@ -185,7 +185,7 @@ def noisy(speedup: float, random: Random) -> PairedComparison:
 
 
 def alarms(then: float, now: float) -> float:
-    """How often a job fails where what was confirmed as `then` times as fast is `now`."""
+    """Return how often a job fails where what was confirmed as `then` times as fast is `now`."""
     random, failed, confirmed = Random(0), 0, 0
     while confirmed < 1000:
         comparison = noisy(then, random)
@@ -204,7 +204,7 @@ def test_noise_seldom_fails_a_job_and_a_loss_mostly_does() -> None:
     assert alarms(1.2, 1.0) > 0.9
 
 
-def test_of_two_answers_the_first_has_to_be_faster() -> None:
+def test_the_first_of_two_answers_has_to_be_faster() -> None:
     comparison = rounds_of(*[0.99, 1.05, 1.05, 1.05, 1.05, 1.1])
     promised = Side("large.yaml", LARGE, (1.01, 1.2))
     both = ComparisonOptions(Path("model.py"), promised, Side("small.yaml", SMALL))

@@ -1,4 +1,4 @@
-"""What `autotune compare` says, with timings that are known beforehand."""
+"""`autotune compare` tells its result, from timings that are known beforehand."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_disturbed_round_is_repeated_and_told(compare: Compare) -> None:
     assert len([line for line in lines if "1.500x" in line]) == 6
 
 
-def test_where_rounds_stay_disturbed_all_count_and_the_result_says_so(compare: Compare) -> None:
+def test_all_rounds_count_if_they_stay_disturbed_and_the_result_says_so(compare: Compare) -> None:
     done, runner = compare(partial(disturbed, numbers=range(100)), "small.yaml")
     assert done.code == NOT_FASTER
     assert len(runner.names) == 2 * 7, "as many repeats as rounds were asked for"

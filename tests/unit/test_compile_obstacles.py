@@ -1,4 +1,4 @@
-"""What is missing for torch.compile is found before the first mode is tried."""
+"""Obstacles to torch.compile are found before the first mode is tried."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def obstacle_on_cuda() -> str:
-    """What is said of the machine; no mode is offered where there is something."""
+    """Return what is said of the machine; no mode is offered where there is something."""
     machine = describe_machine("cuda:0")
     offered = [value for value in COMPILE.suggestions(machine) if value]
     assert bool(offered) is not bool(machine.compile_obstacle)

@@ -1,4 +1,4 @@
-"""What a trial is worth: value, margins and the reason where a limit is passed."""
+"""A trial has a value, margins, and the reason where a limit is passed."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_loss_that_is_not_finite_violates_accuracy() -> None:
     ],
     ids=lambda outcome: outcome.kind,
 )
-def test_what_did_not_run_has_no_value_and_cannot_win(outcome: TrialOutcome) -> None:
+def test_a_trial_that_did_not_run_has_no_value_and_cannot_win(outcome: TrialOutcome) -> None:
     found = verdict(outcome)
     assert found.value is None
     assert found.margins == {"memory": 0, "accuracy": 0, "ran": 1}

@@ -1,4 +1,4 @@
-"""What was hardly tried, where a search comes no further."""
+"""Values that were hardly tried are found, for a search that comes no further."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_a_gain_is_a_percent_more_than_the_best_so_far(rates: list[float], witho
     assert trials_without_gain(seen(rates)) == without
 
 
-def test_what_is_infeasible_is_no_gain_and_never_the_best() -> None:
+def test_an_infeasible_trial_is_no_gain_and_never_the_best() -> None:
     trials = seen([100.0, 300.0, 110.0], [True, False, True])
     assert trials_without_gain(trials) == 0
     assert best_row(trials) is not None
     assert best_row(trials).tolist() == [1, 1]  # type: ignore[union-attr]
 
 
-def test_where_nothing_is_feasible_there_is_no_best() -> None:
+def test_there_is_no_best_row_without_a_feasible_trial() -> None:
     assert best_row(seen([0.0, 50.0], [True, False])) is None
 
 
@@ -44,6 +44,6 @@ def test_the_value_that_differs_from_the_best_is_counted() -> None:
     assert times_tried(rows, best, trials).tolist() == [1, 2, 1, 0, 4]
 
 
-def test_of_several_values_the_one_that_was_tried_least_counts() -> None:
+def test_the_value_that_was_tried_least_counts() -> None:
     trials = seen([100.0, 120.0, 150.0, 140.0])
     assert times_tried(np.array([[0, 0]]), np.array([1, 1]), trials).tolist() == [1]

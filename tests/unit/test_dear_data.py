@@ -1,4 +1,4 @@
-"""What a search asks of its processes about the dataset; scripted, so that nothing is built."""
+"""Jobs of a search say how to treat the dataset; scripted, so that nothing is built."""
 
 from __future__ import annotations
 

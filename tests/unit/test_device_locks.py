@@ -75,7 +75,7 @@ def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_pa
     assert list(tmp_path.iterdir()) == [], "a lock is no file"
 
 
-def test_what_is_held_twice_by_one_process_is_waited_for_too() -> None:
+def test_a_lock_that_one_process_holds_twice_is_waited_for_too() -> None:
     name = f"test-{token_hex(4)}"
     with device_locks([name]), pytest.raises(NotYetError), device_locks([name], refuse):
         pass

@@ -1,4 +1,4 @@
-"""What a person may name with --devices."""
+"""Names that --devices takes and refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What follows from the seconds of each stage: what is frozen, what is dropped, and what is not."""
+"""The seconds of each stage decide which settings are frozen and which values dropped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OWN = TrainingConfig.of({"batch_size": 32, "num_workers": 0})
 def diagnosis(
     machine: Machine | None = None, own: TrainingConfig = OWN, offered: int = 32, **changes: Any
 ) -> Diagnosis:
-    """Of a space whose largest batch is `offered`."""
+    """Return the diagnosis of a space whose largest batch is `offered`."""
     return Diagnosis(replace(STAGES, **changes), machine or cuda_machine(), own, offered)
 
 
@@ -45,7 +45,7 @@ def loading(alone: float) -> tuple[Loading, ...]:
     return (Loading(0, alone), Loading(2, alone / 2))
 
 
-def test_where_every_stage_counts_nothing_is_frozen() -> None:
+def test_nothing_is_frozen_if_every_stage_counts() -> None:
     assert diagnosis().frozen() == {}
 
 
@@ -78,11 +78,13 @@ def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() ->
     ("stage", "seconds", "knob"),
     [("transfer_seconds", 0.0002, "pin_memory"), ("optimizer_seconds", 0.0007, "fused_optimizer")],
 )
-def test_what_takes_next_to_nothing_is_frozen(stage: str, seconds: float, knob: str) -> None:
+def test_a_stage_that_takes_next_to_nothing_is_frozen(
+    stage: str, seconds: float, knob: str
+) -> None:
     assert set(diagnosis(**{stage: seconds}).frozen()) == {knob}
 
 
-def test_what_a_large_batch_would_wait_for_is_not_frozen() -> None:
+def test_a_stage_that_a_large_batch_would_wait_for_is_not_frozen() -> None:
     """A step takes as long whatever its batch, so 4096 samples are computed as soon as 32 are."""
     flat = {"loading": loading(0.0002), "double_compute_seconds": 0.1}
     assert set(LOADER) <= set(diagnosis(offered=32, **flat).frozen())
@@ -120,7 +122,7 @@ def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it() -> None:
 
 @pytest.mark.parametrize("double", [None, 0.09, 0.1, 0.2, 0.22])
 def test_batches_are_never_dropped(double: float | None) -> None:
-    """What computes no faster in float32 may in bfloat16: in a recorded table it does."""
+    """A model that computes no faster in float32 may in bfloat16: in a recorded table it does."""
     sizes = (32, 64, 4096)
     same = narrowed(
         space_of(batch_size=sizes), diagnosis(offered=4096, double_compute_seconds=double)
@@ -210,7 +212,7 @@ def test_the_shipped_space_of_the_loader_has_a_ceiling_where_its_threads_do_not_
 
 
 IDLE = {"loading": loading(0.0001), "optimizer_seconds": 0.0001, "transfer_seconds": 0.0001}
-"""What would be frozen, and workers dropped."""
+"""Return what would be frozen, and the workers dropped."""
 
 
 @pytest.mark.parametrize("reached", [None, 300.0, 1.3 * 320, 1.45 * 320])

@@ -1,4 +1,4 @@
-"""What is told of other users of the machine, from counters that a test wrote down."""
+"""Other users of the machine are told from counters that a test wrote down."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def times(wall: float, busy: float = 0.0, stolen: float = 0.0, own: float = 0.0)
 START = times(0.0)
 
 
-def test_what_the_trial_used_itself_is_no_disturbance() -> None:
+def test_a_trials_own_use_is_no_disturbance() -> None:
     noise = noise_between(START, times(10.0, busy=10.0 * CORES, own=10.0 * CORES))
     assert noise == Noise(pressure=0.25)
     assert not noise.disturbs
 
 
-def test_what_others_used_is_a_share_of_the_cores() -> None:
+def test_use_by_others_is_a_share_of_the_cores() -> None:
     noise = noise_between(START, times(10.0, busy=8.0 * CORES, own=5.0 * CORES))
     assert noise.foreign == pytest.approx(0.3, abs=0.01)
     assert noise.disturbs
@@ -96,13 +96,13 @@ def test_a_block_as_short_as_the_counters_are_coarse_is_not_called_disturbed() -
 
 
 @pytest.mark.parametrize("readings", [(None, None), (START, None), (START, START)])
-def test_where_nothing_can_be_read_it_is_said_that_nobody_looked(
+def test_counters_that_cannot_be_read_leave_a_timing_unwatched(
     readings: tuple[CpuTimes | None, CpuTimes | None],
 ) -> None:
     assert noise_between(*readings) == Noise(watched=False)
 
 
-def test_what_was_looked_at_says_so() -> None:
+def test_a_watched_timing_says_so() -> None:
     assert noise_between(START, times(10.0)).watched
 
 

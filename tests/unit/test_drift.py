@@ -1,4 +1,4 @@
-"""When the machine counts as faster or slower than it was."""
+"""A machine counts as faster or slower than it was only beyond the noise."""
 
 from __future__ import annotations
 

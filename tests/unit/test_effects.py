@@ -1,4 +1,4 @@
-"""What a setting does is told apart from what others do; two settings are shown as measured."""
+"""A setting's effect is told apart from others'; two settings are shown as measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.report.effects import KnobEffect, in_order, interaction, knob_effe
 from autotune.report.importance import importances
 from autotune.storage.finished_trial import FinishedTrial
 from reporting import OWN, trial
-from tuning import CRASHED
+from study_factories import CRASHED
 
 BASELINE = TrainingConfig.of(OWN)
 
@@ -121,7 +121,7 @@ def test_knobs_that_are_told_apart_come_before_those_that_are_not() -> None:
     assert told == sorted(told, reverse=True)
 
 
-def test_what_has_no_rate_tells_nothing_and_few_trials_tell_nothing() -> None:
+def test_trials_without_a_rate_and_few_trials_tell_nothing() -> None:
     silent = [trial(n, None, CRASHED, amp_dtype="bfloat16") for n in range(9)]
     assert knob_effects([trial(0), *silent], BASELINE) == ()
     assert knob_effects(factorial()[:3], BASELINE) == ()

@@ -1,4 +1,4 @@
-"""What a search says beforehand: which trial begins, and how long it will still take."""
+"""A search says beforehand which trial begins, and how long it will still take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
 from scripted_runner import ScriptedRunner, changed, events_of, options_in
-from tuning import add, study_of
+from study_factories import add, study_of
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_phases_come_in_their_order(events: list[Event]) -> None:
     assert phases == ["baseline", "diagnosis", "search", "confirmation"]
 
 
-def test_whoever_stops_at_the_announcement_leaves_no_trial_running(tmp_path: Path) -> None:
+def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path: Path) -> None:
     options = options_in(tmp_path)
     for event in (running := search(options, runner())):
         if isinstance(event, TrialStarted):
@@ -93,7 +93,7 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(
 
 
 def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> float:
-    """Of a search whose baseline took a second beside these blocks."""
+    """Return the estimate of a search whose baseline took a second beside these blocks."""
     seconds = 1.0 + sum(blocks)
     run = replace(measurement(), blocks=tuple(Block(each, 32, 0.0) for each in blocks))
     study = study_of(nine)
@@ -144,7 +144,7 @@ def with_a_best(
     return replace(search, study=study, context=replace(search.context, time_budget_seconds=10.0))
 
 
-def test_what_was_compiled_is_not_compiled_again_in_every_round(
+def test_a_compiled_model_is_not_compiled_again_in_every_round(
     nine: SearchSpace, tmp_path: Path
 ) -> None:
     eager = with_a_best(nine, tmp_path, 6.0, 0.0).time_budget.conclusion_seconds()
@@ -180,7 +180,7 @@ def test_as_many_seeds_are_waited_for_as_it_may_take(
 def steps_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
 ) -> list[tuple[str, float]]:
-    """What is said before the trials, with the seconds left; each process takes ten of them."""
+    """Return what is said before the trials with these seconds left; a process takes ten."""
     folder.mkdir(exist_ok=True)
     clock = SimpleNamespace(monotonic=count(step=10).__next__)
     monkeypatch.setattr("autotune.searching.trials.baseline.time", clock)

@@ -27,7 +27,7 @@ COMMENTED = [name for name, form in FORMATS.items() if form.has_comments]
 
 
 def values(best: BestConfig, form: str) -> dict[str, object]:
-    """What a reader of YAML or JSON finds in a form."""
+    """Return what a reader of YAML or JSON finds in a form."""
     loaded = yaml.safe_load(export(best, form).text)
     assert isinstance(loaded, dict)
     return loaded
@@ -77,7 +77,7 @@ def test_threads_that_accelerate_would_choose_itself_are_named() -> None:
 
 
 @pytest.mark.parametrize("form", COMMENTED)
-def test_what_is_left_out_is_a_comment_as_well(form: str) -> None:
+def test_a_setting_that_is_left_out_is_a_comment_as_well(form: str) -> None:
     exported = export(on_gpu(), form)
     comments = [line for line in exported.text.splitlines() if line.startswith("#")]
     for way in exported.dropped.values():
@@ -115,7 +115,7 @@ def test_a_shell_reads_the_environment_that_was_exported() -> None:
     assert shown_by(script, "OMP_NUM_THREADS", "TORCH_COMPILE_DISABLE") == "3 1"
 
 
-def test_what_a_process_must_be_started_with_is_exported() -> None:
+def test_variables_that_a_process_must_be_started_with_are_exported() -> None:
     best = best_config(CONFIG.replace(omp_wait_policy="passive"), TrainingConfig.of({}))
     assert shown_by(export(best, "env").text, "OMP_WAIT_POLICY") == "PASSIVE"
     assert "omp_wait_policy" not in export(best, "env").dropped
@@ -248,7 +248,7 @@ def test_lightning_is_told_of_cudnn_either_way() -> None:
     assert values(on_cpu(), "lightning")["trainer"]["benchmark"] is False  # type: ignore[index]
 
 
-def test_what_timm_decides_by_itself_is_left_out_only_where_it_decides_otherwise() -> None:
+def test_a_default_of_timm_is_left_out_only_where_it_decides_otherwise() -> None:
     forced = {"float32_matmul_precision", "cudnn_benchmark"}
     assert not forced & export(on_gpu(), "timm").dropped.keys()
     assert not forced & export(on_cpu(), "timm").dropped.keys(), "on a CPU it decides nothing"

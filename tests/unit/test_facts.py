@@ -13,7 +13,7 @@ from autotune.storage.notes import Note, StudyNotes
 from autotune.values.errors import StorageError
 from covering import covers
 from readers import FACTS, RUN
-from tuning import note, study_of
+from study_factories import note, study_of
 
 DRIFT_CHECK = {"trials": 4, "samples_per_second": 101.5}
 

@@ -1,4 +1,4 @@
-"""What people type on the command line."""
+"""Values of options as people type them are read, or refused with an example."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NO_SIZES = ["-1", "-16GB", "0", "0GB", "0.5B", "16,5GB", "1.5.2GB", "16 GB 2", "
 
 
 @pytest.mark.parametrize("text", [*NO_SIZES, "GB", "", "nan", "1e9", "9" * 400 + "GB", True])
-def test_what_is_no_size_above_zero_is_named_with_an_example(text: object) -> None:
+def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text: object) -> None:
     with pytest.raises(click.BadParameter) as raised:
         SIZE.convert(text, None, None)
     assert raised.value.message == f"{text!r} is not a size above zero; write 16GB or 512MiB."
@@ -84,7 +84,7 @@ def test_settings_are_read_with_the_spelling_of_yaml() -> None:
         (SettingsType(), "batch_size"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_an_example(
+def test_a_text_that_cannot_be_read_is_named_with_an_example(
     kind: click.ParamType[object], text: object
 ) -> None:
     with pytest.raises(click.BadParameter, match=r"write|is not"):

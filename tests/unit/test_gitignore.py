@@ -44,7 +44,7 @@ def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("study", ["digits_cnn", "one-of-my-own"])
-def test_what_a_search_writes_is_ignored(repository: Path, study: str) -> None:
+def test_files_of_a_search_are_ignored(repository: Path, study: str) -> None:
     names = [f"studies/{study}/{name}" for name in OF_A_SEARCH]
     assert git(repository, "check-ignore", *names).stdout.splitlines() == names
 

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU during a block: throttled, shared with others, or nothing."""
+"""NVML tells of a GPU during a block: throttled, shared with others, or nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY_HERE = 1 << 30
 
 
 class NVMLError(Exception):
-    """What the library raises."""
+    """The error that the library raises."""
 
 
 def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> SimpleNamespace:
@@ -55,7 +55,7 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
     ],
     ids=["quiet", "idle", "hot", "hot and braked", "mine", "shared", "container", "no answer"],
 )
-def test_what_slows_a_gpu_is_named(library: SimpleNamespace, says: str) -> None:
+def test_the_reason_why_a_gpu_is_slow_is_named(library: SimpleNamespace, says: str) -> None:
     found = _gpu_noise(library, handle=None)
     assert found == Noise(gpu=says, clock_mhz=1410, watts=350)
     assert found.disturbs is bool(says)

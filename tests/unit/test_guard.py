@@ -1,4 +1,4 @@
-"""Who may ask the dashboard for what."""
+"""The dashboard answers requests to read, and to edit only where that is allowed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_exposed_it_answers_to_addresses_and_to_the_name_of_the_machine_only() -
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "ODD"])
-def test_what_is_not_reading_is_refused_with_what_to_do(method: str) -> None:
+def test_requests_other_than_reading_are_refused_with_what_to_do(method: str) -> None:
     status, headers, body = asked(method)
     assert status == 405
     assert headers["Allow"] == "GET, HEAD, OPTIONS"
@@ -96,7 +96,9 @@ def test_reading_is_allowed_from_anywhere_on_this_machine(method: str) -> None:
         ("null", 403),
     ],
 )
-def test_where_editing_is_allowed_only_its_own_pages_may(origin: str | None, status: int) -> None:
+def test_only_the_dashboards_own_pages_may_edit_where_that_is_allowed(
+    origin: str | None, status: int
+) -> None:
     assert asked("DELETE", origin=origin, allow_edit=True)[0] == status
 
 

@@ -25,7 +25,7 @@ FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 
 @pytest.fixture
 def failures() -> Iterator[list[str]]:
-    """What optimizers that are fused from now on refused; afterwards they are as they were."""
+    """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
     originals = {kind: kind.__init__ for kind in FUSABLE}
     found: list[str] = []
     fuse_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
@@ -114,7 +114,7 @@ def test_copies_and_checkpoints_know_nothing_of_it(
 
 
 class Sealed(dict[str, torch.Tensor]):
-    """Whose numbers cannot be replaced."""
+    """A container whose numbers cannot be replaced."""
 
     def __copy__(self) -> Sealed:
         raise TypeError("there is one of me")

@@ -66,6 +66,6 @@ def test_a_job_can_be_read_by_people() -> None:
     "text",
     ["", "{}", '{"task": {"kind": "dance"}, "device": "cpu"}', '{"task": {"kind": "inspect"}}'],
 )
-def test_what_is_no_job_is_refused(text: str) -> None:
+def test_a_text_that_is_no_job_is_refused(text: str) -> None:
     with pytest.raises(AutotuneError, match="no readable job"):
         job_from_json(text)

@@ -15,7 +15,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.journal_lines import MOST_BYTES, NoteRecord, TrialRecord
 from autotune.values.errors import StorageError
 from covering import covers
-from tuning import HOLDS, opened, repaired, tell
+from study_factories import HOLDS, opened, repaired, tell
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_trials_that_share_a_line_with_damage_are_kept(journal: Journal, between
     assert journal.path.with_name("results.jsonl.torn").read_bytes() == damaged
 
 
-def test_where_the_choices_of_one_trial_are_damaged_the_others_are_kept(journal: Journal) -> None:
+def test_damaged_choices_of_one_trial_leave_the_others(journal: Journal) -> None:
     journal.path.write_text(changed(("record", "choices", "batch_size"), [1, 3]) + "\n")
     write(journal, 0, 2)
     with pytest.raises(StorageError, match=r"line 1 is not readable.*autotune repair"):
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(
     assert journal.path.read_bytes() == before
 
 
-def test_what_is_not_finite_is_never_written(journal: Journal) -> None:
+def test_a_number_that_is_not_finite_is_never_written(journal: Journal) -> None:
     with (
         pytest.raises(ValueError, match="Out of range"),
         journal.writing("s", NoteRecord("n", 1e999)),

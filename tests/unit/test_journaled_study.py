@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.values.errors import StorageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, finish, note, opened, repaired, tell
+from study_factories import CRASHED, HOLDS, OOM, finish, note, opened, repaired, tell
 
 DRIFT_CHECK = {"trials": 4, "samples_per_second": 101.5}
 
@@ -23,7 +23,7 @@ def told(study):
     return [(t.number, t.config, t.verdict) for t in study.finished()]
 
 
-def test_who_leads_is_known_from_the_storage_alone(
+def test_the_leading_process_is_known_from_the_storage_alone(
     nine: SearchSpace, url: str, tmp_path: Path
 ) -> None:
     study = opened(url, nine, tmp_path)
@@ -66,7 +66,7 @@ def test_a_trial_that_cannot_be_given_up_says_why_however_often_that_is_tried(
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(study._study._storage, "set_trial_user_attr", fails)
+    monkeypatch.setattr(study._stored.storage, "set_trial_user_attr", fails)
     with pytest.raises(OSError, match="No space left"):
         study.lose(number, "the machine was away")
     study.lose(number, "interrupted")

@@ -1,4 +1,4 @@
-"""Who ran a trial, and what becomes of it when they are gone."""
+"""A trial names the process that runs it, and is tried again when that is gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.storage.leases import Lease, lease_of, own_lease
 from covering import covers
-from tuning import HOLDS, opened, tell
+from study_factories import HOLDS, opened, tell
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_trial_whose_process_is_gone_is_given_up_and_tried_once_more(
 
 
 @covers("R6")
-def test_what_was_abandoned_twice_is_not_tried_again(
+def test_a_trial_that_was_abandoned_twice_is_not_tried_again(
     neighbour: Lease, nine: SearchSpace, url: str
 ) -> None:
     dead = replace(neighbour, pid=2**22 + 1)
@@ -117,7 +117,9 @@ def test_what_was_abandoned_twice_is_not_tried_again(
     assert config not in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
-def test_what_a_person_interrupted_comes_first_however_often(nine: SearchSpace, url: str) -> None:
+def test_a_trial_that_a_person_interrupted_comes_first_however_often(
+    nine: SearchSpace, url: str
+) -> None:
     wanted = None
     for _ in range(3):
         study = reopened(url, nine)

@@ -1,4 +1,4 @@
-"""What a model.py imports from its own folder belongs to what a study is of."""
+"""Modules that a model.py imports from its own folder are part of a study's identity."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_folder_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
         assert (tmp_path / "s").stat().st_mode & 0o777 == 0o755
 
 
-def test_what_others_keep_in_the_folder_stays_as_it_is(tmp_path: Path) -> None:
+def test_files_of_others_in_the_folder_stay_as_they_are(tmp_path: Path) -> None:
     theirs = tmp_path / "lock"
     theirs.write_text("of another program")
     with study_lock(tmp_path):

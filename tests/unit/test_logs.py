@@ -1,4 +1,4 @@
-"""Of a long log both ends are kept, and how much is missing is right however often it is cut."""
+"""Both ends of a long log are kept, with the right count of what is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_a_log_that_fits_stays_as_it_is(tmp_path: Path) -> None:
 
 @covers("T15")
 @pytest.mark.parametrize("more", [[], [1], [HALF], [KEPT + 1], [5, 7, 1000, 3]])
-def test_what_was_left_out_in_all_is_told_after_every_cut(more: list[int], tmp_path: Path) -> None:
+def test_the_bytes_left_out_in_all_are_told_after_every_cut(
+    more: list[int], tmp_path: Path
+) -> None:
     log, printed = tmp_path / "log", bytes(range(65, 91)) * 40
     log.write_bytes(printed)
     logs.shorten(log)

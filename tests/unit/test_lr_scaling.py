@@ -1,4 +1,4 @@
-"""What the learning rates are multiplied by when the batch size changes."""
+"""Learning rates are scaled when the batch size changes."""
 
 from __future__ import annotations
 

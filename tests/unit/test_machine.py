@@ -1,4 +1,4 @@
-"""What is read from the operating system, from folders that stand for /proc and /sys."""
+"""Facts of the machine are read from folders that stand for /proc and /sys."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def planned(folder: Path, target: str) -> str:
-    """What `make` would run in a folder with nothing but the project's own files."""
+    """Return what `make` would run in a folder with nothing but the project's own files."""
     make = ["make", "--dry-run", "--no-print-directory", "-C", str(folder), target]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     run = subprocess.run(make, capture_output=True, text=True, check=True, env=environ)
@@ -74,6 +75,12 @@ def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None
 def test_the_demo_alone_shares_a_torch_that_is_there(checkout: Path) -> None:
     assert "shared_torch.py .venv > .venv/constraints.txt" in planned(checkout, "demo")
     assert "shared_torch.py" not in planned(checkout, "test")
+
+
+def test_the_oldest_torch_is_the_one_that_the_package_asks_for(checkout: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (asked,) = [one for one in project["dependencies"] if one.startswith("torch>=")]
+    assert f"{asked.replace('>=', '==')}.0 " in planned(checkout, "test-oldest")
 
 
 def test_check_ends_with_the_tests() -> None:

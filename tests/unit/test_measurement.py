@@ -1,4 +1,4 @@
-"""What is derived from the raw numbers of one child."""
+"""Rates, intervals and flags are derived from the raw numbers of one child."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_they_count_where_there_are_too_few_others_and_it_is_said_how_many() -> 
     assert run.disturbed_blocks == 8
 
 
-def test_of_a_timing_of_three_slow_steps_a_fourth_that_was_disturbed_does_not_count() -> None:
+def test_a_disturbed_fourth_block_after_three_slow_ones_does_not_count() -> None:
     run = replace(measurement(), blocks=(*blocks(*[1.0] * 3), *disturbed(9.0)))
     assert not run.is_disturbed
     assert run.samples_per_second == 100
@@ -103,7 +103,7 @@ def test_everything_that_disturbed_a_run_is_named() -> None:
     )
 
 
-def test_what_others_used_beside_idle_cores_is_no_disturbance() -> None:
+def test_use_by_others_beside_idle_cores_is_no_disturbance() -> None:
     assert not Noise(foreign=0.3, spare=0.3).disturbs
     assert not Noise(foreign=0.5, spare=0.19).disturbs
     assert Noise(foreign=0.3, spare=0.1).disturbs
@@ -136,7 +136,7 @@ def test_a_boundary_that_is_not_charged_is_flagged() -> None:
     assert charged.flags == ()
 
 
-def test_what_follows_from_the_numbers_is_flagged_once_however_often_it_is_copied() -> None:
+def test_a_flag_that_follows_from_the_numbers_is_there_once_however_often_copied() -> None:
     run = replace(measurement(), boundary_seconds=(5.0,), flags=("unsteady",))
     outcome = outcome_from_json(outcome_to_json(Measured(replace(run, machine_speed=0.9))))
     assert isinstance(outcome, Measured)
@@ -144,7 +144,7 @@ def test_what_follows_from_the_numbers_is_flagged_once_however_often_it_is_copie
 
 
 @pytest.mark.parametrize(("flags", "wins"), [((), True), (("raced",), False), (("clock",), True)])
-def test_who_did_not_run_the_course_cannot_win(flags: tuple[str, ...], wins: bool) -> None:
+def test_a_run_that_was_stopped_early_cannot_win(flags: tuple[str, ...], wins: bool) -> None:
     assert replace(measurement(), flags=flags).can_win is wins
 
 

@@ -21,7 +21,7 @@ def test_nothing_is_foretold_of_sizes_that_were_measured_or_lie_between() -> Non
     assert expected_bytes([(16, 1600), (64, 2600)], 32) is None
 
 
-def test_what_does_not_lie_on_a_line_is_foretold_with_caution() -> None:
+def test_sizes_that_do_not_lie_on_a_line_give_a_lower_prediction() -> None:
     straight = expected_bytes([(16, 1600), (32, 2600), (48, 3600)], 64)
     crooked = expected_bytes([(16, 1600), (32, 2000), (48, 3600)], 64)
     assert straight == 4600

@@ -41,7 +41,7 @@ def saved(folder: Path, best: BestConfig) -> Path:
     return folder / "best.yaml"
 
 
-def test_where_nothing_differs_nothing_is_said(tmp_path: Path, best: BestConfig) -> None:
+def test_equal_machines_have_no_mismatch(tmp_path: Path, best: BestConfig) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = autotune.load(saved(tmp_path, best), strict=True)
@@ -63,7 +63,7 @@ def test_torchs_own_version_is_that_of_the_installed_package(best: BestConfig) -
         ({"driver": "12.34"}, "driver: 12.34 in the file, "),
     ],
 )
-def test_what_differs_is_named_with_both_values(
+def test_a_difference_is_named_with_both_values(
     best: BestConfig, machine: dict[str, object], line: str
 ) -> None:
     (found,) = mismatches(elsewhere(best, **machine))
@@ -95,7 +95,7 @@ def test_a_gpu_is_compared_with_those_that_the_kernel_lists(
     assert gpu_mismatches(device, None, nvidia_gpus(tmp_path)) == found
 
 
-def test_where_the_kernel_lists_no_gpus_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_nothing_is_said_of_gpus_that_the_kernel_does_not_list(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     written(tmp_path / "dev", "", "dxg")
     assert gpu_mismatches(H100, None, nvidia_gpus(tmp_path)) == []

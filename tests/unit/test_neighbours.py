@@ -1,4 +1,4 @@
-"""Who else computes on a GPU is said before anything is measured, by what NVML tells."""
+"""Other processes on a GPU are named before anything is measured, as NVML tells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOBODY_HERE = 1 << 30
 
 
 class NVMLError(Exception):
-    """What the library raises."""
+    """The error that the library raises."""
 
 
 def nvml(
@@ -69,7 +69,7 @@ def test_each_process_is_named_with_what_it_holds(uuid: str) -> None:
 
 
 @pytest.mark.parametrize("fails", ["init", "handle", "processes", "shutdown"])
-def test_where_the_library_does_not_tell_there_is_nobody(fails: str) -> None:
+def test_nobody_is_named_if_the_library_does_not_tell(fails: str) -> None:
     assert neighbours(UUID, nvml(fails=fails)) == []
 
 
@@ -100,7 +100,7 @@ def test_a_search_with_less_memory_than_its_limit_says_so(
     assert not warns or "70 GiB of its memory is free, and a trial may use 73.6 GiB" in said[0]
 
 
-def test_what_is_no_gpu_is_not_asked_for() -> None:
+def test_a_device_that_is_no_gpu_is_not_asked_for() -> None:
     library = nvml((1, GIB))
     assert neighbours("", library) == []
     assert library.calls == []

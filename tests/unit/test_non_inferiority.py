@@ -37,7 +37,7 @@ def test_a_sequence_of_losses_decides(losses: tuple[float, ...], decision: Decis
     assert decide(losses, ALLOWED) == decision
 
 
-def test_where_nothing_may_be_lost_equal_qualities_are_accepted_and_any_loss_is_not() -> None:
+def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss() -> None:
     assert decide((0.0, 0.0, 0.0), 0.0) == "accept"
     assert decide((0.001,), 0.0) == "reject"
 

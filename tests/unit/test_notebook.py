@@ -87,7 +87,7 @@ def test_a_sampler_may_be_any_of_optunas() -> None:
         ({"maps": 5}, "maps=5: "),
     ],
 )
-def test_what_cannot_be_is_named(keywords: dict[str, Any], words: str) -> None:
+def test_an_impossible_option_is_named(keywords: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as raised:
         values_of(MODEL, keywords)
     assert words in str(raised.value)
@@ -198,7 +198,7 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(
     assert "num_workers" not in tags.texts, "it is the same in every trial"
 
 
-def test_where_nothing_is_feasible_there_is_no_best_and_the_reason_is_shown(tmp_path: Path) -> None:
+def test_a_search_without_a_feasible_trial_has_no_best_and_shows_the_reason(tmp_path: Path) -> None:
     result = searched(tmp_path, ScriptedRunner(), min_accuracy=0.95)
     assert result.best is None
     assert result.path is None

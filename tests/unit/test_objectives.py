@@ -1,4 +1,4 @@
-"""What is maximised: throughput, or the time of a whole run."""
+"""The objective is throughput, or the time of a whole run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement
-from tuning import trial
+from study_factories import trial
 
 EAGER = measurement(100.0)
 """2 s to start, 0.5 s to build, 0.4 s more in the first step."""
 COMPILED = replace(measurement(200.0), warmup_step_seconds=(40.1, 0.1), compile_seconds=38.0)
 
 
-def test_what_is_paid_once_is_start_building_and_warming_up() -> None:
+def test_one_time_seconds_are_start_building_and_warming_up() -> None:
     assert fixed_seconds(EAGER) == pytest.approx(2 + 0.5 + 0.4)
     assert fixed_seconds(COMPILED) == pytest.approx(2 + 0.5 + 40)
 
@@ -63,7 +63,7 @@ def timed(number: int, run: Measurement, **settings: bool | int | str | None):
     )
 
 
-def test_who_found_the_model_compiled_is_charged_what_the_first_one_paid() -> None:
+def test_a_run_with_a_warm_cache_is_charged_what_the_first_one_paid() -> None:
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
     first = timed(1, COMPILED, batch_size=64, compile_mode="default")
     second = timed(2, warm, batch_size=64, compile_mode="default", num_workers=2)
@@ -83,7 +83,7 @@ def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> No
     assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
 
 
-def test_what_does_not_compile_is_charged_what_its_own_process_paid() -> None:
+def test_a_run_without_compilation_is_charged_what_its_own_process_paid() -> None:
     slow_once = replace(EAGER, warmup_step_seconds=(3.1, 0.1))
     own = timed(0, slow_once)
     costs = ColdCosts([own], [slow_once, EAGER, EAGER])

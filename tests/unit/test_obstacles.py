@@ -1,4 +1,4 @@
-"""What code may leave behind in a process so that forks of it are not as good as processes."""
+"""Code may leave obstacles in a process, so that a fork is not as good as a fresh one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def obstacle_after(code: str, folder: Path, module: str = "model") -> str:
         ),
     ],
 )
-def test_what_forks_would_share_or_lack_is_an_obstacle(
+def test_a_resource_that_forks_would_share_or_lack_is_an_obstacle(
     code: str, reason: str, tmp_path: Path
 ) -> None:
     assert obstacle_after(code, tmp_path).startswith(reason)
@@ -78,7 +78,7 @@ def test_what_forks_would_share_or_lack_is_an_obstacle(
         "kept = bytearray(1 << 20)",
     ],
 )
-def test_what_forks_copy_is_none(code: str, tmp_path: Path) -> None:
+def test_a_resource_that_forks_copy_is_no_obstacle(code: str, tmp_path: Path) -> None:
     if "/proc/self/exe" in code:
         code = code.replace("/proc/self/exe", sys.executable)
     assert obstacle_after(code, tmp_path) == "None"

@@ -31,7 +31,7 @@ RENAMED = {
 }
 
 
-def test_what_is_not_named_has_its_default() -> None:
+def test_an_option_that_is_not_named_has_its_default() -> None:
     kept = StudyOptions("a", None, FOLDER, FOLDER / "best.yaml")
     assert SearchOptions.of(**GIVEN) == SearchOptions(WorkloadOptions(Path("model.py")), kept)
 

@@ -17,7 +17,7 @@ from autotune.searching.confirmation import confirm
 from autotune.searching.run.search_run import SearchRun
 from factories import IMAGE_FACTS, cpu_machine
 from scripted_runner import ScriptedRunner
-from tuning import add, study_of
+from study_factories import add, study_of
 
 
 @pytest.fixture

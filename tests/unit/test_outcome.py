@@ -101,7 +101,7 @@ def test_an_outcome_cut_off_anywhere_is_lost(outcome: TrialOutcome) -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> None:
+def test_a_text_that_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> None:
     lost = outcome_from_json(text)
     assert isinstance(lost, Lost)
     assert lost.detail.startswith("the child's outcome is not readable: ")

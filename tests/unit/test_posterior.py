@@ -1,4 +1,4 @@
-"""What is believed of candidates, from a search and from rounds."""
+"""Posteriors of candidates follow from a search and from rounds."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_timings_count_as_much_as_they_are_sure_beside_the_posterior() -> None:
 
 
 def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
-    leader = Posterior(0.3, 0.03)
+    fastest = Posterior(0.3, 0.03)
     apart = 2 * math.hypot(0.03, 0.04)
-    assert Posterior(0.29 - apart, 0.04).is_clearly_below(leader)
-    assert not Posterior(0.31 - apart, 0.04).is_clearly_below(leader)
-    assert not leader.is_clearly_below(leader)
+    assert Posterior(0.29 - apart, 0.04).is_clearly_below(fastest)
+    assert not Posterior(0.31 - apart, 0.04).is_clearly_below(fastest)
+    assert not fastest.is_clearly_below(fastest)
 
 
 def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> None:
@@ -47,7 +47,7 @@ def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> No
     assert (now[SECOND].mean + now[FIRST].mean) / 2 == pytest.approx(math.log(1.5))
 
 
-def test_who_was_not_in_the_search_is_judged_by_the_rounds() -> None:
+def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds() -> None:
     comparisons = {
         FIRST: PairedComparison(ratios=(1.1,) * 4),
         SECOND: PairedComparison(ratios=(1.2,) * 4),

@@ -1,4 +1,4 @@
-"""Which imports of a file are made before it runs."""
+"""Imports at the top of a file are made before it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ except ImportError:
 NAMES = ["wave", "xml.sax.saxutils", "mailbox", "netrc", "plistlib", "quopri"]
 
 
-def test_what_a_file_imports_when_it_is_loaded_is_imported_before(
+def test_modules_that_a_file_imports_when_loaded_are_imported_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in NAMES:

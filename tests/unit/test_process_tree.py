@@ -1,4 +1,4 @@
-"""Who belongs to a process, and what they hold together."""
+"""Processes that belong together are found, with the memory that they hold."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def family() -> Iterator[Family]:
 
 @pytest.fixture(params=["numbers", "psutil"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How processes are found where the kernel has no lists of children."""
+    """Choose how processes are found where the kernel has no lists of children."""
     monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
     if request.param == "psutil":
         monkeypatch.setattr(process_tree, "_newest_number", lambda: None)
@@ -144,7 +144,7 @@ def test_memory_is_that_of_all_and_read_only_where_it_is_worth_it() -> None:
 
 @dataclass
 class Sizes:
-    """What the kernel tells of processes, written down by a test, in GiB."""
+    """Numbers that the kernel tells of processes, written down by a test, in GiB."""
 
     resident: dict[int, float]
     held: float
@@ -200,7 +200,7 @@ def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes: 
     assert sizes.reads == 1
 
 
-def test_what_a_host_wrote_and_holds_alone_is_not_its_childs() -> None:
+def test_memory_that_a_host_wrote_and_holds_alone_is_not_its_childs() -> None:
     with _start(HOLDER) as host, _start(HOLDER) as child:
         _tell(host, "200")
         _tell(child, "1")

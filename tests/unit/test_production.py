@@ -63,11 +63,11 @@ def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None
     assert sizes == [16, 16], "full batches only, as it was measured"
 
 
-def test_what_is_given_to_the_loader_wins_over_the_file(best: Best) -> None:
+def test_arguments_of_the_loader_win_over_the_file(best: Best) -> None:
     assert [len(b[0]) for b in best.loader(ROWS, batch_size=10, drop_last=False)] == [10] * 4
 
 
-def test_what_a_loader_refuses_beside_what_is_given_is_left_out() -> None:
+def test_settings_that_a_loader_refuses_beside_its_arguments_are_left_out() -> None:
     settings = {"num_workers": 1, "prefetch_factor": 4, "persistent_workers": True}
     best = Best(best_config(MINE.replace(**settings), MINE))
     alone = best.loader(ROWS, num_workers=0)

@@ -1,4 +1,4 @@
-"""What people and programs read of a search."""
+"""A search is told to people in lines and to programs in JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from autotune.searching.run.events import (
 )
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 from reporting import OWN, trial
-from tuning import OOM
+from study_factories import OOM
 
 BASELINE = TrainingConfig.of(OWN)
 BASE = trial(0)
@@ -186,7 +186,7 @@ def test_nothing_feasible_counts_each_reason(shown: tuple[PlainProgress, list[st
     assert "  3 x out of host memory" in lines
 
 
-def test_what_reaches_the_terminal_has_no_escape_sequences(
+def test_text_that_reaches_the_terminal_has_no_escape_sequences(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from autotune.console.progress import to_stderr

@@ -74,7 +74,7 @@ def test_a_diagnosis_leaves_out_what_cannot_matter(table: Table) -> None:
     assert shorter == LEFT_OUT.get(table.header.name, set())
 
 
-def test_what_a_diagnosis_leaves_out_would_not_have_won(table: Table) -> None:
+def test_values_that_a_diagnosis_leaves_out_would_not_have_won(table: Table) -> None:
     """Neither the fastest that ran, nor the fastest that fits and may be trained."""
     assert table.process_noise >= MOST_LOST
     left = set(left_of(table).configurations())

@@ -1,4 +1,4 @@
-"""What a report claims of settings, and what it leaves unsaid because no trial shows it."""
+"""A report claims effects of settings only where trials show them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tried_together(url: str, count: int) -> str:
     return stored(url, trials, best)
 
 
-def test_what_was_always_tried_together_has_one_claim_in_every_form(url: str) -> None:
+def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(url: str) -> None:
     source = tried_together(url, 8)
     told = {one["knob"]: one["effects"] for one in as_json(source)["effects"]}
     assert told["amp_dtype"][0]["together"] == {"channels_last": True}

@@ -1,4 +1,4 @@
-"""What a report knows of a study, whatever state it is in."""
+"""A report reads a study in any state."""
 
 from __future__ import annotations
 
@@ -9,26 +9,16 @@ from typing import Any
 import optuna
 import pytest
 
-from autotune.configuration.best_config import BestConfig, write_best
-from autotune.configuration.training_config import TrainingConfig
+from answered_study import BASELINE, TRIALS, confirmed
+from autotune.configuration.best_config import write_best
 from autotune.report.data import ReportData
 from autotune.values.errors import StorageError, UsageError
 from factories import best_config
-from reporting import OWN, report_of, trial
+from reporting import report_of, trial
 from stored_study import as_json, lost, read, report, running, stored
-from tuning import CRASHED, HOLDS, OOM
+from study_factories import CRASHED, HOLDS, OOM
 
-BASELINE = TrainingConfig.of(OWN)
 SMALL = BASELINE.replace(batch_size=32)
-FASTER = {"amp_dtype": "bfloat16"}
-TRIALS = [trial(0), trial(1, 160.0, **FASTER)]
-
-
-def confirmed(number: int = 1) -> BestConfig:
-    """The answer that a trial was confirmed at 1.5 times."""
-    best = best_config(BASELINE.replace(**FASTER), BASELINE)
-    found = best.provenance.model_copy(update={"trial": number})
-    return best.model_copy(update={"provenance": found})
 
 
 def answered(*others, number: int = 1, **notes: Any) -> ReportData:
@@ -61,7 +51,7 @@ def test_an_answer_of_another_trial_marks_none() -> None:
     assert answered(number=7).answer is None
 
 
-def test_what_is_finished_lost_and_running_is_read_from_a_storage(url: str) -> None:
+def test_finished_lost_and_running_trials_are_read_from_a_storage(url: str) -> None:
     told = as_json(stored(url, [trial(0), lost(1, "disk full", SMALL), running(2, SMALL)]))
     assert [(one["number"], one["config"]) for one in told["trials"]] == [(0, BASELINE.as_dict())]
     unfinished = [(one["number"], one["state"], one["reason"]) for one in told["open_trials"]]

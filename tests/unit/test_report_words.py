@@ -1,34 +1,21 @@
-"""What the outputs of a report say of a study, whatever state it is in."""
+"""The words and numbers of a report tell trials, failures, time and the space."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import optuna
-import optuna_dashboard
 import pytest
 
-from autotune.configuration.best_config import NOT_MEASURED, UNCHANGED, BestConfig, write_best
+from answered_study import BASELINE, FASTER, TRIALS, answered, explained
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.production import Best
-from autotune.searching.run.events import Answered
-from autotune.storage.note_types import as_json as note_as_json
-from dashboards import attached
 from factories import best_config
-from reporting import OWN, STAGES, Page, trial
-from shown_events import lines_of
+from reporting import trial
 from stored_study import as_json, as_page, as_rows, lost, report, running, stored
-from tuning import CRASHED, OOM, OVER_MEMORY
+from study_factories import CRASHED, OVER_MEMORY
 
-BASELINE = TrainingConfig.of(OWN)
-FASTER = {"amp_dtype": "bfloat16"}
-TRIALS = [trial(0), trial(1, 160.0, **FASTER)]
 # Beside the settings: what the table says of each trial.
 COLUMNS = [
     *("trial", "state", "outcome", "feasible", "value", "ratio_to_baseline"),
@@ -38,185 +25,9 @@ COLUMNS = [
 ]
 
 
-def confirmed() -> BestConfig:
-    """The answer that trial 1 was confirmed at 1.5 times."""
-    best = best_config(BASELINE.replace(**FASTER), BASELINE)
-    found = best.provenance.model_copy(update={"trial": 1})
-    return best.model_copy(update={"provenance": found})
-
-
-def answered(url: str, *others: Any, **notes: Any) -> str:
-    """A study whose trial 1 was confirmed."""
-    return stored(url, [*TRIALS, *others], confirmed(), **notes)
-
-
-def explained(source: str) -> str:
-    return report(source, "--explain")
-
-
-def unmeasured() -> BestConfig:
-    """The answer of a search in which nothing could change the quality."""
-    best = best_config(BASELINE.replace(num_workers=2), BASELINE)
-    nothing = {"baseline": 0.0, "best": 0.0, "tolerance": 0.0, "margin": 0.0, "samples": 0}
-    told = {"metric": UNCHANGED, "evidence": "exact", "needs_full_run": False, **nothing}
-    accuracy = best.constraints.accuracy.model_copy(update=told)
-    constraints = best.constraints.model_copy(update={"accuracy": accuracy})
-    return best.model_copy(update={"constraints": constraints})
-
-
-def noted(source: str) -> str:
-    """The note of a study that the dashboard shows."""
-    attached(source)
-    study = optuna.load_study(study_name="made up", storage=source)
-    return optuna_dashboard.get_note(study)
-
-
-# What people read of an answer, wherever they do; best.yaml itself is for programs.
-PLACES: dict[str, Callable[[str, BestConfig], str]] = {
-    "terminal": lambda url, best: report(url),
-    "sentences": lambda url, best: explained(url),
-    "page": lambda url, best: (
-        Page(report(url, "--html", "-").partition('aria-labelledby="yaml"')[0]).text
-    ),
-    "note": lambda url, best: noted(url),
-    "end of a search": lambda url, best: "\n".join(lines_of([Answered(best, Path("best.yaml"))])),
-    "production": lambda url, best: Best(best).explain(),
-}
-
-
 def test_without_an_answer_the_digest_of_the_machine_is_not_called_the_machine(url: str) -> None:
     text = as_page(stored(url, [trial(0)], identity={"machine": "0123abcd"})).text
     assert "machine fingerprint0123abcd" in text
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(
-    place: str, url: str
-) -> None:
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    text = PLACES[place](stored(url, trials, unmeasured()), unmeasured())
-    assert NOT_MEASURED in text
-    assert UNCHANGED not in text
-    assert "seeds" not in text
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
-    best = best_config(BASELINE.replace(num_workers=2), BASELINE)
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    measured = PLACES[place](stored(url, trials, best), best)
-    assert NOT_MEASURED not in measured
-    assert "evaluate" in measured
-
-
-CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
-
-
-@pytest.mark.parametrize("place", ["terminal", "note", "end of a search", "production"])
-def test_a_confirmed_throughput_says_so_wherever_it_stands(place: str, url: str) -> None:
-    """The factory's answer: 150 samples/s, where the user's settings reach 100."""
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    lines = PLACES[place](stored(url, trials, CONFIRMED_RATES), CONFIRMED_RATES).splitlines()
-    (line,) = [one for one in lines if re.search(r"\b100\b.*\b150\b", one)]
-    assert "samples/s in the confirmation" in line
-
-
-def test_the_page_says_which_throughputs_were_confirmed(url: str) -> None:
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    said = as_page(stored(url, trials, CONFIRMED_RATES)).text
-    assert re.search(r"150 samples/s\s*yours 100, in the confirmation", said)
-    assert said.count("training, in the confirmation") == 2, "in the diagram of the stages"
-
-
-@pytest.mark.parametrize("place", ["terminal", "page", "note", "end of a search"])
-def test_the_throughput_of_kept_settings_is_of_the_search(place: str, url: str) -> None:
-    best = best_config(BASELINE, BASELINE)
-    said = PLACES[place](stored(url, [trial(0)], best), best)
-    assert "in the search" in said
-    assert "in the confirmation" not in said
-
-
-def test_rates_of_trials_say_that_they_are_of_the_search(url: str) -> None:
-    source = answered(url)
-    assert "\n\nIn the search:\ntrial" in report(source)
-    page = report(source, "--html", "-")
-    assert "2 trials, as measured in the search" in page
-    assert "100.0 samples/s in the search" in page, "where the mouse points at a trial"
-
-
-def test_the_answer_alone_has_nothing_of_the_search(tmp_path: Path) -> None:
-    write_best(confirmed(), tmp_path / "best.yaml")
-    assert "In the search:" not in report(tmp_path / "best.yaml"), "there is no table"
-
-
-def test_without_an_answer_the_rate_of_training_is_of_the_search(url: str) -> None:
-    source = stored(url, [trial(0)], diagnosis=note_as_json(STAGES))
-    assert "training, in the search" in as_page(source).text
-
-
-LATER = {"batch_size": 32}
-STATES: dict[str, Callable[[str], str]] = {
-    "nothing": stored,
-    "only the baseline": lambda url: stored(url, [trial(0)]),
-    "a baseline that is infeasible": lambda url: stored(url, [trial(0, None, OOM, "too large")]),
-    "only infeasible trials": lambda url: stored(
-        url, [trial(0, 90.0, OVER_MEMORY), trial(1, None, CRASHED, "died", **LATER)]
-    ),
-    "lost and running": lambda url: stored(
-        url,
-        [trial(0), trial(1, 120.0, **LATER), lost(2, "interrupted", BASELINE), running(3)],
-    ),
-    "no details": lambda url: stored(
-        url,
-        [
-            replace(one, details=type(one.details)())
-            for one in (trial(0), trial(1, None, CRASHED, batch_size=8))
-        ],
-    ),
-    "keep your settings": lambda url: stored(url, [trial(0)], best_config(BASELINE, BASELINE)),
-    "an answer": answered,
-    "notes of another make": lambda url: answered(
-        url, diagnosis={"what": "is this"}, confirmation="none", identity=[]
-    ),
-}
-
-
-def assert_every_output_is_there(source: object) -> None:
-    written = [report(source, *flags) for flags in (["--html", "-"], ["--csv", "-"], [])]
-    assert all(written)
-    assert "None" not in written[-1]
-    assert report(source, "--explain")
-    assert as_json(source)["schema_version"] == 1
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_every_output_is_there_whatever_state_a_study_is_in(state: str, url: str) -> None:
-    assert_every_output_is_there(STATES[state](url))
-
-
-def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
-    write_best(confirmed(), tmp_path / "best.yaml")
-    assert_every_output_is_there(tmp_path / "best.yaml")
-
-
-@pytest.mark.parametrize(
-    ("state", "sentence"),
-    [
-        ("nothing", "No answer yet: no trial has ended. It can be continued."),
-        ("only the baseline", "No answer yet: of 1 trials, none is faster than your settings. It"),
-        ("only infeasible trials", "No answer: no trial is feasible, your own settings included."),
-        (
-            "lost and running",
-            "trial 1 is the fastest, 1.20x your settings. Nothing is confirmed. A",
-        ),
-        ("keep your settings", "Keep your settings: nothing was faster beyond the noise."),
-        ("an answer", "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype="),
-    ],
-)
-def test_the_headline_says_how_far_the_search_is(state: str, sentence: str, url: str) -> None:
-    source = STATES[state](url)
-    assert sentence in explained(source).partition("\n\n")[0]
-    assert sentence in report(source)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +52,7 @@ def test_an_infeasible_trial_that_was_faster_is_explained_by_its_reason(url: str
 
 
 def reasons(source: str) -> dict[str, str]:
-    """What the page says of each change, by setting."""
+    """Return what the page says of each change, by setting."""
     row = r'<tr><th scope="row"><code>(\w+)</code>(?:(?!</tr>).)*<td class="why">(.*?)</td>'
     found = re.findall(row, report(source, "--html", "-"), re.DOTALL)
     return {name: html.unescape(why) for name, why in found}
@@ -374,7 +185,7 @@ def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
 
 
 @LEADS
-def test_where_the_space_is_unknown_nothing_is_said_of_its_size(
+def test_nothing_is_said_of_the_size_of_an_unknown_space(
     change: dict[str, str], lead: str, url: str
 ) -> None:
     best = best_config(BASELINE.replace(**change), BASELINE)

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from tuning import HOLDS, OOM, finish, opened, reported
+from study_factories import HOLDS, OOM, finish, opened, reported
 
 
 @pytest.fixture
@@ -23,16 +23,16 @@ def reasons(study) -> list[str]:
     return [trial.verdict.reason for trial in study.finished()]
 
 
-def test_what_was_trained_alike_is_infeasible_from_then_on(told, url):
+def test_trials_that_train_alike_are_infeasible_after_a_revocation(told, url):
     told.revoke("large", 0.02, "accuracy: worse")
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
     assert [trial.verdict.feasible for trial in told.finished()] == [False, False, True]
-    assert reported(url).leader.number == 2
+    assert reported(url).incumbent.number == 2
     told.disconnect()
 
 
-def test_whoever_opens_or_reads_the_study_later_knows(told, nine, url):
+def test_a_study_that_is_opened_or_read_later_has_the_revocation(told, nine, url):
     told.revoke("large", 0.02, "accuracy: worse")
     told.disconnect()
     again = opened(url, nine)
@@ -48,7 +48,7 @@ def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
-    assert all(trial.verdict.feasible for trial in trials[::2]), "only a ruling takes that back"
+    assert all(trial.verdict.feasible for trial in trials[::2]), "only a revocation takes that back"
     told.disconnect()
 
 
@@ -63,23 +63,23 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
     study.disconnect()
 
 
-def test_what_is_told_after_the_ruling_is_infeasible_too(told, url):
+def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
     number, _ = told.ask()
     told.revoke("large", 0.02, "accuracy: worse")
     trial = finish(told, number, 9.0, training_equivalent="large")
     assert trial.verdict.reason == "accuracy: worse"
     assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
-    assert reported(url).leader.number == 2
+    assert reported(url).incumbent.number == 2
     told.disconnect()
 
 
-def test_a_single_trial_may_be_overruled(told):
+def test_a_single_trial_may_be_revoked(told):
     told.revoke("trial 2", 1.0, "accuracy: gradients differ")
     assert reasons(told) == ["", "memory", "accuracy: gradients differ"]
     told.disconnect()
 
 
-def test_who_reads_it_with_optuna_alone_knows(told, url):
+def test_optuna_alone_reads_the_revocation(told, url):
     told.revoke("large", 0.02, "accuracy: worse")
     told.disconnect()
     study = optuna.load_study(study_name="s", storage=url)

@@ -150,7 +150,7 @@ def test_a_timing_is_repeated_once_where_it_was_lost() -> None:
     assert runner.jobs == [job, job]
 
 
-def test_what_is_lost_twice_is_a_failure() -> None:
+def test_a_run_that_is_lost_twice_is_a_failure() -> None:
     runner = Recording(Lost("disk full"), Lost("disk still full"))
     job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
     assert time_in_round(runner, job, Path("folder")) == Lost("disk still full")

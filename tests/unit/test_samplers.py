@@ -27,7 +27,7 @@ from autotune.study.samplers import (
 from autotune.values.errors import UsageError
 from factories import cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
-from tuning import HOLDS, study_of, tell
+from study_factories import HOLDS, study_of, tell
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -45,7 +45,7 @@ def space(tmp_path: Path) -> SearchSpace:
 def proposals(
     space: SearchSpace, seed: int, is_known: Callable[[TrainingConfig], bool], count: int = 1
 ) -> list[TrainingConfig]:
-    """What the sampler proposes in a study that is told nothing."""
+    """Return what the sampler proposes in a study that is told nothing."""
     sampler = NoRepeatSampler(RandomSampler(seed=seed), space, is_known, seed)
     study = optuna.create_study(sampler=sampler)
     distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
@@ -60,7 +60,7 @@ def test_a_known_proposal_is_replaced_by_a_neighbour(space: SearchSpace, seed: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_where_all_neighbours_are_known_the_search_goes_on_behind_them(
+def test_the_search_goes_on_behind_neighbours_that_are_all_known(
     space: SearchSpace, seed: int
 ) -> None:
     (proposed,) = proposals(space, seed, lambda _: False)

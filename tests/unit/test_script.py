@@ -1,4 +1,4 @@
-"""How settings find their way to a script: its own flags, beside it, or not at all."""
+"""Settings reach a script by its own flags, beside it, or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_switch_stands_only_where_its_value_is_set() -> None:
 
 
 @pytest.mark.parametrize("text", ["batch_size", "batch_size=bs", "size=--bs", "=--bs"])
-def test_what_maps_nothing_is_refused(text: str) -> None:
+def test_a_map_of_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         flag_from(text)
 

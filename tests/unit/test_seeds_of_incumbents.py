@@ -1,4 +1,4 @@
-"""When a further seed of what leads is worth its time."""
+"""A further seed of an incumbent is worth its time once much rests on it."""
 
 from autotune.accuracy.seeds import SeedBudget
 

@@ -1,4 +1,4 @@
-"""What the devices of one process share is whole whenever another thread looks at it."""
+"""The state that the devices of one process share is whole whenever another thread looks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
-from tuning import CRASHED, SMALL, trial
+from study_factories import CRASHED, SMALL, trial
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
 TRIALS = 201

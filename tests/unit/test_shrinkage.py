@@ -1,4 +1,4 @@
-"""What noisy timings tell of many configurations, where the truth is known."""
+"""Noisy timings of many configurations are shrunk towards the known truth."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_drift_is_told_from_the_configurations() -> None:
     assert error(shrunk(configs, true + slower + noise)[0], true - 0.15) < 0.06
 
 
-def test_where_each_is_a_case_of_its_own_it_stays_what_was_timed() -> None:
+def test_rates_without_a_common_pattern_stay_what_was_timed() -> None:
     true = np.concatenate([truth(0.15)] * 2)
     timings = timed(true, 0, drift=0.0, noise=0.01)
     assert error(shrunk([*CONFIGS, *CONFIGS], timings)[0], true) < 0.015
 
 
-def test_what_was_timed_twice_has_one_rate() -> None:
+def test_a_configuration_that_was_timed_twice_has_one_rate() -> None:
     timings = timed(np.concatenate([truth(0.03)] * 2), 0)
     found = shrunk([*CONFIGS, *CONFIGS], timings)[0]
     assert found[: len(CONFIGS)] == pytest.approx(found[len(CONFIGS) :])

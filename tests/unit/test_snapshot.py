@@ -1,4 +1,4 @@
-"""What of a dataset is seen to change, and what is not taken for a change."""
+"""Changes of a dataset are seen; what is no change is not taken for one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_change_is_seen_however_deep(what: str) -> None:
     assert kept is not None, "alive, so that nothing new can lie in its place"
 
 
-def test_what_workers_see_by_themselves_is_no_change() -> None:
+def test_a_change_that_workers_see_by_themselves_is_no_change() -> None:
     data = Data()
     before = snapshot(data)
     data.shared.add_(1)

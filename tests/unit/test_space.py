@@ -48,7 +48,7 @@ def test_a_knob_that_is_not_offered_stays_at_the_baseline(tmp_path: Path) -> Non
     assert list(space.domains) == [knob.name for knob in ALL_KNOBS]
 
 
-def test_what_a_machine_cannot_run_is_refused_with_its_place_and_all_at_once(
+def test_values_that_a_machine_cannot_run_are_refused_with_places_and_all_at_once(
     tmp_path: Path,
 ) -> None:
     text = "num_workers: [0, 64]\namp_dtype: [null, float16]\nnum_threads: {low: 1, high: 3}\n"
@@ -185,7 +185,7 @@ def test_the_neighbours_without_workers_are_those_with_some_or_another_batch(
     ]
 
 
-def test_what_lies_outside_goes_to_the_nearest_value() -> None:
+def test_a_value_outside_goes_to_the_nearest_one() -> None:
     own = TrainingConfig.of({}).as_dict()
     offered = {"batch_size": (16, 256, 1024), "num_workers": (0, 2, 8), "amp_dtype": (None,)}
     space = SearchSpace({n: offered.get(n, (value,)) for n, value in own.items()})

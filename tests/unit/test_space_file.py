@@ -18,7 +18,7 @@ def offers(folder: Path, text: str) -> dict[str, tuple[Value, ...]]:
 
 
 def faults(folder: Path, text: str) -> list[str]:
-    """What is said about a file, less its folder."""
+    """Return what is said about a file, less its folder."""
     with pytest.raises(UsageError) as caught:
         read_space(written(folder, text))
     return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]

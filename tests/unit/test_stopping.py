@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
-from tuning import CRASHED, HOLDS, trial
+from study_factories import CRASHED, HOLDS, trial
 
 
 def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):
     return [trial(number, value, margins) for number, value in enumerate(values)]
 
 
-def test_what_rises_goes_on() -> None:
+def test_a_search_that_still_gains_goes_on() -> None:
     assert not has_settled(trials([1.02**number for number in range(60)]))
 
 
-def test_what_has_not_risen_for_long_is_over() -> None:
+def test_a_search_without_gain_for_long_is_over() -> None:
     assert has_settled(trials([100.0] * FEWEST))
 
 
@@ -36,7 +36,7 @@ def test_less_than_a_percent_is_no_gain() -> None:
     assert has_settled(trials([100.0] * FEWEST + [100.9] * 3))
 
 
-def test_what_is_infeasible_is_no_gain() -> None:
+def test_an_infeasible_trial_is_no_gain() -> None:
     crashed = trials([200.0] * 3, CRASHED)
     assert has_settled([*trials([100.0] * FEWEST), *crashed])
 
@@ -48,5 +48,5 @@ def test_at_the_speed_of_light_nothing_is_left_to_win(rate: float, ends: bool) -
     assert not is_at_limit([at_rate], None)
 
 
-def test_what_is_infeasible_reaches_no_limit() -> None:
+def test_an_infeasible_trial_reaches_no_limit() -> None:
     assert not is_at_limit([trial(0, 100.0, CRASHED, samples_per_second=100.0)], 100.0)

@@ -1,4 +1,4 @@
-"""What storages do wrong, as a line with what helps; nothing is overwritten."""
+"""Faults of a storage are told in a line with what helps; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.storage import database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
-from tuning import HOLDS, finish, opened, tell
+from study_factories import HOLDS, finish, opened, tell
 
 Reopened = Callable[[], Any]
 
@@ -65,12 +65,12 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
 
 
 @covers("S5")
-def test_what_a_full_disk_did_not_take_is_told_when_there_is_space_again(
+def test_trials_that_a_full_disk_refused_are_told_when_there_is_space_again(
     reopened: Reopened, url: str, tmp_path: Path
 ) -> None:
     study = reopened()
     number, config = study.ask()
-    engine = study._study._storage._backend.engine
+    engine = study._stored.storage.engine
     engine.dispose()
     pages = (tmp_path / "study.db").stat().st_size // 4096
 

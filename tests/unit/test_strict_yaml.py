@@ -1,9 +1,8 @@
-"""What the strict YAML reader accepts, refuses and says."""
+"""The strict YAML reader accepts settings files and refuses others with positions."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autotune.values.errors import UsageError
-from autotune.values.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, dump, parse, read
+from autotune.values.strict_yaml import MAX_DEPTH, MAX_VALUES, dump, parse
 from covering import covers
 
 
@@ -170,7 +169,7 @@ def test_a_document_cannot_be_rebound() -> None:
         ('a: "\\UFFFFFFFF"', "1:7: not valid YAML: the number of a character"),
     ],
 )
-def test_what_a_settings_file_does_not_need_is_refused_with_its_position(
+def test_syntax_that_a_settings_file_does_not_need_is_refused_with_its_position(
     text: str, expected: str
 ) -> None:
     assert only_problem(text).startswith(f"f.yaml:{expected}")
@@ -236,60 +235,6 @@ def test_aliases_that_would_expand_without_end_are_refused() -> None:
     assert len(problems(laughs)) == 31
 
 
-# Files
-
-
-@covers("C5")
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbfa: 1\n", b"a: 1\r\n", "a: 1 # é".encode()])
-def test_a_file_with_a_byte_order_mark_or_windows_line_ends_is_read(
-    tmp_path: Path, content: bytes
-) -> None:
-    (tmp_path / "f.yaml").write_bytes(content)
-    assert read(tmp_path / "f.yaml").value == {"a": 1}
-
-
-def test_positions_in_a_file_name_the_path_as_given(tmp_path: Path) -> None:
-    file = tmp_path / "f.yaml"
-    file.write_text("a: 1\n")
-    assert read(file).position("a") == f"{file}:1:4"
-
-
-@covers("C5")
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a: 1".encode("utf-16"), ":1:1: byte 0xff is not UTF-8."),
-        ("a: é".encode("latin-1"), ":1:4: byte 0xe9 is not UTF-8."),
-        ("é: 1\nb: \xff".encode()[:-1], ":2:4: byte 0xc3 is not UTF-8."),
-        ("a: 1".encode("utf-16-le"), ":1:2: character U+0000 is not allowed."),
-        (b"a: " + b"x" * MAX_BYTES, ": larger than 64 kB"),
-    ],
-)
-def test_a_file_that_is_no_small_utf_8_text_is_refused(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
-    file = tmp_path / "f.yaml"
-    file.write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        read(file)
-    assert str(caught.value).startswith(f"{file}{message}")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("missing.yaml", "No such file or directory"),
-        (".", "Is a directory"),
-        ("a\0b", "embedded null byte"),
-    ],
-)
-def test_a_path_that_cannot_be_read_is_refused_with_the_reason(
-    tmp_path: Path, name: str, reason: str
-) -> None:
-    with pytest.raises(UsageError, match=rf"cannot be read \({reason}\)"):
-        read(tmp_path / name)
-
-
 # Writing
 
 SCALARS = st.one_of(
@@ -315,7 +260,7 @@ JSON_LIKE = st.dictionaries(
 @example({"a": 1e-05, "b": 1e16, "c": -0.0, "d": 1.5e300})
 @example({"a": "x\n", "b": "\n x", "c": " x ", "d": "\ufeff", "e": "\x85", "f": "\u2028", "\n": 1})
 @settings(deadline=None)
-def test_what_is_dumped_is_read_back_alike_here_and_by_yaml_1_1(data: dict[str, Any]) -> None:
+def test_a_dump_is_read_back_alike_here_and_by_yaml_1_1(data: dict[str, Any]) -> None:
     text = dump(data)
     assert typed(parse(text, "f").value) == typed(data)
     assert typed(yaml.safe_load(text)) == typed(data)

@@ -12,7 +12,7 @@ from autotune.storage.finished_trial import best_feasible
 from autotune.study.samplers import AUTO, SAMPLERS
 from covering import covers
 from factories import cpu_machine
-from tuning import CRASHED, HOLDS, OOM, add, study_of, tell
+from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
 
@@ -34,7 +34,7 @@ def test_an_exhausted_space_still_gives_a_configuration(study) -> None:
     assert proposed[9] in proposed[:9]
 
 
-def test_what_is_wanted_comes_and_nothing_else(study) -> None:
+def test_a_wanted_configuration_comes_and_no_other(study) -> None:
     wanted = BASELINE.replace(batch_size=64, num_workers=2, prefetch_factor=4)
     assert study.ask(wanted)[1] == wanted
     assert study.ask()[1] != wanted
@@ -49,7 +49,7 @@ def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
         assert study.ask(config)[1] == config
 
 
-def test_what_was_lost_is_tried_once_more_when_the_others_are_done(nine: SearchSpace) -> None:
+def test_a_lost_trial_is_tried_once_more_when_the_others_are_done(nine: SearchSpace) -> None:
     study = study_of(nine, sampler=AUTO)
     number, lost = study.ask()
     study.lose(number, "disk full")
@@ -61,7 +61,7 @@ def test_what_was_lost_is_tried_once_more_when_the_others_are_done(nine: SearchS
     assert study.exhausted()
 
 
-def test_what_was_lost_is_not_wanted_again_by_this_process(study, nine: SearchSpace) -> None:
+def test_a_lost_configuration_is_not_wanted_again_by_this_process(study, nine: SearchSpace) -> None:
     number, lost = study.ask()
     study.lose(number, "disk full")
     assert not study.is_known(lost)
@@ -110,7 +110,7 @@ def test_a_trial_is_finished_with_its_configuration_verdict_and_details(
     assert trial.details.seconds == 1.5
 
 
-def test_whatever_a_verdict_says_the_trial_is_complete(study) -> None:
+def test_a_trial_is_complete_whatever_its_verdict_says(study) -> None:
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, OOM), (None, CRASHED)):
         tell(study, value, margins)
     assert states(study) == [TrialState.COMPLETE] * 4

@@ -1,4 +1,4 @@
-"""How Optuna's own samplers, its best trial and its dashboard understand what a study was told."""
+"""Optuna's own samplers, its best trial and its dashboard understand a study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
 from autotune.configuration.search_space import SearchSpace
-from tuning import HOLDS, OOM, OVER_MEMORY, opened, tell
+from study_factories import HOLDS, OOM, OVER_MEMORY, opened, tell
 
 
 def told(study, value: float | None, margins: dict[str, float]) -> FrozenTrial:
@@ -20,7 +20,7 @@ def told(study, value: float | None, margins: dict[str, float]) -> FrozenTrial:
 
 def stored_best(study) -> int:
     """The number of the trial that the dashboard shows as the best."""
-    return study._study._storage.get_best_trial(study._study._study_id).number
+    return study._stored.storage.get_best_trial(study._stored.study_id).number
 
 
 def test_a_trial_shows_its_margins_in_their_order_as_optunas_constraints(
@@ -96,7 +96,7 @@ def test_a_trial_without_a_value_is_stored_below_the_best(study) -> None:
     assert stored < 80
 
 
-def test_what_was_really_measured_is_kept_beside_the_stored_value(study) -> None:
+def test_the_measured_value_is_kept_beside_the_stored_one(study) -> None:
     told(study, 80.0, HOLDS)
     assert told(study, 500.0, OVER_MEMORY).user_attrs["value"] == 500
 

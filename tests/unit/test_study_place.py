@@ -1,4 +1,4 @@
-"""What a person may type to name a study, and how a dashboard may be served."""
+"""A study is named in several ways, and a dashboard served on several addresses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
         ("://", ["not a storage URL"]),
     ],
 )
-def test_what_is_not_there_is_said(
+def test_a_missing_study_is_named(
     study: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["nine", "studies/nine/study.db", "studies", "sqlite://", ""])
-def test_what_is_not_there_is_refused_and_not_created(folder: Path, source: str) -> None:
+def test_a_missing_study_is_refused_and_not_created(folder: Path, source: str) -> None:
     before = sorted(folder.rglob("*"))
     with pytest.raises(UsageError, match="is no study") as caught:
         find_study(source)
@@ -109,7 +109,7 @@ def test_a_misspelt_name_is_told_the_nearest(folder: Path) -> None:
         find_study("mime")
 
 
-def test_where_there_is_no_study_at_all_the_message_says_how_to_make_one(
+def test_the_message_says_how_to_make_a_study_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -125,7 +125,7 @@ def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["://", "postgresql://me:secret@host:no port/name"])
-def test_what_is_no_url_is_refused_without_its_password(source: str) -> None:
+def test_a_text_that_is_no_url_is_refused_without_its_password(source: str) -> None:
     with pytest.raises(UsageError, match="is not a storage URL") as caught:
         find_study(source)
     assert "secret" not in str(caught.value)

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from autotune.configuration.search_space import SearchSpace
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
-from tuning import CRASHED, HOLDS, OOM, opened, reported, tell
+from study_factories import CRASHED, HOLDS, OOM, opened, reported, tell
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(
@@ -50,7 +50,7 @@ def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
     assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
-def test_what_a_dead_process_wanted_does_not_come_in_place_of_what_is_wanted_next(
+def test_a_wish_of_a_dead_process_does_not_replace_the_next_one(
     nine: SearchSpace, url: str
 ) -> None:
     opened(url, nine)
@@ -84,7 +84,7 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
 
 
 @pytest.mark.parametrize(("before", "now"), [({"b": [2]}, {}), ({}, {"b": [2]})])
-def test_what_only_one_of_both_has_is_a_difference(
+def test_a_fact_that_only_one_of_both_has_is_a_difference(
     before: dict[str, object], now: dict[str, object], nine: SearchSpace, url: str
 ) -> None:
     opened(url, nine).check_identity({"a": 1, **before})
@@ -140,7 +140,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
 
 
 @pytest.mark.parametrize("number", [None, 0.5])
-def test_what_someone_else_told_is_not_written_down(
+def test_a_trial_that_another_program_told_is_not_written_down(
     nine: SearchSpace, url: str, tmp_path: Path, number: float | None
 ) -> None:
     foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")

@@ -27,14 +27,14 @@ def fitted(rows: Indices, values: Array) -> Surrogate:
     return surrogate
 
 
-def test_what_adds_up_is_known_from_a_quarter_of_it() -> None:
+def test_effects_that_add_up_are_known_from_a_quarter_of_the_space() -> None:
     rows = ALL[np.random.default_rng(0).permutation(len(ALL))[:12]]
     mean, _ = fitted(rows, truth(rows)).predict(ALL)
     assert np.corrcoef(mean, truth(ALL))[0, 1] > 0.9
     assert truth(ALL)[np.argmax(mean)] >= truth(ALL).max() - 0.1
 
 
-def test_what_was_measured_is_less_uncertain_than_what_was_not() -> None:
+def test_measured_configurations_are_less_uncertain_than_others() -> None:
     rows = ALL[:6]
     _, deviation = fitted(rows, truth(rows)).predict(ALL)
     assert deviation[:6].max() < deviation[6:].min()

@@ -14,7 +14,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import Observations
 from autotune.study import surrogate_sampler
 from factories import cpu_machine, narrowed, written
-from tuning import CRASHED, HOLDS, finish, study_of
+from study_factories import CRASHED, HOLDS, finish, study_of
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -39,7 +39,7 @@ def searched(
     seed: int = 0,
     cost: surrogate_sampler.TrialCost = surrogate_sampler.alike,
 ) -> list[TrainingConfig]:
-    """What is proposed where every trial is told what the law says; None crashes."""
+    """Return what is proposed where `law` gives each trial's rate; None is a crash."""
     study = study_of(space)
     study.use_sampler("auto", seed, cost)
     proposed = []
@@ -69,14 +69,14 @@ def test_no_configuration_is_proposed_twice(space: SearchSpace) -> None:
     assert len(set(proposed)) == 40
 
 
-def test_what_adds_up_is_found_in_few_trials(space: SearchSpace) -> None:
+def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space: SearchSpace) -> None:
     best = max(map(additive, space.configurations()))
     for seed in range(3):
         found = max(map(additive, searched(space, additive, 14, seed)))
         assert found >= 0.95 * best
 
 
-def test_what_costs_much_comes_later(space: SearchSpace) -> None:
+def test_configurations_that_cost_much_come_later(space: SearchSpace) -> None:
     def dear(configs: Sequence[TrainingConfig]) -> list[float]:
         return [1.0 if config["batch_size"] == 8 else 1000.0 for config in configs]
 
@@ -105,7 +105,7 @@ def test_two_settings_that_pay_only_together_are_found(space: SearchSpace) -> No
         assert max(map(law, searched(space, law, 12, seed))) == pytest.approx(160)
 
 
-def test_where_nothing_gains_the_best_is_tried_with_what_was_hardly_tried(
+def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(
     space: SearchSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def law(config: TrainingConfig) -> float:
@@ -124,7 +124,7 @@ def test_where_nothing_gains_the_best_is_tried_with_what_was_hardly_tried(
 
 
 @pytest.mark.parametrize("likely", [1.0, 1e-6])
-def test_what_is_likely_refused_is_not_what_was_hardly_tried(
+def test_values_that_are_likely_infeasible_do_not_count_as_hardly_tried(
     space: SearchSpace, likely: float
 ) -> None:
     oracle = surrogate_sampler.Oracle(lambda _: False, lambda _: True, lambda *_: False)
@@ -152,7 +152,7 @@ def test_the_same_study_and_seed_propose_the_same(space: SearchSpace) -> None:
     assert searched(space, additive, 8, 5) == searched(space, additive, 8, 5)
 
 
-def test_where_everything_is_known_a_proposal_is_still_a_configuration(space: SearchSpace) -> None:
+def test_a_proposal_is_a_configuration_even_if_all_are_known(space: SearchSpace) -> None:
     small = SearchSpace({n: v[:1] if n != "batch_size" else v for n, v in space.domains.items()})
     proposed = searched(small, additive, 6)
     assert set(proposed[:4]) == set(small.configurations())

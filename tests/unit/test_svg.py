@@ -19,7 +19,7 @@ def test_a_logarithmic_scale_has_equal_factors_at_equal_distances() -> None:
     assert [scale.at(value) for value in (0.25, 0.5, 1.0, 2.0)] == [0.0, 100.0, 200.0, 300.0]
 
 
-def test_what_lies_outside_stays_at_the_edge() -> None:
+def test_a_point_outside_stays_at_the_edge() -> None:
     scale = Scale(0.0, 1.0, 0.0, 50.0)
     assert (scale.at(-7.0), scale.at(7.0)) == (0.0, 50.0)
 
@@ -48,7 +48,7 @@ def test_ticks_of_a_logarithmic_scale_are_powers_of_ten_times_one_two_and_five()
     assert Scale(0.2, 5.0, 0, 1, logarithmic=True).ticks() == [0.2, 0.5, 1.0, 2.0, 5.0]
 
 
-def test_what_is_written_in_a_drawing_is_never_markup() -> None:
+def test_text_in_a_drawing_is_never_markup() -> None:
     drawing = picture(10, 10, 'a "label" <b>')
     text(drawing, (1, 2), "<script>alert(1)</script> & more")
     mark(drawing, (1, 2), "failed", '"><script>')

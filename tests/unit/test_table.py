@@ -50,7 +50,7 @@ def rated(config: TrainingConfig, rate: float) -> Row:
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.xz"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+def test_a_written_table_is_read_back(tmp_path: Path, name: str) -> None:
     table = Table(header(), (rated(BASELINE, 100.0), timed(LARGER, Crashed("killed by SIGSEGV"))))
     write_table(table, tmp_path / name)
     assert read_table(tmp_path / name) == table
@@ -124,7 +124,7 @@ def test_a_table_of_something_else_is_not_continued(tmp_path: Path) -> None:
         (b'{"format": 2}\n', ":1 is no header"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "table.jsonl"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=says):
@@ -153,7 +153,7 @@ def test_the_rate_of_a_configuration_is_the_mean_of_its_runs_on_a_log_scale() ->
     assert table.rate(LARGER) is None
 
 
-def test_what_failed_once_has_no_rate() -> None:
+def test_a_configuration_that_failed_once_has_no_rate() -> None:
     table = Table(header(), (rated(LARGER, 100.0), timed(LARGER, Crashed("killed"))))
     assert table.rate(LARGER) is None
 
@@ -174,7 +174,7 @@ def test_a_rate_is_drawn_towards_what_others_tell_where_the_table_tells_its_nois
     assert 100.0 < rate < 130.0
 
 
-def test_where_too_few_runs_tell_the_noise_rates_are_what_was_timed() -> None:
+def test_rates_are_what_was_timed_if_too_few_runs_tell_the_noise() -> None:
     table = Table(header(), (rated(BASELINE, 100.0), rated(LARGER, 140.0)))
     assert table.rate(LARGER) == pytest.approx(140.0)
 

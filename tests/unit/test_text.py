@@ -51,9 +51,7 @@ def test_lines_tabs_and_letters_of_any_script_stay() -> None:
         ("a\x1b[38;5;1mb\x1b[?25lc", "abc"),
     ],
 )
-def test_what_steers_a_terminal_is_left_out_with_what_belongs_to_it(
-    text: str, cleaned: str
-) -> None:
+def test_control_sequences_of_terminals_are_left_out_whole(text: str, cleaned: str) -> None:
     assert clean(text) == cleaned
 
 

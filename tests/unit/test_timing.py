@@ -192,7 +192,7 @@ def test_a_stock_that_only_trembles_changes_nothing_where_nobody_waits() -> None
     assert rate([4, *[4] * 9, 3]) == (1.0, 1.0)
 
 
-def test_where_training_waits_every_batch_of_the_stock_counts() -> None:
+def test_every_batch_of_the_stock_counts_if_training_waits() -> None:
     counted, credited = rate([1, *[0] * 4, 0], batch_seconds=1.0)
     assert (counted, credited) == (0.5, 0.4)  # five taken in ten seconds, four of them loaded
 

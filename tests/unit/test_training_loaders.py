@@ -1,4 +1,4 @@
-"""What a script's loaders get in this very process: settings, or what they had."""
+"""A script's loaders get settings in this very process, or keep what they had."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
     assert (feed.steps, feed.samples) == (2, 8)
 
 
-def test_what_is_read_without_gradients_feeds_nothing(loaders: TrainingLoaders) -> None:
+def test_batches_that_are_read_without_gradients_feed_no_step(loaders: TrainingLoaders) -> None:
     loader = DataLoader(list(range(8)), batch_size=4)
     with torch.no_grad():
         next(iter(loader))
@@ -104,7 +104,7 @@ def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
 
 
 def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bool]:
-    """Which of these steps count."""
+    """Return True for each of these steps that counts."""
     found = []
     for optimizer in optimizers:
         seen.stepped(optimizer)
@@ -112,7 +112,7 @@ def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bo
     return found
 
 
-def test_of_two_optimizers_in_turn_the_first_counts() -> None:
+def test_the_first_of_two_optimizers_in_turn_counts() -> None:
     critic, generator = (torch.optim.SGD(nn.Linear(2, 2).parameters()) for _ in range(2))
     turn = [generator, *[critic] * 100]
     assert steps(ObservedTraining(), *turn * 2) == [True, *[False] * 100] * 2

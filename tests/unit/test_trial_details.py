@@ -52,7 +52,7 @@ def test_a_trial_is_stored_under_the_keys_of_all_studies_in_their_order() -> Non
     ]
 
 
-def test_what_was_not_measured_of_a_trial_is_null_only_where_it_always_was() -> None:
+def test_facts_that_were_not_measured_are_null_only_where_they_always_were() -> None:
     unwatched = replace(
         told(details_of(Measured(measurement()), 3.0)), disturbed_blocks=None, flags=()
     )

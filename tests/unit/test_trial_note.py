@@ -22,7 +22,7 @@ def told(number: int, *constraints: float) -> optuna.trial.FrozenTrial:
 
 
 @pytest.mark.parametrize("name", ["larger", "trial 7"])
-def test_what_was_found_out_after_a_trial_was_told_is_its_reason(name: str) -> None:
+def test_a_revocation_after_a_trial_was_told_is_its_reason(name: str) -> None:
     revocations = {name: Revocation(margin=0.2, reason="accuracy: 20 % worse than allowed")}
     note = trial_summary(told(7, -0.5, 0.2, -1.0), told(0, -0.5, -0.2, -1.0), revocations)
     assert note.startswith("**Infeasible**: `accuracy: 20 % worse than allowed`")

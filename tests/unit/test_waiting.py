@@ -72,7 +72,7 @@ def test_a_sign_waits_until_what_is_being_said_is_complete(clock: Clock) -> None
         assert said == []
 
 
-def test_what_fails_while_it_is_said_is_something_said_as_well(clock: Clock) -> None:
+def test_a_message_that_fails_counts_as_said(clock: Clock) -> None:
     said: list[float] = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running():

@@ -1,4 +1,4 @@
-"""What an earlier search found is tried first, as far as this search space has it."""
+"""Configurations of an earlier search are tried first, as far as this search space has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.values.errors import UsageError
 from factories import best_config, written
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 from sharing import opened
-from tuning import CRASHED, HOLDS, tell
+from study_factories import CRASHED, HOLDS, tell
 
 BASELINE = TrainingConfig.of({"batch_size": 16})
 
@@ -49,7 +49,7 @@ def test_an_answer_has_one_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.db", "nowhere.yaml"])
-def test_what_is_not_there_is_said(tmp_path: Path, source: str) -> None:
+def test_a_missing_study_or_file_is_named(tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         warm_start_from(str(tmp_path / source))
 
@@ -91,7 +91,7 @@ def test_a_study_of_any_name_is_found_by_it(
     assert warm_start_from(name) == (configs[1], configs[3], configs[0])
 
 
-def test_of_several_studies_the_one_that_was_named_is_read(
+def test_the_named_one_of_several_studies_is_read(
     nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier(nine, url)

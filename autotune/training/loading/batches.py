@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.knobs.torch_private import drop_iterator, has_iterator, ready_batches
 
@@ -134,14 +134,24 @@ def has_long_epochs(epoch_seconds: float) -> bool:
     return epoch_seconds > _LONG_SECONDS
 
 
+def first_samples(dataset: Dataset[Any], batch_size: int, workers: int) -> range:
+    """Return the indices of a short epoch: a full batch for each worker, one if there are fewer.
+
+    All workers begin at once and compete, as in an epoch of the whole `dataset`.
+    """
+    samples = len(dataset)  # type: ignore[arg-type]
+    batches = max(1, min(workers, samples // batch_size))
+    return range(min(samples, batches * batch_size))
+
+
 def probe_boundary(
     short: DataLoader[Any], clock: Clock, synchronize: Synchronize
 ) -> tuple[float, ...]:
     """Measure the seconds from the end of one epoch to the first batch of the next.
 
     Args:
-        short: a loader with the workers of training, but epochs of one batch (one per worker for a
-            stream), since an epoch costs its loading.
+        short: a loader with the workers of training, but epochs of one batch per worker, since an
+            epoch costs its loading.
         clock: seconds.
         synchronize: waits until the device has done its work.
 

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import optuna
 from click.testing import CliRunner
 from optuna.samplers import BaseSampler
 
@@ -23,7 +22,7 @@ from autotune.report.find_study import find_study
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.journal import Journal
 from autotune.storage.trial_details import TrialDetails
-from autotune.study.opening import open_study
+from autotune.study.opening import created, open_study
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES
 from factories import measurement
@@ -43,7 +42,7 @@ def study_of(
     space: SearchSpace, *values: float, sampler: BaseSampler | str = "random"
 ) -> TuningStudy:
     """Return a study in memory that was told feasible trials of these values."""
-    study = TuningStudy(optuna.create_study(direction="maximize"), space, THROUGHPUT)
+    study = TuningStudy(created("s", None, THROUGHPUT), space, THROUGHPUT)
     study.use_sampler(sampler, seed=0)
     for value in values:
         tell(study, value, HOLDS)

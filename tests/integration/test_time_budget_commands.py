@@ -1,0 +1,64 @@
+"""Commands that cannot search within their time budget say so, with an exit code of their own."""
+
+import json
+import time
+
+from children import autotune
+from factories import written
+
+NEVER_STEPS = """\
+import time
+import torch
+print("waiting", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_path):
+    written(tmp_path, NEVER_STEPS, "train.py")
+    start = time.monotonic()
+    done = autotune(tmp_path, "search", "train.py", "--time-budget", "40s", "--progress", "plain")
+    assert done.returncode == 4, done.stderr
+    assert time.monotonic() - start < 40
+    assert "... inspecting machine and file, 10 s so far" in done.stderr
+    assert "within 15 s; a process may take a quarter of --time-budget" in done.stderr
+
+
+def test_a_budget_below_what_any_search_takes_is_refused_at_once(tmp_path, tiny_conv_path):
+    done = autotune(tmp_path, "search", tiny_conv_path, "--time-budget", "5s")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--time-budget 5s" in done.stderr
+
+
+SLOW = """\
+import time
+from torch import nn, randn
+from torch.utils.data import TensorDataset
+
+BASELINE = {"batch_size": 4}
+
+
+def build_model():
+    return nn.Linear(4, 1)
+
+
+def build_dataset():
+    return TensorDataset(randn(64, 4))
+
+
+def compute_loss(model, batch):
+    time.sleep(0.5)
+    return model(batch[0]).mean()
+"""
+
+
+def test_a_search_that_would_try_nothing_says_so_with_an_exit_code_of_its_own(tmp_path):
+    model = written(tmp_path, SLOW, "slow.py")
+    words = ("search", str(model), "--time-budget", "25s", "--json", "--progress", "plain")
+    done = autotune(tmp_path, *words)
+    assert done.returncode == 9, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["answer"], told["measured"]) == ("not searched enough", 0)
+    assert told["time_budget"] > 25
+    assert "not searched enough: a process of your settings takes" in done.stderr
+    assert not (tmp_path / "studies" / "slow" / "best.yaml").exists()

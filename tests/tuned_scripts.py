@@ -1,0 +1,34 @@
+"""Scripts that `autotune run` executes under the settings of a best.yaml."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from autotune.configuration.best_config import write_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+from children import autotune
+from factories import best_config
+
+SCRIPTS = Path(__file__).parent / "scripts"
+BASELINE = TrainingConfig.of({"batch_size": 16})
+
+
+def best(folder: Path, **settings: Value) -> Path:
+    """A best.yaml with these settings."""
+    path = folder / "best.yaml"
+    write_best(best_config(BASELINE.replace(**settings), BASELINE), path)
+    return path
+
+
+def run(
+    folder: Path, *arguments: str | Path, **settings: Value
+) -> subprocess.CompletedProcess[str]:
+    return autotune(folder, "run", best(folder, **settings), *arguments)
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what autotune said, less where the settings come from."""
+    own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
+    return [line.removeprefix("autotune: ") for line in own if "not made for" not in line]

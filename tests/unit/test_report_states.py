@@ -1,0 +1,80 @@
+"""Every output of a report is there, whatever state the study is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from answered_study import BASELINE, answered, confirmed, explained
+from autotune.configuration.best_config import write_best
+from factories import best_config
+from reporting import trial
+from stored_study import as_json, lost, report, running, stored
+from study_factories import CRASHED, OOM, OVER_MEMORY
+
+LATER = {"batch_size": 32}
+STATES: dict[str, Callable[[str], str]] = {
+    "nothing": stored,
+    "only the baseline": lambda url: stored(url, [trial(0)]),
+    "a baseline that is infeasible": lambda url: stored(url, [trial(0, None, OOM, "too large")]),
+    "only infeasible trials": lambda url: stored(
+        url, [trial(0, 90.0, OVER_MEMORY), trial(1, None, CRASHED, "died", **LATER)]
+    ),
+    "lost and running": lambda url: stored(
+        url,
+        [trial(0), trial(1, 120.0, **LATER), lost(2, "interrupted", BASELINE), running(3)],
+    ),
+    "no details": lambda url: stored(
+        url,
+        [
+            replace(one, details=type(one.details)())
+            for one in (trial(0), trial(1, None, CRASHED, batch_size=8))
+        ],
+    ),
+    "keep your settings": lambda url: stored(url, [trial(0)], best_config(BASELINE, BASELINE)),
+    "an answer": answered,
+    "notes of another make": lambda url: answered(
+        url, diagnosis={"what": "is this"}, confirmation="none", identity=[]
+    ),
+}
+
+
+def assert_every_output_is_there(source: object) -> None:
+    written = [report(source, *flags) for flags in (["--html", "-"], ["--csv", "-"], [])]
+    assert all(written)
+    assert "None" not in written[-1]
+    assert report(source, "--explain")
+    assert as_json(source)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_output_is_there_whatever_state_a_study_is_in(state: str, url: str) -> None:
+    assert_every_output_is_there(STATES[state](url))
+
+
+def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
+    write_best(confirmed(), tmp_path / "best.yaml")
+    assert_every_output_is_there(tmp_path / "best.yaml")
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("nothing", "No answer yet: no trial has ended. It can be continued."),
+        ("only the baseline", "No answer yet: of 1 trials, none is faster than your settings. It"),
+        ("only infeasible trials", "No answer: no trial is feasible, your own settings included."),
+        (
+            "lost and running",
+            "trial 1 is the fastest, 1.20x your settings. Nothing is confirmed. A",
+        ),
+        ("keep your settings", "Keep your settings: nothing was faster beyond the noise."),
+        ("an answer", "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype="),
+    ],
+)
+def test_the_headline_says_how_far_the_search_is(state: str, sentence: str, url: str) -> None:
+    source = STATES[state](url)
+    assert sentence in explained(source).partition("\n\n")[0]
+    assert sentence in report(source)

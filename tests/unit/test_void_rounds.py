@@ -1,0 +1,84 @@
+"""A disturbed round is void and repeated, as long as repeats are left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from autotune.comparison.rounds import Participant
+from autotune.values.measurement import Measurement, Noise
+from autotune.values.outcome import Crashed, Failure
+from factories import measurement
+from scripted_rounds import ONE_CHANGE, THREE_CHANGES, TWO_CHANGES, ScriptedRounds
+
+
+def disturbed(samples_per_second: float) -> Measurement:
+    """Measured beside another program."""
+    run = measurement(samples_per_second)
+    blocks = tuple(replace(block, noise=Noise(foreign=0.49)) for block in run.blocks)
+    return replace(run, blocks=blocks)
+
+
+def test_a_round_is_void_for_all_where_one_of_them_was_disturbed() -> None:
+    def script(name: str, number: int) -> Measurement:
+        rate = {"baseline": 100.0, "one": 150.0, "three": 120.0}[name]
+        return disturbed(0.1 * rate) if (name, number) == ("three", 1) else measurement(rate)
+
+    scripted = ScriptedRounds(script)
+    assert scripted.hold(ONE_CHANGE, THREE_CHANGES) == ONE_CHANGE
+    assert [standing.rounds for standing in scripted.standings][:3] == [1, 1, 2]
+    assert scripted.standings[1].void == "other programs used 49 % of the cores"
+    assert scripted.standings[-1].comparisons[ONE_CHANGE].ratios == pytest.approx((1.5,) * 7)
+    assert scripted.set_aside == {"three": "one"}
+
+
+def test_void_rounds_come_back_where_no_repeat_is_left() -> None:
+    """Twelve repeats, then four calm rounds, and one that cannot be repeated."""
+
+    def script(name: str, number: int) -> Measurement:
+        if name == "baseline":
+            return measurement(100)
+        return disturbed(160) if number < 12 or number == 16 else measurement(150)
+
+    scripted = ScriptedRounds(script)
+    assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
+    assert [standing.rounds for standing in scripted.standings] == [0] * 12 + [1, 2, 3, 4, 17]
+    comparison = scripted.standings[-1].comparisons[ONE_CHANGE]
+    assert Counter(map("{:.1f}".format, comparison.ratios)) == {"1.6": 13, "1.5": 4}
+    assert (comparison.disturbed, len(comparison.repeated)) == (13, 12)
+
+
+def test_rounds_that_come_back_are_judged_as_many_as_they_are() -> None:
+    """Two of thirteen rounds may be lost, as the interval says; with three there is none."""
+
+    def of(*lost: int) -> Participant | None:
+        def script(name: str, number: int) -> Measurement:
+            return disturbed(150 if name == "one" and number not in lost else 100)
+
+        return ScriptedRounds(script).hold(ONE_CHANGE)
+
+    assert of(3, 9) == ONE_CHANGE
+    assert of(3, 6, 9) is None
+
+
+def test_beside_others_that_stay_everyone_comes_first_as_often() -> None:
+    scripted = ScriptedRounds(lambda name, _: disturbed(150 if name == "one" else 100))
+    assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
+    firsts = Counter(name for name, _ in scripted.asked[::2])
+    assert abs(firsts["one"] - firsts["baseline"]) == 1
+    assert sum(firsts.values()) == 13
+
+
+def test_a_candidate_that_fails_in_a_disturbed_round_leaves_and_it_is_repeated() -> None:
+    def script(name: str, number: int) -> Measurement | Failure:
+        if name == "two":
+            return Crashed("killed by SIGSEGV")
+        rate = 150 if name == "one" else 100
+        return disturbed(rate) if number == 0 else measurement(rate)
+
+    scripted = ScriptedRounds(script)
+    assert scripted.hold(TWO_CHANGES, ONE_CHANGE) == ONE_CHANGE
+    assert scripted.refused == {"two": "killed by SIGSEGV"}
+    assert scripted.processes == {"baseline": 8, "one": 8, "two": 1}
