@@ -1,4 +1,4 @@
-"""What a search on GPUs takes of its host: memory, cores, and processes that cannot be ended."""
+"""A search on GPUs shares its host's memory and cores, and has processes that cannot be ended."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("allocator")
-def test_what_is_neither_free_nor_the_allocators_is_the_context() -> None:
+def test_memory_that_is_neither_free_nor_the_allocators_is_the_context() -> None:
     assert memory.device_memory(GPU) == DeviceMemory(80, 50, reserved=25, allocated=15, context=10)
 
 
@@ -147,7 +147,7 @@ def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path: P
 
 
 def printed(folder: Path, program: str, *words: str) -> list[str]:
-    """What a Python prints that runs in a folder of its own."""
+    """Return what a Python prints that runs in a folder of its own."""
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=folder,

@@ -137,7 +137,7 @@ def test_under_a_cpu_quota_a_full_machine_disturbs_as_ever(
     assert noise_between(before, after).disturbs
 
 
-def test_what_was_used_of_a_quota_is_read_from_the_cgroup(
+def test_the_used_part_of_a_quota_is_read_from_the_cgroup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = tmp_path / "cpu.stat"

@@ -1,4 +1,4 @@
-"""What an error of a GPU's libraries stands for."""
+"""An error of a GPU's libraries is known by its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When CUDA is asked for the first time, and which device then is the current one."""
+"""CUDA is asked for the first time in a known place, with a known current device."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ for device in ("cpu", "cuda:1"):
 
 
 def printed(folder: Path, program: str, *words: str) -> list[str]:
-    """What a Python prints that runs in a folder of its own."""
+    """Return what a Python prints that runs in a folder of its own."""
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=folder,
@@ -80,7 +80,7 @@ def test_a_script_that_chooses_devices_is_asked_about_those(tmp_path: Path) -> N
     assert printed(tmp_path, program)[0] == "asked for auto of 5"
 
 
-def test_what_a_script_chose_reaches_the_inspection(tmp_path: Path) -> None:
+def test_the_device_that_a_script_chose_reaches_the_inspection(tmp_path: Path) -> None:
     observed = Observed(
         "cpu", ("train.py:1#0",), "train.py:1#0", 10.0, 80.0, 0.0, {}, FACTS, visible_devices="5"
     )

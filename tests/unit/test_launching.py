@@ -1,4 +1,4 @@
-"""How long launching a step takes, and how long its kernels run, from what a fake device says."""
+"""The seconds of launching a step and of its kernels follow from what a fake device says."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path: Path) ->
     assert found.memory_limit_bytes == 5000
 
 
-def test_what_was_used_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> None:
+def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> None:
     unified = {
         "app/job/cpu.max": "400000 100000\n",
         "app/job/cpu.stat": "usage_usec 7000000\n",
