@@ -17,14 +17,13 @@ from autotune.configuration.best_config import (
     ConstraintEvidence,
     Evidence,
     MachineRecord,
-    MemoryEvidence,
     Provenance,
     Speedup,
     Throughput,
 )
+from autotune.configuration.evidence_parts import MemoryEvidence, StageLimits
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
-from autotune.configuration.stage_evidence import StageLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host

@@ -6,23 +6,16 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    SerializerFunctionWrapHandler,
-    SkipValidation,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, SkipValidation, ValidationError, model_validator
 
-from autotune.configuration.stage_evidence import Pair, Part, StageLimits, Stages
+from autotune.configuration.evidence_parts import MemoryEvidence, Pair, Part, StageLimits, Stages
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
-from autotune.values.text import did_you_mean, size
+from autotune.values.text import did_you_mean
 
 FORMAT = 1
 UNCHANGED = "unchanged"
@@ -77,7 +70,10 @@ class PredictedRun(Part):
 class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
+    of_accelerators = frozenset({"gpu_clock_mhz"})
     timed: int
+    gpu_clock_mhz: Pair | None = None
+    """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
     disturbed: int | None
     """Number of disturbed blocks; None if unknown, as off Linux."""
 
@@ -112,46 +108,6 @@ class Evidence(Part):
     searched: Searched | None = None
     """Measured part of the search space; None in older files."""
     limits: StageLimits | None
-
-
-class DeviceMemoryEvidence(Part):
-    """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
-
-    total: int
-    free: int
-    reserved: int
-    allocated: int
-    context: int
-
-
-class MemoryEvidence(Part):
-    """Peak memory against its limit; the constraint holds if `margin` <= 0."""
-
-    peak_bytes: int
-    limit_bytes: int
-    margin: float
-    device: DeviceMemoryEvidence | None = None
-    """None on a CPU and in older files."""
-
-    @property
-    def in_words(self) -> str:
-        """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
-        text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
-        if self.device is None:
-            return text
-        own = self.device
-        return (
-            f"{text} (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
-            f"free {size(own.free)})"
-        )
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out `device` on a CPU."""
-        written: dict[str, object] = write(self)
-        if self.device is None:
-            written.pop("device", None)
-        return written
 
 
 class GateEvidence(Part):

@@ -15,7 +15,7 @@ from autotune.configuration.best_config import (
     Searched,
     Speedup,
 )
-from autotune.configuration.stage_evidence import StageLimits
+from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled

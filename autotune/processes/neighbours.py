@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 
+from autotune.values.machine import LIMITED
 from autotune.values.text import size
 
 # A driver holds less of an idle GPU, and a desktop uses less of it.
@@ -45,6 +46,16 @@ def _unnamed(nvml: Any, handle: Any) -> list[str]:
     if used < _IDLE_BYTES and busy < _IDLE_PERCENT:
         return []
     return [f"processes that NVML does not list ({size(used)} in use, {busy} % busy)"]
+
+
+def unlimited_line(device: str) -> str:
+    """Return the warning that PyTorch cannot limit a device's memory; "" where it can."""
+    if device.partition(":")[0] in LIMITED:
+        return ""
+    return (
+        f"{device}: PyTorch cannot limit the memory of this device. A trial over the limit is "
+        "known by its peak alone, and may take memory from other programs until then."
+    )
 
 
 def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:

@@ -15,7 +15,12 @@ from autotune.configuration.constraints import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
-from autotune.processes.neighbours import crowded_line, neighbours, shared_line
+from autotune.processes.neighbours import (
+    crowded_line,
+    neighbours,
+    shared_line,
+    unlimited_line,
+)
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
@@ -217,3 +222,5 @@ def _warnings(context: SearchContext) -> Iterator[Warned]:
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):
         yield Warned(crowded)
+    if unlimited := unlimited_line(device):
+        yield Warned(unlimited)

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 
 from autotune.system.process_tree import ProcessTree
 from autotune.values.cgroup import CpuQuota, cpu_quota
-from autotune.values.measurement import Noise
+from autotune.values.measurement import QUIET, Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Ticks of tolerance: the kernel's counters are rounded to ticks, core by core.
@@ -80,17 +80,17 @@ class NoiseWatch:
         stopped, self._stops = self._stops, 0
         now = self._last
         if last is None or now is None or now.wall <= last.wall:
-            return Noise(stopped=stopped, gpu=self._gpu(), watched=False)
+            return replace(self._gpu(), stopped=stopped, watched=False)
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
         stolen = now.stolen - last.stolen
         foreign, spare = max(_shares_of_others(last, now), _shares_in_quota(last, now), key=_taken)
-        return Noise(
+        return replace(
+            self._gpu(),
             foreign=round(foreign, 3),
             stolen=round(stolen / capacity, 3),
             pressure=round((now.pressure - last.pressure) / wall, 3),
             stopped=stopped,
-            gpu=self._gpu(),
             spare=round(spare, 3),
         )
 
@@ -197,10 +197,10 @@ def _pressure() -> float:
         return 0.0
 
 
-def _gpu_watch(device: torch.device) -> Callable[[], str]:
-    """Return a function that names what slows the GPU down; it returns "" if nothing or no NVML."""
+def _gpu_watch(device: torch.device) -> Callable[[], Noise]:
+    """Return a function that reads what NVML tells of the GPU; quiet without NVML."""
     if device.type != "cuda":
-        return lambda: ""
+        return lambda: QUIET
     try:
         import pynvml
 
@@ -208,11 +208,22 @@ def _gpu_watch(device: torch.device) -> Callable[[], str]:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     except Exception:  # no NVML, no such GPU in it, or a torch that does not tell the uuid
-        return lambda: ""
+        return lambda: QUIET
     return lambda: _gpu_noise(pynvml, handle)
 
 
-def _gpu_noise(nvml: Any, handle: Any) -> str:
+def _gpu_noise(nvml: Any, handle: Any) -> Noise:
+    """Return what slows the GPU down, its clock and its power, as far as NVML tells."""
+    clock_mhz = watts = None
+    with suppress(nvml.NVMLError):
+        clock_mhz = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+    with suppress(nvml.NVMLError):
+        watts = round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+    return Noise(gpu=_slowing(nvml, handle), clock_mhz=clock_mhz, watts=watts)
+
+
+def _slowing(nvml: Any, handle: Any) -> str:
+    """Return what slows the GPU down: its temperature, its power supply, or other processes."""
     try:
         reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
         processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)

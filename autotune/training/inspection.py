@@ -175,7 +175,27 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
             "float16": ("avx512_fp16", "amx_fp16"),
         }
         return tuple(n for n, instructions in names.items() if has & set(instructions))
-    return ("bfloat16", "float16")
+    return computed_formats(device)
+
+
+def computed_formats(device: str) -> tuple[str, ...]:
+    """Return the autocast formats in which a device computes a product, and does not emulate it.
+
+    Older versions of macOS and of drivers refuse bfloat16 on MPS and XPU.
+    """
+    module = torch.get_device_module(torch.device(device))
+    found = []
+    for name in ("bfloat16", "float16"):
+        try:
+            matrix = torch.ones(2, 2, dtype=getattr(torch, name), device=device)
+            works = float((matrix @ matrix).sum()) == 8.0  # noqa: PLR2004 (2 x 2 elements of 2)
+            if name == "bfloat16" and hasattr(module, "is_bf16_supported"):
+                works = works and bool(module.is_bf16_supported(including_emulation=False))
+        except (RuntimeError, TypeError, NotImplementedError):
+            continue
+        if works:
+            found.append(name)
+    return tuple(found)
 
 
 def _cpu_instructions() -> set[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.values.machine import LIMITED
 from autotune.values.measurement import DeviceMemory
 
 # ru_maxrss counts kilobytes on Linux and bytes on macOS.
@@ -46,10 +47,19 @@ def count_host(host_file_bytes: int) -> None:
 
 
 def limit_device_memory(device: torch.device, limit_bytes: int | None) -> None:
-    """Make the CUDA allocator fail beyond `limit_bytes`, as production under that limit would."""
-    if device.type == "cuda" and limit_bytes is not None:
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    """Make the device's allocator fail beyond `limit_bytes`, as production under it would.
+
+    Does nothing where PyTorch has no such limit; see `autotune.values.machine.LIMITED`.
+    """
+    if device.type == "cpu" or device.type not in LIMITED or limit_bytes is None:
+        return
+    module = torch.get_device_module(device)
+    if device.type == "mps":  # shares the host's memory, of which a part is recommended
+        fraction = limit_bytes / module.recommended_max_memory()
+        module.set_per_process_memory_fraction(min(2.0, fraction))
+        return
+    total = module.get_device_properties(device).total_memory
+    module.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -31,6 +31,7 @@ from autotune.training.loading.batches import (
     has_long_epochs,
     probe_boundary,
 )
+from autotune.training.loading.worst_batch import worst_batch
 from autotune.training.timing import Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload
@@ -166,8 +167,10 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for knob, got in missed:
         return NotApplied(knob.name, spelled(loaded.config[knob.name]), spelled(got))
+    retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
+    _take_worst_batch(setup, step)
+    peak.look()
     peak_bytes = peak.bytes
-    epoch_samples = _epoch_samples(setup, timer.batches)
     return Measured(
         Measurement(
             blocks=blocks,
@@ -180,11 +183,24 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
             device_memory=memory.device_memory(setup.device),
-            allocator_retries=peak.retries,
+            allocator_retries=retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
     )
+
+
+def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> None:
+    """Take a step on the longest samples together, so that the peak memory has them.
+
+    A compiled model is left out: it would be compiled anew for the batch's shape.
+    """
+    if setup.config["compile_mode"] is not None:
+        return
+    batch = worst_batch(setup.loader)
+    if batch is not None:
+        step(batch)
+        synchronize(setup.device)
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:

@@ -18,6 +18,8 @@ from pathlib import Path
 from autotune.values.cgroup import ROOT, cgroup_folders, cpu_quota, memory_limit, read_small
 
 _GIB = 1 << 30
+LIMITED = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices on which the memory of a trial can be limited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class Noise:
     """Number of times that the process was stopped and continued."""
     gpu: str = ""
     """Reason for a lowered GPU clock, or the other user of the GPU."""
+    clock_mhz: int | None = None
+    """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
+    watts: int | None = None
+    """Power of the GPU then; None where NVML does not tell."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0

@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.searching.run.events import Answered
 from autotune.training import memory
-from autotune.values.measurement import DeviceMemory
+from autotune.values.measurement import DeviceMemory, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from factories import GIB, TINY_CONV, cuda_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
@@ -158,3 +158,17 @@ def printed(folder: Path, program: str, *words: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path: Path) -> None:
+    """A ratio that was found at a boost clock is not reached where the clock is lower."""
+
+    def clocked(config: TrainingConfig, phase: str) -> TrialOutcome:
+        run = measurement(batch_of(config))
+        noise = Noise(clock_mhz=1755 if batch_of(config) == 8 else 1410, watts=350)
+        return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
+
+    inspected = Inspected(cuda_machine(), FACTS)
+    events_of(options_in(tmp_path), ScriptedRunner(clocked, inspected=inspected))
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
+    assert written["gpu_clock_mhz"] == [1755.0, 1410.0]

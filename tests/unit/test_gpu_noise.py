@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.training.disturbance import _gpu_noise
+from autotune.values.measurement import Noise
 from covering import covers
 
 THERMAL, POWER, IDLE = 0x20, 0x80, 0x1
@@ -30,6 +31,9 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
         NVMLError=NVMLError,
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: reasons,
         nvmlDeviceGetComputeRunningProcesses=processes,
+        nvmlDeviceGetClockInfo=lambda *_: 1410,
+        nvmlDeviceGetPowerUsage=lambda _: 350_250,
+        NVML_CLOCK_SM=1,
         nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
         nvmlClocksThrottleReasonHwThermalSlowdown=0x40,
         nvmlClocksThrottleReasonHwPowerBrakeSlowdown=POWER,
@@ -52,4 +56,17 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
     ids=["quiet", "idle", "hot", "hot and braked", "mine", "shared", "container", "no answer"],
 )
 def test_the_reason_why_a_gpu_is_slow_is_named(library: SimpleNamespace, says: str) -> None:
-    assert _gpu_noise(library, handle=None) == says
+    found = _gpu_noise(library, handle=None)
+    assert found == Noise(gpu=says, clock_mhz=1410, watts=350)
+    assert found.disturbs is bool(says)
+
+
+def test_a_card_that_tells_no_clock_is_no_disturbance() -> None:
+    library = nvml()
+    for name in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerUsage"):
+        setattr(library, name, _refuse)
+    assert _gpu_noise(library, handle=None) == Noise()
+
+
+def _refuse(*_: object) -> int:
+    raise NVMLError

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.best_config import Evidence
-from autotune.configuration.stage_evidence import StageLimits
+from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import arithmetic_lines
 from autotune.limits.flops import is_heavy

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.job import FindLimits, MeasurePlan
-from autotune.configuration.stage_evidence import StageLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.notes import matmul_rate_key
 from autotune.values.measurement import Block, Measurement

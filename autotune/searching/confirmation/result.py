@@ -18,19 +18,17 @@ from autotune.configuration.best_config import (
     BestConfig,
     Blocks,
     ConstraintEvidence,
-    DeviceMemoryEvidence,
     Evidence,
     GateEvidence,
     LearningRate,
     MachineRecord,
-    MemoryEvidence,
     PredictedRun,
     Provenance,
     Speedup,
     Throughput,
 )
 from autotune.configuration.constraints import AccuracyRule
-from autotune.configuration.stage_evidence import Stages
+from autotune.configuration.evidence_parts import DeviceMemoryEvidence, MemoryEvidence, Stages
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
@@ -135,7 +133,22 @@ def _blocks(won: Confirmed) -> Blocks:
     return Blocks(
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
+        gpu_clock_mhz=_clocks(won),
     )
+
+
+def _clocks(won: Confirmed) -> tuple[float, float] | None:
+    """Return the median clocks of the GPU of both sides; None unless both were told."""
+    own, best = (
+        [
+            float(block.noise.clock_mhz)
+            for run in runs
+            for block in run.telling_blocks
+            if block.noise.clock_mhz is not None
+        ]
+        for runs in (won.baseline_runs, won.runs)
+    )
+    return (median(own), median(best)) if own and best else None
 
 
 def _throughput(runs: Sequence[Measurement]) -> Throughput:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from autotune.configuration.evidence_parts import Stage
 from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.stage_evidence import Stage
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value, spelled

@@ -1,24 +1,68 @@
-"""The stages of training in best.yaml: each alone, and the use of the device's arithmetic."""
+"""The parts of best.yaml on memory and on the stages of training, and the base of all parts."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from autotune.values.text import size
 
 Pair = tuple[float, float]
 Stage = Literal["loading", "copying", "launching", "computing"]
 
 
 class Part(BaseModel):
-    """A part of best.yaml: strict, without unknown keys."""
+    """A part of best.yaml; unknown names are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    of_accelerators: ClassVar[frozenset[str]] = frozenset()
+    """Names of fields that are left out of the file where they are None, as on a CPU."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        written: dict[str, object] = write(self)
+        absent = {name for name in self.of_accelerators if written.get(name) is None}
+        return {name: value for name, value in written.items() if name not in absent}
+
+
+class DeviceMemoryEvidence(Part):
+    """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
+
+    total: int
+    free: int
+    reserved: int
+    allocated: int
+    context: int
+
+
+class MemoryEvidence(Part):
+    """Peak memory against its limit; the constraint holds if `margin` <= 0."""
+
+    of_accelerators = frozenset({"device"})
+    peak_bytes: int
+    limit_bytes: int
+    margin: float
+    device: DeviceMemoryEvidence | None = None
+    """None on a CPU and in older files."""
+
+    @property
+    def in_words(self) -> str:
+        """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
+        text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
+        if self.device is None:
+            return text
+        own = self.device
+        return (
+            f"{text} (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
+            f"free {size(own.free)})"
+        )
 
 
 class Stages(Part):
     """Samples per second that each stage of training reaches alone; None if it takes no time."""
 
+    of_accelerators = frozenset({"launching", "busy_share"})
     bound: Stage
     """Slowest stage."""
     loading: float | None = None
@@ -31,13 +75,6 @@ class Stages(Part):
     """Share of a step in which kernels run on the GPU, 0 to 1; None where that is not known."""
     optimizer_share: float
     """Share of the computing time that the optimizer takes, 0 to 1."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out what a CPU does not have."""
-        absent = {"launching": self.launching, "busy_share": self.busy_share}
-        written: dict[str, object] = write(self)
-        return {k: v for k, v in written.items() if v is not None or k not in absent}
 
 
 class StageLimits(Part):
