@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -33,7 +35,10 @@ def job_for(
     memory_limit_bytes: int | None = None,
     host: str | None = "search",
 ) -> Job:
-    """A short job on the CPU; settings over one thread and batches of eight."""
+    """A short job on the CPU; settings over one thread and batches of eight.
+
+    Its process builds the dataset, so that jobs of several workloads are forked from one host.
+    """
     return Job(
         task=task or Measure(QUICK),
         device="cpu",
@@ -42,7 +47,13 @@ def job_for(
         deadline_seconds=deadline_seconds,
         memory_limit_bytes=memory_limit_bytes,
         host=host,
+        fresh_data=True,
     )
+
+
+def shared_job(model: Path, *arguments: Any, **options: Any) -> Job:
+    """The same, with the dataset that its host builds, as in a search."""
+    return replace(job_for(model, *arguments, **options), fresh_data=False)
 
 
 def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:

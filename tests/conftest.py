@@ -18,10 +18,13 @@ import pytest
 from hypothesis import settings
 
 import leaks
+from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
 from autotune.processes.devices import device_locks
+from autotune.processes.runner import SubprocessRunner
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing
+from one_host import OneHost
 from postgres import create_database, programs, running_server
 from study_factories import NINE, opened, study_of
 
@@ -90,6 +93,17 @@ def threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_conv_path() -> Path:
     """The model.py of a workload that trains in milliseconds."""
     return TINY_CONV
+
+
+@pytest.fixture(scope="module")
+def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Children of commands in this process are all forked from one host, which builds nothing."""
+    with (
+        SubprocessRunner(tmp_path_factory.mktemp("host") / "inductor") as runner,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(execute, "SubprocessRunner", OneHost(runner))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The command line with its budgets cut short: `python hurried_command.py search model.py ...`.
 
-All is as `autotune` does it, in real processes, but for how long each child measures and how many
-rounds decide.
+All is as `autotune` does it, in real processes, but for how long each child measures, how many
+rounds decide, and that their processes are forked from the host of the trials.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from autotune.configuration.job import Job
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from hurried_runner import shortened
+from one_host import from_one_host
 
 
 class HurriedSubprocessRunner(SubprocessRunner):
@@ -22,7 +23,7 @@ class HurriedSubprocessRunner(SubprocessRunner):
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job."""
-        return super().run(shortened(job), folder)
+        return super().run(from_one_host(shortened(job)), folder)
 
 
 def hurry() -> None:

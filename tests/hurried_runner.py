@@ -9,6 +9,7 @@ from autotune.configuration.job import Diagnose, FindLimits, Job, Measure, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from children import QUICK
+from one_host import from_one_host
 
 SAMPLES = 512
 
@@ -18,13 +19,13 @@ class HurriedRunner:
     """Another runner whose jobs are cut short."""
 
     runner: SubprocessRunner
-    one_host: bool = False
+    one_host: bool = True
     """True if all processes are forked from one interpreter, also those of different rounds."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job, from a process of its own."""
-        host = "search" if self.one_host and job.host else job.host
-        return self.runner.run(replace(shortened(job), host=host), folder)
+        short = shortened(job)
+        return self.runner.run(from_one_host(short) if self.one_host else short, folder)
 
 
 def shortened(job: Job) -> Job:

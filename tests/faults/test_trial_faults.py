@@ -19,7 +19,7 @@ from autotune.values.outcome import (
     UserError,
     describe,
 )
-from children import WORKLOADS, job_for, nobody_is_left
+from children import WORKLOADS, job_for, nobody_is_left, shared_job
 from covering import covers
 from factories import written
 from leaks import shared_memory
@@ -35,7 +35,7 @@ def warm(tmp_path_factory):
 @pytest.fixture
 def outcome_of(warm, tmp_path):
     def run(workload: str, **settings) -> TrialOutcome:
-        job = job_for(WORKLOADS / f"{workload}.py", settings)
+        job = shared_job(WORKLOADS / f"{workload}.py", settings)
         outcome = warm.run(job, tmp_path / "trial")
         assert (tmp_path / "trial" / "launch").read_text().startswith("forked")
         assert nobody_is_left(tmp_path / "trial")
@@ -170,7 +170,7 @@ def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_both_ends_of_a_hundred_printed_megabytes_are_kept(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
-        outcome = runner.run(job_for(WORKLOADS / "floods.py"), tmp_path / "trial")
+        outcome = runner.run(shared_job(WORKLOADS / "floods.py"), tmp_path / "trial")
     assert isinstance(outcome, Measured)
     log = tmp_path / "trial" / "stdout.log"
     assert MOST_BYTES < log.stat().st_size < MOST_BYTES + 100
@@ -204,10 +204,10 @@ def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(warm, tm
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
-        outcome = runner.run(job_for(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")
+        outcome = runner.run(shared_job(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")
         assert isinstance(outcome, Measured)
         if is_warm:
-            again = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "again")
+            again = runner.run(shared_job(WORKLOADS / "plain.py"), tmp_path / "again")
             assert isinstance(again, Measured), "the host lives on"
     assert nobody_is_left(tmp_path)
 

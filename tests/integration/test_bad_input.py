@@ -1,4 +1,8 @@
-"""A message says what is wrong, where and what to do; the exit code tells the kind."""
+"""A message says what is wrong, where and what to do; the exit code tells the kind.
+
+Most commands run in this process by the same `main`, and their children are forked from one host:
+a new interpreter for each takes a second, and importing torch in each takes three.
+"""
 
 import re
 import shutil
@@ -8,28 +12,36 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import main
-from children import WORKLOADS, autotune, nobody_is_left
+from children import WORKLOADS, autotune
+from command_line import Done, command
 from covering import covers
 from factories import written
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
 
 
-def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
+def refused(done: Done, code: int) -> str:
     """The message of a command that ended as it should; nothing is on stdout."""
-    assert "Traceback" not in done.stderr
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    return done.stderr
+    assert "Traceback" not in done.err
+    assert (done.code, done.out) == (code, ""), done.err
+    return done.err
 
 
-def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> str:
-    """The message of a search that must not start, and leaves neither answer nor process."""
-    message = refused(autotune(folder, "search", WORKLOADS / f"{workload}.py", *flags), code)
-    assert nobody_is_left(folder)
-    assert not list(folder.rglob("best.yaml"))
-    return message
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def refused_search(one_host, tmp_path):
+    """The message of a search that must not start, and leaves no answer."""
+
+    def search(workload: str, *flags: str, code: int = WORKLOAD) -> str:
+        message = refused(command("search", WORKLOADS / f"{workload}.py", *flags), code)
+        assert not list(tmp_path.rglob("best.yaml"))
+        return message
+
+    return search
 
 
 @covers("C10")
@@ -58,21 +70,10 @@ def refused_search(folder, workload: str, *flags: str, code: int = WORKLOAD) -> 
         (["--space", "absent.yaml"], ["absent.yaml"]),
     ],
 )
-def test_a_wrong_flag_is_named_with_what_to_write_instead(
-    flags, words, tmp_path, monkeypatch, capsys
-):
-    """By the same `main`, in this process: a new interpreter for each would take a second."""
-    monkeypatch.chdir(tmp_path)
-    model = str(WORKLOADS / "plain.py")
-    monkeypatch.setattr(sys, "argv", ["autotune", "search", model, *flags])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (USAGE, ""), said.err
-    assert "Traceback" not in said.err
+def test_a_wrong_flag_is_named_with_what_to_write_instead(flags, words, refused_search):
+    message = refused_search("plain", *flags, code=USAGE)
     for word in words:
-        assert word in said.err
-    assert not list(tmp_path.rglob("best.yaml"))
+        assert word in message
 
 
 @covers("U1")
@@ -87,27 +88,27 @@ def test_a_wrong_flag_is_named_with_what_to_write_instead(
 def test_a_path_that_is_no_workload_is_refused(name, words, tmp_path):
     (tmp_path / "folder.py").mkdir()
     written(tmp_path, "", "notes.txt")
-    message = refused(autotune(tmp_path, "search", name), USAGE)
+    message = refused(command("search", name), USAGE)
     for word in words:
         assert word in message
     assert not (tmp_path / "studies").exists()
 
 
-def test_all_faults_of_a_search_space_are_named_at_once_with_their_places(tmp_path):
+def test_all_faults_of_a_search_space_are_named_at_once_with_their_places(refused_search, tmp_path):
     space = written(tmp_path, "batch_sise: [8]\nnum_workers: [0, -1]\namp_dtype: [float12]\n")
-    message = refused_search(tmp_path, "plain", "--space", str(space), code=USAGE)
+    message = refused_search("plain", "--space", str(space), code=USAGE)
     places = re.findall(rf"{re.escape(str(space))}:(\d+):(\d+): ", message)
     assert places == [("1", "1"), ("2", "18"), ("3", "13")]
     assert "batch_size" in message, "the right spelling"
 
 
-def test_a_device_that_is_not_there_is_a_wrong_flag(tmp_path):
-    message = refused_search(tmp_path, "plain", "--device", "cuda:9", code=USAGE)
+def test_a_device_that_is_not_there_is_a_wrong_flag(refused_search):
+    message = refused_search("plain", "--device", "cuda:9", code=USAGE)
     assert "--device cuda:9" in message
 
 
-def test_a_floor_for_accuracy_needs_evaluate(tmp_path):
-    message = refused_search(tmp_path, "stream", "--min-accuracy", "0.5", code=USAGE)
+def test_a_floor_for_accuracy_needs_evaluate(refused_search):
+    message = refused_search("stream", "--min-accuracy", "0.5", code=USAGE)
     assert "--min-accuracy 0.5" in message
     assert "define evaluate(model, device)" in message
 
@@ -115,7 +116,7 @@ def test_a_floor_for_accuracy_needs_evaluate(tmp_path):
 @covers("U2")
 def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
     model = written(tmp_path, "import torch\n\nif True:\n    x = (1 +* 2)\n", "model.py")
-    message = refused(autotune(tmp_path, "search", model), WORKLOAD)
+    message = refused(command("search", model), WORKLOAD)
     assert f"{model}:4: SyntaxError: invalid syntax" in message
     lines = message.splitlines()
     (caret,) = [number for number, line in enumerate(lines) if line.strip() == "^"]
@@ -139,8 +140,8 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
         ("exits_hard", ["exited with code 7"]),
     ],
 )
-def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, tmp_path):
-    message = refused_search(tmp_path, workload)
+def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, refused_search):
+    message = refused_search(workload)
     for word in [*words, "stderr.log"]:
         assert word in message
 
@@ -156,8 +157,8 @@ def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, tmp_pa
         ("unpicklable", ["cannot be sent to DataLoader workers", "top level of the file"]),
     ],
 )
-def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, tmp_path):
-    message = refused_search(tmp_path, workload)
+def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, refused_search):
+    message = refused_search(workload)
     for word in [*words, "fails with your own settings", "correct the file", "stderr.log"]:
         assert word in message
 
@@ -166,31 +167,31 @@ def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, 
     ("workload", "flags", "reason"),
     [
         ("device_hog", ["--baseline", "batch_size=64"], "out of device memory"),
-        ("stubborn", ["--trial-timeout", "10s"], "no result within 10 s"),
+        ("stubborn", ["--trial-timeout", "3s"], "no result within 3 s"),
     ],
 )
-def test_without_anything_feasible_there_is_no_file(workload, flags, reason, tmp_path):
-    message = refused_search(tmp_path, workload, *flags, code=NOTHING_FEASIBLE)
+def test_without_anything_feasible_there_is_no_file(workload, flags, reason, refused_search):
+    message = refused_search(workload, *flags, code=NOTHING_FEASIBLE)
     assert "Nothing feasible, no file is written" in message
     assert f"your settings: {reason}" in message
 
 
 @pytest.mark.keeps_log
-def test_the_log_that_a_dry_run_names_can_be_read(tmp_path):
-    message = refused_search(tmp_path, "failing_import", "--dry-run")
+def test_the_log_that_a_dry_run_names_can_be_read(refused_search):
+    message = refused_search("failing_import", "--dry-run")
     log = re.search(r"Whole log: (.+)", message)
     assert log is not None
     assert "no_such_module" in Path(log[1]).read_text()
 
 
-@pytest.mark.slow
-def test_a_workload_that_hangs_while_it_is_built_is_given_up_in_time(tmp_path):
-    message = refused_search(tmp_path, "hangs", "--trial-timeout", "4s")
-    assert "no result within 4 s" in message
+def test_a_workload_that_hangs_while_it_is_built_is_given_up_in_time(refused_search):
+    message = refused_search("hangs", "--trial-timeout", "2s")
+    assert "no result within 2 s" in message
 
 
 @covers("T15")
 def test_rubbish_on_stdout_never_reaches_the_terminal(tmp_path):
+    """In a process of its own, whose children inherit its descriptors."""
     done = autotune(tmp_path, "search", WORKLOADS / "noisy.py", "--dry-run")
     assert done.returncode == 0
     assert done.stdout == ""
@@ -201,7 +202,7 @@ def test_rubbish_on_stdout_never_reaches_the_terminal(tmp_path):
 @covers("X4")
 def test_init_does_not_overwrite_a_file(tmp_path):
     model = written(tmp_path, "mine", "model.py")
-    message = refused(autotune(tmp_path, "init", model), USAGE)
+    message = refused(command("init", model), USAGE)
     assert "--force" in message
     assert model.read_text() == "mine"
 

@@ -9,7 +9,7 @@ import pytest
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, OutOfMemory
-from children import WORKLOADS, job_for
+from children import WORKLOADS, shared_job
 
 MIB = 1 << 20
 
@@ -61,7 +61,7 @@ def watch():
 def test_the_parent_reads_no_shared_pages_and_walks_no_processes_beside_blocks(
     workers, watch, runner, tmp_path
 ):
-    job = job_for(
+    job = shared_job(
         WORKLOADS / "grows_late.py",
         {"num_workers": workers},
         timing(blocks=30),
@@ -82,7 +82,7 @@ def test_the_parent_reads_no_shared_pages_and_walks_no_processes_beside_blocks(
 
 
 def test_a_limit_that_is_passed_beside_blocks_ends_the_child(runner, tmp_path):
-    job = job_for(
+    job = shared_job(
         WORKLOADS / "grows_late.py",
         {"batch_size": 9},
         timing(blocks=2000),
@@ -98,7 +98,7 @@ def test_a_limit_that_is_passed_beside_blocks_ends_the_child(runner, tmp_path):
 def test_the_time_of_workers_beside_blocks_is_measured(runner, tmp_path):
     peaks = []
     for task in (timing(6, seconds=0.02), timing(40)):
-        job = job_for(WORKLOADS / "grows_late.py", {"num_workers": 2}, task)
+        job = shared_job(WORKLOADS / "grows_late.py", {"num_workers": 2}, task)
         peaks.append(runner.run(job, tmp_path / "trial").measurement.peak_memory_bytes)
     # Where other processes on this machine use the same libraries, their share is not counted.
     assert 350 * MIB < peaks[1] - peaks[0] < 800 * MIB

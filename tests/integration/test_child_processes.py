@@ -22,7 +22,14 @@ from autotune.values.outcome import (
     UserError,
     outcome_from_json,
 )
-from children import WORKLOADS, children_of, job_for, nobody_is_left, run_child, wait_until
+from children import (
+    WORKLOADS,
+    children_of,
+    nobody_is_left,
+    run_child,
+    shared_job,
+    wait_until,
+)
 from covering import covers
 from factories import written
 
@@ -53,7 +60,7 @@ def run(launch, tmp_path):
 
 
 def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
-    job = job_for(WORKLOADS / "plain.py", settings={"num_workers": 2})
+    job = shared_job(WORKLOADS / "plain.py", settings={"num_workers": 2})
     outcome = run(job)
     assert nobody_is_left(tmp_path)
 
@@ -73,7 +80,7 @@ def test_a_machine_that_can_start_no_process_loses_the_job(monkeypatch, tmp_path
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(psutil, "Popen", refuse)
     open_before = psutil.Process().num_fds()
-    outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py"), warm=launch == "forked")
+    outcome = run_child(tmp_path, shared_job(WORKLOADS / "plain.py"), warm=launch == "forked")
     assert outcome == Lost(f"no process could be started: {os.strerror(error)}")
     assert psutil.Process().num_fds() == open_before
 
@@ -84,7 +91,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
         "import json, os, sys\n"
         "raise ValueError(json.dumps([os.getsid(0), os.getpid(), os.readlink('/proc/self/fd/0')]))"
     )
-    outcome = run(job_for(written(tmp_path, source, "model.py")))
+    outcome = run(shared_job(written(tmp_path, source, "model.py")))
     assert isinstance(outcome, UserError)
     search, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
     assert search == process != os.getsid(0)
@@ -93,14 +100,14 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
 
 @covers("U10")
 def test_processes_of_the_users_code_end_with_the_child(run, tmp_path):
-    outcome = run(job_for(WORKLOADS / "leaves_children.py"))
+    outcome = run(shared_job(WORKLOADS / "leaves_children.py"))
     assert isinstance(outcome, Measured)
     assert nobody_is_left(tmp_path)
 
 
 @covers("T5")
 def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
-    job = job_for(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
+    job = shared_job(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
     outcome = run(job)
     assert outcome == TimedOut("build", DEADLINE_SECONDS)
     assert nobody_is_left(tmp_path)
@@ -109,7 +116,7 @@ def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="torch.compile starts helpers for several cores")
 def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
-    job = job_for(WORKLOADS / "compile_helpers.py", deadline_seconds=12.0)
+    job = shared_job(WORKLOADS / "compile_helpers.py", deadline_seconds=12.0)
     outcome = run_child(tmp_path, job)
     assert outcome == TimedOut("build", 12.0)
     assert "0 helpers" not in (tmp_path / "trial" / "stdout.log").read_text()
@@ -120,7 +127,7 @@ def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
 @covers("T6", "T7")
 @pytest.mark.slow
 def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
-    job = job_for(
+    job = shared_job(
         WORKLOADS / "stubborn.py",
         settings={"num_workers": 2},
         deadline_seconds=DEADLINE_SECONDS,
@@ -140,7 +147,7 @@ def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
             since.append(time.monotonic())
         return bool(since)
 
-    job = job_for(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
+    job = shared_job(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
     with SubprocessRunner(tmp_path / "inductor", False, is_cancelled=is_cancelled) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.run(job, tmp_path / "trial")
@@ -150,7 +157,7 @@ def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
 
 
 def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_path):
-    job = job_for(
+    job = shared_job(
         WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=900 * MIB
     )
     outcome = run(job)
@@ -161,8 +168,9 @@ def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_pa
     assert nobody_is_left(tmp_path)
 
 
+@pytest.mark.parametrize("launch", ["forked"])
 def test_memory_below_the_limit_is_measured_workers_included(run):
-    job = job_for(
+    job = shared_job(
         WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=8192 * MIB
     )
     outcome = run(job)
@@ -171,7 +179,7 @@ def test_memory_below_the_limit_is_measured_workers_included(run):
 
 
 def test_no_child_outlives_a_parent_that_is_killed(launch, tmp_path):
-    job = job_for(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
+    job = shared_job(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
     written(tmp_path, job_to_json(job), "wanted.json")
     script = written(tmp_path, PARENT, "parent.py")
     with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
@@ -186,7 +194,7 @@ def test_no_child_outlives_a_parent_that_is_killed(launch, tmp_path):
 
 
 def test_a_parent_that_is_killed_at_once_leaves_no_child(launch, tmp_path):
-    job = job_for(WORKLOADS / "hangs.py")
+    job = shared_job(WORKLOADS / "hangs.py")
     written(tmp_path, job_to_json(job), "wanted.json")
     script = written(tmp_path, PARENT, "parent.py")
     with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
@@ -198,7 +206,7 @@ def test_a_parent_that_is_killed_at_once_leaves_no_child(launch, tmp_path):
 
 
 def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
-    written(tmp_path, job_to_json(job_for(WORKLOADS / "hangs.py")), "job.json")
+    written(tmp_path, job_to_json(shared_job(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
     command = [sys.executable, "-m", "autotune.child.main", tmp_path, str(lifeline), "0.0"]

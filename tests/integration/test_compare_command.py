@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
 from children import SETTINGS, WORKLOADS, autotune, hurried, nobody_is_left
+from command_line import command
 from factories import best_config, found_here, written
 
 USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8
@@ -32,11 +34,12 @@ def documented_check() -> list[str]:
 
 
 def refused(folder, code: int, *arguments) -> str:
-    """The message of a comparison that ended as it should."""
-    done = autotune(folder, "compare", *arguments)
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    return done.stderr
+    """The message of a comparison that ended as it should, before it started a process."""
+    with chdir(folder):
+        done = command("compare", *arguments)
+    assert "Traceback" not in done.err
+    assert (done.code, done.out) == (code, ""), done.err
+    return done.err
 
 
 @pytest.mark.slow
@@ -130,7 +133,9 @@ def test_a_workload_that_fails_ends_the_comparison_with_its_log(
 ):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     good = answer(tmp_path, "good.yaml", batch_size=16)
-    message = refused(tmp_path, WORKLOAD, WORKLOADS / f"{workload}.py", good, "--device", "cpu")
+    done = autotune(tmp_path, "compare", WORKLOADS / f"{workload}.py", good, "--device", "cpu")
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (WORKLOAD, ""), done.stderr
     for word in words:
-        assert word in message
+        assert word in done.stderr
     assert {file.read_text() for file in tmp_path.rglob("launch")} == launch

@@ -9,7 +9,8 @@ import pytest
 from autotune.configuration.job import Diagnose, Profile
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Diagnosed, Profiled, UserError
-from children import QUICK, WORKLOADS, autotune, job_for
+from children import QUICK, WORKLOADS, autotune, hurried, job_for
+from command_line import command
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_a_profile_names_the_operators_and_writes_a_trace(runner, tmp_path):
 
 def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_path):
     flags = ("--space", "quick", "--trace", "trace.json")
-    done = autotune(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
+    done = hurried(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for loading." in done.stdout
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
@@ -97,11 +98,14 @@ def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_pa
         ("absent/trace.json", "--trace absent/trace.json: there is no folder absent. Make it"),
     ],
 )
-def test_a_trace_that_cannot_be_written_is_refused_before_anything_runs(trace, words, tmp_path):
+def test_a_trace_that_cannot_be_written_is_refused_before_anything_runs(
+    trace, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    done = autotune(tmp_path, "profile", WORKLOADS / "failing_import.py", "--trace", trace)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"autotune: {words}")
+    done = command("profile", WORKLOADS / "failing_import.py", "--trace", trace)
+    assert done.code == 2
+    assert done.err.startswith(f"autotune: {words}")
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
     assert (tmp_path / "here").is_dir()
 

@@ -1,4 +1,7 @@
-"""Each way in which a user's code can go well or wrong, run by a real child."""
+"""Each way in which a user's code can go well or wrong, run by a real child.
+
+Those that may depend on how the process was started are run in both ways.
+"""
 
 import pytest
 
@@ -50,6 +53,7 @@ def outcome_of(run):
 
 
 @pytest.mark.parametrize("workload", ["plain", "nested_batches", "stream"])
+@forked_only
 def test_a_workload_that_trains_is_measured(workload, outcome_of):
     outcome = outcome_of(workload)
     assert isinstance(outcome, Measured)
@@ -117,6 +121,7 @@ def test_an_exit_is_named_with_its_line(outcome_of):
     assert outcome.where == line_of("exits", "sys.exit(")
 
 
+@forked_only
 def test_an_error_in_a_worker_is_named_as_it_was_raised(outcome_of):
     outcome = outcome_of("worker_raises", settings={"num_workers": 1})
     assert isinstance(outcome, UserError)
@@ -175,6 +180,7 @@ def test_a_loss_that_is_not_a_number_is_not_finite(outcome_of):
 
 
 @covers("T18")
+@forked_only
 def test_threads_changed_behind_our_back_are_noticed(outcome_of):
     assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
 
@@ -203,6 +209,7 @@ def test_settings_made_when_a_file_is_imported_are_part_of_its_baseline(run):
     assert outcome.workload.baseline == expected
 
 
+@forked_only
 def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(outcome_of):
     settings = {"batch_size": 8, "num_threads": 1, "float32_matmul_precision": "highest"}
     assert isinstance(outcome_of("sets_process", settings=settings), Measured)

@@ -25,6 +25,7 @@ from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
+from command_line import command
 from covering import covers
 from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
@@ -233,20 +234,24 @@ def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_that_is_not_for_scripts_is_refused_before_the_script_runs(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("open('ran', 'w')")
-    done = autotune(tmp_path, "search", "train.py", *arguments)
-    assert done.returncode == 2
-    assert "train.py was read as a training script: " in done.stderr
-    assert message in done.stderr
+    done = command("search", "train.py", *arguments)
+    assert done.code == 2
+    assert "train.py was read as a training script: " in done.err
+    assert message in done.err
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    done = autotune(tmp_path, "search", "absent.py", "--", "--epochs", "3")
-    assert done.returncode == 2
-    assert "absent.py does not exist" in done.stderr
+def test_a_script_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command("search", "absent.py", "--", "--epochs", "3")
+    assert done.code == 2
+    assert "absent.py does not exist" in done.err
     assert not list(tmp_path.iterdir())
 
 
@@ -271,15 +276,19 @@ def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path: Path) ->
 def test_training_in_several_processes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
     (tmp_path / "train.py").write_text("")
-    done = autotune(tmp_path, "search", "train.py")
-    assert done.returncode == 2
-    assert "WORLD_SIZE=2 is in the environment" in done.stderr
+    done = command("search", "train.py")
+    assert done.code == 2
+    assert "WORLD_SIZE=2 is in the environment" in done.err
 
 
-def test_flags_for_scripts_are_refused_with_a_model_py(tmp_path: Path) -> None:
+def test_flags_for_scripts_are_refused_with_a_model_py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("def build_model(): ...")
-    done = autotune(tmp_path, "search", "model.py", "--allow", "numerics")
-    assert done.returncode == 2
-    assert "model.py was read as a model.py" in done.stderr
+    done = command("search", "model.py", "--allow", "numerics")
+    assert done.code == 2
+    assert "model.py was read as a model.py" in done.err

@@ -23,7 +23,8 @@ from autotune.values.outcome import (
     TimedOut,
     UserError,
 )
-from children import QUICK, WORKLOADS, job_for, nobody_is_left
+from children import QUICK, WORKLOADS, nobody_is_left
+from children import shared_job as job_for
 from factories import written
 
 MIB = 1 << 20
@@ -43,9 +44,16 @@ def note(name, value):
 """
 
 
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    """A runner whose host has built nothing yet of a test's own workload."""
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
 @pytest.fixture
-def runner(tmp_path):
-    """A runner whose host has built nothing yet."""
+def own_host(tmp_path):
+    """A runner with a host of its own, which finds the environment of the test."""
     with SubprocessRunner(tmp_path / "inductor") as runner:
         yield runner
 
@@ -88,14 +96,41 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
     assert len(noted(tmp_path)) == 1
     runner.run(job_for(model, host="round 1"), tmp_path / "round")
     assert len(noted(tmp_path)) == 2, "another host builds its own"
-    runner.close()
-    assert nobody_is_left(tmp_path)
 
 
-def test_a_trial_says_what_it_shares_and_what_production_pays(runner, tmp_path):
-    model = workload(tmp_path, SLOW)
-    for name in ("first", "second"):
-        run = runner.run(job_for(model), tmp_path / name).measurement
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    """Trials of one workload, by the name of their folder: two of their own, three that share."""
+    folder = tmp_path_factory.mktemp("trials")
+    shared = job_for(workload(folder, TOLD))
+    own = replace(shared, fresh_data=True)
+    jobs = {"own": own, "another": own, "first": shared, "second": shared, "third": shared}
+    with SubprocessRunner(folder / "inductor") as runner:
+        return folder, {name: runner.run(job, folder / name) for name, job in jobs.items()}
+
+
+TOLD = """
+import sys, time
+print("importing")
+POINTS = []
+def build_dataset():
+    note("builds", os.getpid())
+    print("building")
+    print("careful", file=sys.stderr)
+    time.sleep(0.7)
+    POINTS.append(plain.build_dataset())
+    return POINTS[0]
+def build_model():
+    print("training")
+    note("sums", float(POINTS[0].tensors[0].sum()))
+    POINTS[0].tensors[0].zero_()
+    return plain.build_model()
+"""
+
+
+def test_a_trial_says_what_it_shares_and_what_production_pays(trials):
+    measured = {name: outcome.measurement for name, outcome in trials[1].items()}
+    for run in (measured["first"], measured["second"]):
         assert run.shared_seconds >= 0.7
         assert run.build_seconds >= 0.7
         assert process_seconds(run) == pytest.approx(
@@ -106,9 +141,29 @@ def test_a_trial_says_what_it_shares_and_what_production_pays(runner, tmp_path):
             + sum(block.seconds for block in run.blocks)
             + sum(run.boundary_seconds)
         )
-    own = runner.run(replace(job_for(model), fresh_data=True), tmp_path / "own").measurement
-    assert own.shared_seconds == 0
-    assert own.build_seconds >= 0.7
+    assert measured["own"].shared_seconds == 0
+    assert measured["own"].build_seconds >= 0.7
+
+
+def test_each_process_builds_its_own_dataset_where_that_is_asked_for(trials):
+    folder, _ = trials
+    asked, shared = "forked; dataset built anew: asked for\n", "forked\n"
+    launches = [launch_of(folder / name) for name in trials[1]]
+    assert launches == [asked, asked, shared, shared, shared]
+    assert len(set(noted(folder))) == len(noted(folder)) == 3, "one for the three that share"
+
+
+def test_a_trial_that_damages_its_dataset_does_not_change_the_next_ones(trials):
+    sums = noted(trials[0], "sums")
+    assert len(sums) == 5
+    assert len(set(sums)) == 1
+
+
+def test_output_of_building_is_in_the_first_trials_logs_alone(trials):
+    logs = {name: (trials[0] / name / "stdout.log").read_text() for name in trials[1]}
+    assert logs["own"] == logs["first"] == "importing\nbuilding\ntraining\n"
+    assert logs["second"] == logs["third"] == "training\n"
+    assert "careful" in (trials[0] / "first" / "stderr.log").read_text()
 
 
 SLOW = """
@@ -122,43 +177,13 @@ def build_dataset():
 def test_an_inspection_tells_the_same_of_a_workload_that_its_host_built(runner, tmp_path):
     own_settings = "torch.set_num_threads(1)\ntorch.set_default_dtype(torch.float64)\n"
     model = workload(tmp_path, f"import torch\n{own_settings}{SLOW}")
-    shared = runner.run(inspection(model), tmp_path / "shared")
     own = runner.run(replace(inspection(model), fresh_data=True), tmp_path / "own")
+    shared = runner.run(inspection(model), tmp_path / "shared")
     assert (shared.is_shared, own.is_shared) == (True, False)
     assert min(shared.dataset_seconds, own.dataset_seconds) >= 0.7
     assert own.workload.baseline["num_threads"] == 1
     assert shared.workload == own.workload
     assert shared.machine == own.machine
-
-
-def test_each_process_builds_its_own_dataset_where_that_is_asked_for(runner, tmp_path):
-    model = workload(tmp_path)
-    for name in ("first", "second"):
-        job = replace(job_for(model), fresh_data=True)
-        assert isinstance(runner.run(job, tmp_path / name), Measured)
-        assert launch_of(tmp_path / name) == "forked; dataset built anew: asked for\n"
-    assert len(noted(tmp_path)) == 2
-
-
-def test_a_trial_that_damages_its_dataset_does_not_change_the_next_ones(runner, tmp_path):
-    model = workload(tmp_path, DAMAGED)
-    for name in ("first", "second", "third"):
-        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
-    assert len(noted(tmp_path)) == 1
-    assert len(set(noted(tmp_path, "sums"))) == 1
-
-
-DAMAGED = """
-POINTS = []
-def build_dataset():
-    note("builds", os.getpid())
-    POINTS.append(plain.build_dataset())
-    return POINTS[0]
-def build_model():
-    note("sums", float(POINTS[0].tensors[0].sum()))
-    POINTS[0].tensors[0].zero_()
-    return plain.build_model()
-"""
 
 
 def test_a_stream_that_reads_on_from_an_open_file_begins_anew_in_each_trial(runner, tmp_path):
@@ -211,17 +236,17 @@ def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(ru
 
 
 @pytest.mark.usefixtures("threads_of_the_machine")
-def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(runner, tmp_path):
-    model = workload(tmp_path, PARALLEL)
-    outcome = runner.run(inspection(model), tmp_path / "inspection")
+def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(own_host, tmp_path):
+    model, runner = workload(tmp_path, PARALLEL), own_host
     own = runner.run(replace(inspection(model), fresh_data=True), tmp_path / "own")
+    outcome = runner.run(inspection(model), tmp_path / "inspection")
     assert outcome.machine.default_num_threads == own.machine.default_num_threads
     for threads in (1, 2):
         job = job_for(model, {"num_threads": threads}, deadline_seconds=60)
         outcome = runner.run(job, tmp_path / str(threads))
         assert isinstance(outcome, Measured), outcome
         assert launch_of(tmp_path / str(threads)) == "forked\n"
-    assert noted(tmp_path, "told") == [str(own.machine.default_num_threads), "3"] * 3
+    assert noted(tmp_path, "told") == [str(own.machine.default_num_threads), "3"] * 2
     assert noted(tmp_path, "threads") == ["3", "3", "1", "2"]
 
 
@@ -260,8 +285,6 @@ def test_a_dataset_that_cannot_be_built_has_the_same_outcome(runner, tmp_path, a
     assert runner.run(job_for(model), tmp_path / "second") == first
     own = replace(job_for(model), fresh_data=True)
     assert runner.run(own, tmp_path / "own") == first
-    runner.close()
-    assert nobody_is_left(tmp_path)
 
 
 HANGING = (
@@ -276,7 +299,6 @@ def test_a_dataset_that_hangs_is_ended_at_the_jobs_deadline(runner, tmp_path):
     assert outcome == TimedOut("build", 4)
     assert (tmp_path / "trial" / "stdout.log").read_text() == "so far\n"
     assert "in build_dataset" in (tmp_path / "trial" / "stderr.log").read_text()
-    assert nobody_is_left(tmp_path)
 
 
 def test_a_dataset_that_passes_the_memory_limit_is_ended(runner, tmp_path):
@@ -325,22 +347,6 @@ def build_model():
 """
 
 
-def test_output_of_building_is_in_the_first_trials_logs_alone(runner, tmp_path):
-    talking = (
-        "import sys\nprint('importing')\n"
-        "def build_dataset():\n"
-        "    print('building')\n    print('careful', file=sys.stderr)\n"
-        "    return plain.build_dataset()\n"
-        "def build_model():\n    print('training')\n    return plain.build_model()\n"
-    )
-    model = workload(tmp_path, talking)
-    for name in ("first", "second"):
-        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
-    logs = [(tmp_path / name / "stdout.log").read_text() for name in ("first", "second")]
-    assert logs == ["importing\nbuilding\ntraining\n", "training\n"]
-    assert "careful" in (tmp_path / "first" / "stderr.log").read_text()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_memory_of_a_trial_counts_the_dataset_once(runner, tmp_path, workers):
     large = (
@@ -352,8 +358,8 @@ def test_the_memory_of_a_trial_counts_the_dataset_once(runner, tmp_path, workers
     )
     model = workload(tmp_path, large)
     job = job_for(model, {"num_workers": workers})
-    shared, own = (
-        runner.run(replace(job, fresh_data=fresh), tmp_path / str(fresh)) for fresh in (False, True)
+    own, shared = (
+        runner.run(replace(job, fresh_data=fresh), tmp_path / str(fresh)) for fresh in (True, False)
     )
     peaks = [outcome.measurement.peak_memory_bytes for outcome in (shared, own)]
     assert launch_of(tmp_path / "False") == "forked\n"
@@ -363,10 +369,10 @@ def test_the_memory_of_a_trial_counts_the_dataset_once(runner, tmp_path, workers
 
 def test_random_numbers_go_on_where_the_workload_left_them(runner, tmp_path):
     model = workload(tmp_path, SEEDED)
-    jobs = [replace(job_for(model, task=Probe(64, (0,))), fresh_data=f) for f in (False, True)]
+    jobs = [replace(job_for(model, task=Probe(64, (0,))), fresh_data=f) for f in (True, False)]
     for number, job in enumerate(jobs):
         assert isinstance(runner.run(job, tmp_path / str(number)), Probed)
-    shared, own = noted(tmp_path, "drawn")
+    own, shared = noted(tmp_path, "drawn")
     assert shared == own
 
 

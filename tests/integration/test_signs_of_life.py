@@ -47,6 +47,7 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
     ],
     ids=["machine", "file", "plan", "profile"],
 )
+@pytest.mark.usefixtures("one_host")
 def test_a_command_that_takes_long_says_so(words: list[object], said: str) -> None:
     done = command(*words, "--device", "cpu")
     assert done.code == 0, done.err
