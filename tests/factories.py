@@ -8,8 +8,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.best_config import (
-    AccuracyEvidence,
     Baseline,
     BestConfig,
     ConstraintEvidence,
@@ -158,6 +158,8 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
                 metric="evaluate",
                 baseline=0.9,
                 best=0.91,
+                difference=0.01,
+                difference_ci90=(0.004, 0.016),
                 tolerance=0.009,
                 margin=-0.02,
                 samples=4096,

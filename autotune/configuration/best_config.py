@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
+from pydantic import BaseModel, SkipValidation, ValidationError
 
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, Pair, Part
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
@@ -17,29 +18,20 @@ from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean
 
 FORMAT = 1
-UNCHANGED = "unchanged"
-"""Metric name of a search that varies nothing that could change the trained model."""
-NOT_MEASURED = "not measured: nothing was tried that could change it"
-"""Text shown in place of the quality of such a search."""
 
 # `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
-Pair = tuple[float, float]
 Stage = Literal["loading", "copying", "computing"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Throughput(_Part):
+class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
     samples_per_second: float
     ci95: Pair
 
 
-class Stages(_Part):
+class Stages(Part):
     """Samples per second that each stage of training reaches alone; None if it takes no time."""
 
     bound: Stage
@@ -52,7 +44,7 @@ class Stages(_Part):
     """Share of the computing time that the optimizer takes, 0 to 1."""
 
 
-class Baseline(_Part):
+class Baseline(Part):
     """The user's settings and their throughput."""
 
     config: Settings
@@ -61,7 +53,7 @@ class Baseline(_Part):
     stages: Stages | None = None
 
 
-class Speedup(_Part):
+class Speedup(Part):
     """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
 
     ratio: float
@@ -77,14 +69,14 @@ class Speedup(_Part):
     """Rounds that were void because they were disturbed, and were repeated."""
 
 
-class StageLimits(_Part):
+class StageLimits(Part):
     """Samples per second of the loader alone and of the computation alone."""
 
     loader: float
     compute: float
 
 
-class PredictedRun(_Part):
+class PredictedRun(Part):
     """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
 
     samples: int
@@ -92,7 +84,7 @@ class PredictedRun(_Part):
     best_seconds: float
 
 
-class Blocks(_Part):
+class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
     timed: int
@@ -100,7 +92,7 @@ class Blocks(_Part):
     """Number of disturbed blocks; None if unknown, as under a CPU quota."""
 
 
-class Searched(_Part):
+class Searched(Part):
     """The part of the search space that was measured."""
 
     configurations: int
@@ -115,7 +107,7 @@ class Searched(_Part):
     """Knobs that have several values in the space, of which only one was measured."""
 
 
-class Evidence(_Part):
+class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
     objective: str
@@ -132,7 +124,7 @@ class Evidence(_Part):
     limits: StageLimits | None
 
 
-class MemoryEvidence(_Part):
+class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
     peak_bytes: int
@@ -140,62 +132,21 @@ class MemoryEvidence(_Part):
     margin: float
 
 
-class GateEvidence(_Part):
-    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
-
-    loss_error: float
-    gradient_error: float
-    gradient_cosine: float
-    trajectory_error: float | None = None
-    """Distance of the first steps' losses from the reference's, divided by the change that another
-    seed makes; None in older files."""
-    path_error: float | None = None
-    """Distance of the weights after those steps from the reference's, divided by the distance that
-    the reference's moved; None in older files."""
-    reach_error: float | None = None
-    """Relative difference in the distance that the weights moved; None in older files."""
-
-
-class AccuracyEvidence(_Part):
-    """Quality against its tolerance; the constraint holds if `margin` <= 0.
-
-    A short probe bounds early training only.
-    """
-
-    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
-    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
-    computes the same."""
-    gate: GateEvidence | None = None
-    metric: str
-    baseline: float
-    best: float
-    tolerance: float
-    margin: float
-    samples: int
-    seeds: int
-    needs_full_run: bool
-
-    @property
-    def is_measured(self) -> bool:
-        """Return False if nothing was tried that could change the quality."""
-        return self.metric != UNCHANGED
-
-
-class LearningRate(_Part):
+class LearningRate(Part):
     """Scaling of the learning rates of model.py, in trials and probes alike."""
 
     rule: LrRule = "none"
     factor: float = 1.0
 
 
-class ConstraintEvidence(_Part):
+class ConstraintEvidence(Part):
     """All constraints that the configuration satisfies."""
 
     memory: MemoryEvidence
     accuracy: AccuracyEvidence
 
 
-class MachineRecord(_Part):
+class MachineRecord(Part):
     """The machine on which the result was measured."""
 
     device: str
@@ -209,7 +160,7 @@ class MachineRecord(_Part):
     fingerprint: str
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """The study and the trial that the result comes from."""
 
     study: str
@@ -221,7 +172,7 @@ class Provenance(_Part):
     created: str
 
 
-class BestConfig(_Part):
+class BestConfig(Part):
     """The content of best.yaml."""
 
     autotune: Literal[1] = 1

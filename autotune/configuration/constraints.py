@@ -35,7 +35,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.statistics import Decision, bounds, decide
+from autotune.values.statistics import Decision, Interval, bounds, decide
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
@@ -80,6 +80,15 @@ class AccuracyRule:
         sign = 1 if self.higher_is_better else -1
         paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
         return tuple(sign * (b - q) for b, q in paired)
+
+    def difference(self, qualities: Sequence[float]) -> tuple[float, Interval]:
+        """Return the mean of quality minus the baseline's over paired seeds, with its bounds.
+
+        The bounds are one-sided at 95 % each, infinite for one seed.
+        """
+        sign = -1 if self.higher_is_better else 1
+        differences = [sign * loss for loss in self.losses(qualities)]
+        return fmean(differences), bounds(differences)
 
     def decision(self, qualities: Sequence[float]) -> Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""

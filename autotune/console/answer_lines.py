@@ -8,13 +8,8 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.best_config import (
-    NOT_MEASURED,
-    AccuracyEvidence,
-    Evidence,
-    Searched,
-    Speedup,
-)
+from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.best_config import Evidence, Searched, Speedup
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
@@ -92,9 +87,10 @@ def accuracy_line(accuracy: AccuracyEvidence) -> str:
     """Return the line on the quality of the baseline and of the result."""
     if not accuracy.is_measured:
         return f"  quality     {NOT_MEASURED}"
+    told = accuracy.difference_text or f"{accuracy.seeds} seeds"
     return (
-        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
-        f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)"
+        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}; "
+        f"{accuracy.tolerance:.3g} worse is allowed"
     )
 
 

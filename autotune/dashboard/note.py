@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
@@ -98,7 +99,11 @@ def _answer(study: Study) -> Iterator[str]:
         f"{evidence.best.samples_per_second:g} |"
     )
     if accuracy.is_measured:
-        yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
+        told = accuracy.difference_text
+        yield (
+            f"| {accuracy.metric} | {accuracy.baseline:g} | "
+            f"{accuracy.best:g}{told and f', {told}'} |"
+        )
     else:
         yield f"| quality | | {NOT_MEASURED} |"
     yield f"| memory | | {size(memory.peak_bytes)} of {size(memory.limit_bytes)} |"

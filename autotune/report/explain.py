@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import keep_headline
 from autotune.knobs.base import spelled
@@ -125,9 +126,11 @@ def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
+        told = accuracy.difference_text
         yield (
-            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}, "
-            f"with a difference of {accuracy.tolerance:g} allowed: {_PROBES[accuracy.evidence]}."
+            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
+            f"{told and f', {told}'}; {accuracy.tolerance:.3g} worse is allowed: "
+            f"{_PROBES[accuracy.evidence]}."
         )
     else:
         yield f"Its quality was {NOT_MEASURED}."

@@ -13,7 +13,8 @@ import optuna
 import optuna_dashboard
 import pytest
 
-from autotune.configuration.best_config import NOT_MEASURED, UNCHANGED, BestConfig, write_best
+from autotune.configuration.accuracy_evidence import NOT_MEASURED, UNCHANGED
+from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.production import Best
@@ -107,6 +108,7 @@ def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
     measured = PLACES[place](stored(url, trials, best), best)
     assert NOT_MEASURED not in measured
     assert "evaluate" in measured
+    assert "difference 0.01 (0.004 to 0.016) over the same 3 seeds" in measured
 
 
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)

@@ -12,14 +12,13 @@ from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.best_config import (
-    AccuracyEvidence,
     Baseline,
     BestConfig,
     Blocks,
     ConstraintEvidence,
     Evidence,
-    GateEvidence,
     LearningRate,
     MachineRecord,
     MemoryEvidence,
@@ -211,17 +210,21 @@ def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEviden
 def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
     rule = prober.rule(len(won.qualities))
     assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
-    config = won.trial.config
+    config, seeds = won.trial.config, len(won.qualities)
+    difference, interval = rule.difference(won.qualities)
+    was_trained = prober.needs_probe(config) and seeds > 1
     return AccuracyEvidence(
         evidence=prober.evidence(config),
         gate=_gate(prober.gated(config)),
         metric=rule.metric,
-        baseline=round(fmean(rule.baseline), 6),
+        baseline=round(fmean(rule.baseline[:seeds]), 6),
         best=round(fmean(won.qualities), 6),
+        difference=round(difference, 6),
+        difference_ci90=(round(interval[0], 6), round(interval[1], 6)) if was_trained else None,
         tolerance=round(rule.tolerance, 6),
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
-        seeds=len(won.qualities),
+        seeds=seeds,
         needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
     )
 

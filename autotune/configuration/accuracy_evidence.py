@@ -1,0 +1,81 @@
+"""What best.yaml says of accuracy: the quality, its tolerance, the numerics check."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+UNCHANGED = "unchanged"
+"""Metric name of a search that varies nothing that could change the trained model."""
+NOT_MEASURED = "not measured: nothing was tried that could change it"
+"""Text shown in place of the quality of such a search."""
+
+Pair = tuple[float, float]
+
+
+class Part(BaseModel):
+    """A part of best.yaml; unknown fields and numbers that are not finite are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GateEvidence(Part):
+    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
+
+    loss_error: float
+    gradient_error: float
+    gradient_cosine: float
+    trajectory_error: float | None = None
+    """Distance of the first steps' losses from the reference's, divided by the change that another
+    seed makes; None in older files."""
+    path_error: float | None = None
+    """Distance of the weights after those steps from the reference's, divided by the distance that
+    the reference's moved; None in older files."""
+    reach_error: float | None = None
+    """Relative difference in the distance that the weights moved; None in older files."""
+
+
+class AccuracyEvidence(Part):
+    """Quality against its tolerance; the constraint holds if `margin` <= 0.
+
+    `baseline` and `best` are means over the same seeds. A short probe bounds early training only.
+    """
+
+    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
+    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
+    computes the same."""
+    gate: GateEvidence | None = None
+    metric: str
+    baseline: float
+    best: float
+    difference: float | None = None
+    """Mean of best minus baseline, seed by seed, in the metric's unit; None in older files."""
+    difference_ci90: Pair | None = None
+    """The 90 % interval of that mean: each end is a one-sided 95 % bound; the worse one decides.
+
+    None if no seed of `best` was trained, because it trains as the baseline does.
+    """
+    tolerance: float
+    margin: float
+    samples: int
+    seeds: int
+    needs_full_run: bool
+
+    @property
+    def is_measured(self) -> bool:
+        """Return False if nothing was tried that could change the quality."""
+        return self.metric != UNCHANGED
+
+    @property
+    def difference_text(self) -> str:
+        """Return the difference with its interval and seeds; empty in files without one."""
+        if self.difference is None:
+            return ""
+        if self.difference_ci90 is None:
+            return "no difference: the same training"
+        low, high = self.difference_ci90
+        return (
+            f"difference {self.difference:.3g} ({low:.3g} to {high:.3g}) over the same "
+            f"{self.seeds} seeds"
+        )
