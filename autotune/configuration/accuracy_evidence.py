@@ -59,6 +59,13 @@ class AccuracyEvidence(Part):
     tolerance: float
     margin: float
     samples: int
+    """Samples that each probe trained on; of a script, the fewest."""
+    epochs: float | None = None
+    """The same in epochs; None for a stream without a length, and in older files."""
+    share_of_run: float | None = None
+    """The same as a share of the run of --run-samples or --run-epochs; None without one."""
+    smallest_shown: float | None = None
+    """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int
     needs_full_run: bool
 
@@ -66,6 +73,26 @@ class AccuracyEvidence(Part):
     def is_measured(self) -> bool:
         """Return False if nothing was tried that could change the quality."""
         return self.metric != UNCHANGED
+
+    @property
+    def probe_text(self) -> str:
+        """Return what the probes of `best` can tell; empty if there were none or in older files."""
+        if self.smallest_shown is None:
+            return ""
+        parts = []
+        if self.epochs is not None:
+            parts.append(f"{self.epochs:.2g} epochs" if self.epochs > 1 else self._of_an_epoch)
+        if self.share_of_run is not None:
+            parts.append(f"{100 * self.share_of_run:.2g} % of the run")
+        length = f" ({', '.join(parts)})" if parts else ""
+        return (
+            f"{self.samples} samples each{length}; a difference below {self.smallest_shown:.2g} "
+            "would not show"
+        )
+
+    @property
+    def _of_an_epoch(self) -> str:
+        return "1 epoch" if self.epochs == 1 else f"{self.epochs:.2g} of an epoch"
 
     @property
     def difference_text(self) -> str:

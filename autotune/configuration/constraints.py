@@ -162,7 +162,7 @@ def judge(
         objective: the number to maximise.
         memory_limit: most memory that training may take, in bytes.
         accuracy: margin of the accuracy; None if unknown.
-        objection: reason for a margin above 0.
+        objection: reason for a margin above 0: the value, the limit and the seeds.
     """
     match outcome:
         case Measured(measurement):
@@ -199,7 +199,7 @@ def _judge_measured(
     if measurement.allocator_retries:
         memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
-        reasons.append(objection or f"accuracy: {_excess(accuracy)} worse than allowed")
+        reasons.append(objection or "accuracy: not good enough")
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
         reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")

@@ -39,7 +39,7 @@ def answer_lines(event: Answered) -> list[str]:
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
         f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
-        accuracy_line(accuracy),
+        *accuracy_lines(accuracy),
     ]
     if run := evidence.predicted_run:
         lines.append(
@@ -83,15 +83,16 @@ def searched_lines(searched: Searched | None) -> list[str]:
     return lines
 
 
-def accuracy_line(accuracy: AccuracyEvidence) -> str:
-    """Return the line on the quality of the baseline and of the result."""
+def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
+    """Return lines on the quality of the baseline and of the result, and on its probes."""
     if not accuracy.is_measured:
-        return f"  quality     {NOT_MEASURED}"
+        return [f"  quality     {NOT_MEASURED}"]
     told = accuracy.difference_text or f"{accuracy.seeds} seeds"
-    return (
+    quality = (
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}; "
         f"{accuracy.tolerance:.3g} worse is allowed"
     )
+    return [quality, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else [quality]
 
 
 def nothing_lines(event: NothingFeasible) -> list[str]:

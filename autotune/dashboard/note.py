@@ -104,6 +104,8 @@ def _answer(study: Study) -> Iterator[str]:
             f"| {accuracy.metric} | {accuracy.baseline:g} | "
             f"{accuracy.best:g}{told and f', {told}'} |"
         )
+        if accuracy.probe_text:
+            yield f"| probes | | {accuracy.probe_text} |"
     else:
         yield f"| quality | | {NOT_MEASURED} |"
     yield f"| memory | | {size(memory.peak_bytes)} of {size(memory.limit_bytes)} |"

@@ -132,6 +132,8 @@ def _limits(best: BestConfig) -> Iterator[str]:
             f"{told and f', {told}'}; {accuracy.tolerance:.3g} worse is allowed: "
             f"{_PROBES[accuracy.evidence]}."
         )
+        if accuracy.probe_text:
+            yield f"Probes: {accuracy.probe_text}."
     else:
         yield f"Its quality was {NOT_MEASURED}."
     limits = best.evidence.limits

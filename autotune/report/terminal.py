@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import accuracy_line, searched_lines
+from autotune.console.answer_lines import accuracy_lines, searched_lines
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.report.totals import failure_kinds, phases
@@ -64,7 +64,7 @@ def before_table(data: ReportData) -> list[str]:
             f"  throughput  {evidence.baseline.samples_per_second:g} -> "
             f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
             f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
-            accuracy_line(data.best.constraints.accuracy),
+            *accuracy_lines(data.best.constraints.accuracy),
         ]
     caption = [_CAPTION] if data.trials else []
     return [*lines, *searched_lines(data.searched), "", *caption]

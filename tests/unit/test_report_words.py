@@ -111,6 +111,16 @@ def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
     assert "difference 0.01 (0.004 to 0.016) over the same 3 seeds" in measured
 
 
+@pytest.mark.parametrize("place", ["terminal", "sentences", "page", "note", "end of a search"])
+def test_how_much_the_probes_can_tell_stands_where_the_answer_stands(place: str, url: str) -> None:
+    trials = [trial(0), trial(1, 150.0, num_workers=2)]
+    told = PLACES[place](stored(url, trials, CONFIRMED_RATES), CONFIRMED_RATES)
+    assert (
+        "4096 samples each (0.41 of an epoch, 0.2 % of the run); "
+        "a difference below 0.006 would not show" in told
+    )
+
+
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
 
 

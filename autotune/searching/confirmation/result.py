@@ -224,9 +224,18 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         tolerance=round(rule.tolerance, 6),
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
+        **_length_of(prober),
+        smallest_shown=round((interval[1] - interval[0]) / 2, 6) if was_trained else None,
         seeds=seeds,
         needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
     )
+
+
+def _length_of(prober: AccuracyProber) -> dict[str, float]:
+    """Return the samples of a probe in epochs and as a share of the run, where these are known."""
+    context = prober.context
+    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
+    return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
 
 
 def _gate(gated: Gated | None) -> GateEvidence | None:
