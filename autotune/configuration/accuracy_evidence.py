@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SkipValidation
+
+from autotune.knobs.base import Value
 
 UNCHANGED = "unchanged"
 """Metric name of a search that varies nothing that could change the trained model."""
@@ -12,6 +14,8 @@ NOT_MEASURED = "not measured: nothing was tried that could change it"
 """Text shown in place of the quality of such a search."""
 
 Pair = tuple[float, float]
+# best_config checks the values: it reports one fault where pydantic's union reports three.
+Settings = dict[str, Annotated[Value, SkipValidation]]
 
 
 class Part(BaseModel):
@@ -57,6 +61,8 @@ class AccuracyEvidence(Part):
     None if no seed of `best` was trained, because it trains as the baseline does.
     """
     tolerance: float
+    allowed: str | None = None
+    """What the tolerance is, in words; None in older files."""
     margin: float
     samples: int
     """Samples that each probe trained on; of a script, the fewest."""
@@ -73,6 +79,11 @@ class AccuracyEvidence(Part):
     def is_measured(self) -> bool:
         """Return False if nothing was tried that could change the quality."""
         return self.metric != UNCHANGED
+
+    @property
+    def allowed_text(self) -> str:
+        """Return the tolerance and what it is."""
+        return f"{self.tolerance:.3g} worse{(self.allowed and f': {self.allowed}') or ''}"
 
     @property
     def probe_text(self) -> str:
@@ -106,3 +117,19 @@ class AccuracyEvidence(Part):
             f"difference {self.difference:.3g} ({low:.3g} to {high:.3g}) over the same "
             f"{self.seeds} seeds"
         )
+
+
+class NotProven(Part):
+    """A faster configuration that no number of seeds showed to be accurate enough, nor inaccurate.
+
+    It may be as good as the answer is; it is not emitted.
+    """
+
+    trial: int
+    changed: Settings
+    """Settings that differ from the baseline's."""
+    quality: float
+    """Mean quality over the seeds."""
+    limit: float
+    """Worst mean quality that is allowed over these seeds."""
+    seeds: int

@@ -8,7 +8,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, SkipValidation, ValidationError
 
-from autotune.configuration.accuracy_evidence import AccuracyEvidence, Pair, Part
+from autotune.configuration.accuracy_evidence import (
+    AccuracyEvidence,
+    NotProven,
+    Pair,
+    Part,
+    Settings,
+)
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
@@ -19,8 +25,6 @@ from autotune.values.text import did_you_mean
 
 FORMAT = 1
 
-# `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
-Settings = dict[str, Annotated[Value, SkipValidation]]
 Stage = Literal["loading", "copying", "computing"]
 
 
@@ -121,6 +125,8 @@ class Evidence(Part):
     blocks: Blocks | None = None
     searched: Searched | None = None
     """Measured part of the search space; None in older files."""
+    not_proven: tuple[NotProven, ...] = ()
+    """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
-from autotune.configuration.best_config import Evidence, Searched, Speedup
+from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
@@ -46,6 +46,7 @@ def answer_lines(event: Answered) -> list[str]:
             f"  run         of {run.samples} samples, predicted: {span(run.baseline_seconds)} -> "
             f"{span(run.best_seconds)}"
         )
+    lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += searched_lines(evidence.searched)
     if accuracy.needs_full_run:
         lines.append("  The batch size changed: check one full training before you rely on it.")
@@ -59,6 +60,9 @@ def _rounds(speedup: Speedup) -> str:
 def keep_headline(evidence: Evidence) -> str:
     """Return the headline for keeping the user's settings, with the configurations measured."""
     searched, more = evidence.searched, disturbed_sentence(evidence.speedup.disturbed_rounds)
+    if count := len(evidence.not_proven):
+        faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
+        more += f" {faster} not proven to train as well."
     if searched is None:
         return f"Keep your settings: nothing was faster beyond the noise.{more}"
     if not searched.measured:
@@ -88,11 +92,21 @@ def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
     if not accuracy.is_measured:
         return [f"  quality     {NOT_MEASURED}"]
     told = accuracy.difference_text or f"{accuracy.seeds} seeds"
-    quality = (
-        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}; "
-        f"{accuracy.tolerance:.3g} worse is allowed"
-    )
-    return [quality, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else [quality]
+    lines = [
+        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",
+        f"  allowed     {accuracy.allowed_text}",
+    ]
+    return [*lines, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else lines
+
+
+def not_proven_texts(best: BestConfig) -> list[str]:
+    """Return a clause on each faster trial that was not proven to be accurate enough."""
+    metric = best.constraints.accuracy.metric
+    return [
+        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} {one.quality:.6g} is "
+        f"not proven to keep the limit {one.limit:.6g} ({one.seeds} seeds)"
+        for one in best.evidence.not_proven
+    ]
 
 
 def nothing_lines(event: NothingFeasible) -> list[str]:

@@ -12,6 +12,7 @@ from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import not_proven_texts
 from autotune.knobs.base import spelled
 from autotune.searching.trials.drift import conditions
 from autotune.storage.finished_trial import revocation_of
@@ -104,6 +105,7 @@ def _answer(study: Study) -> Iterator[str]:
             f"| {accuracy.metric} | {accuracy.baseline:g} | "
             f"{accuracy.best:g}{told and f', {told}'} |"
         )
+        yield f"| allowed | | {accuracy.allowed_text} |"
         if accuracy.probe_text:
             yield f"| probes | | {accuracy.probe_text} |"
     else:
@@ -112,6 +114,7 @@ def _answer(study: Study) -> Iterator[str]:
     yield from (
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()
     )
+    yield from ("", *(f"- Not proven: {text}" for text in not_proven_texts(best)))
     yield from ("", "best.yaml is attached to this study.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import keep_headline
+from autotune.console.answer_lines import keep_headline, not_proven_texts
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects
@@ -129,11 +129,12 @@ def _limits(best: BestConfig) -> Iterator[str]:
         told = accuracy.difference_text
         yield (
             f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
-            f"{told and f', {told}'}; {accuracy.tolerance:.3g} worse is allowed: "
-            f"{_PROBES[accuracy.evidence]}."
+            f"{told and f', {told}'}: {_PROBES[accuracy.evidence]}. "
+            f"Allowed is {accuracy.allowed_text}."
         )
         if accuracy.probe_text:
             yield f"Probes: {accuracy.probe_text}."
+        yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
     else:
         yield f"Its quality was {NOT_MEASURED}."
     limits = best.evidence.limits

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import accuracy_lines, searched_lines
+from autotune.console.answer_lines import accuracy_lines, not_proven_texts, searched_lines
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.report.totals import failure_kinds, phases
@@ -65,6 +65,7 @@ def before_table(data: ReportData) -> list[str]:
             f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
             f"  memory      {size(memory.peak_bytes)} of {size(memory.limit_bytes)}",
             *accuracy_lines(data.best.constraints.accuracy),
+            *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
         ]
     caption = [_CAPTION] if data.trials else []
     return [*lines, *searched_lines(data.searched), "", *caption]

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence
-from autotune.searching.run.events import Answered, Event, TrialEnded
+from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.job import Probe
+from autotune.searching.run.events import Answered, Event, TrialEnded, Warned
 from autotune.values.outcome import Inspected
 from factories import cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
@@ -66,7 +68,7 @@ def test_the_end_of_a_search_tells_the_difference_and_not_two_means_alone(tmp_pa
     events = searched(tmp_path, {32: SLIGHT, 128: (0.5,) * 6})
     told = "\n".join(lines_of(events))
     assert (
-        "evaluate    0.81 -> 0.807, difference -0.003 (-0.00469 to -0.00131) over the same 3 seeds;"
+        "evaluate    0.81 -> 0.807, difference -0.003 (-0.00469 to -0.00131) over the same 3 seeds"
         in told
     )
 
@@ -102,3 +104,87 @@ def test_a_trial_that_is_refused_says_its_quality_the_limit_and_the_seeds(tmp_pa
     assert re.fullmatch(
         r"accuracy: evaluate 0\.3 is 0\.49\d* below the limit 0\.7\d* \(1 seed\)", refused
     )
+
+
+LOSS = replace(FACTS, has_evaluate=False)
+
+
+def loss_of(losses: dict[int, float], untrained: float | None) -> ScriptedRunner:
+    """A runner of a workload whose quality is a held-out loss, 0.088 with the user's settings."""
+
+    def quality(config, seed):
+        return 0.088 + losses.get(batch_of(config), 0.0) + 0.0005 * seed
+
+    rates = lambda config, phase: at(RATES[batch_of(config)])  # noqa: E731
+    return ScriptedRunner(
+        rates, quality, inspected=Inspected(cpu_machine(), LOSS), untrained=untrained
+    )
+
+
+def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
+    runner = loss_of({128: 0.05, 32: 0.03}, untrained=4.0885)
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert accuracy.best == pytest.approx(0.1185), "0.03 worse, of 0.04 allowed"
+    assert accuracy.tolerance == pytest.approx(0.04)
+    assert (
+        accuracy.allowed == "1 % of what training gained (held_out_loss 4.088 before, 0.0885 after)"
+    )
+    asked = [job.task for job in runner.jobs if isinstance(job.task, Probe)]
+    assert [task.untrained for task in asked].count(True) == 1, "once, for the baseline's first"
+
+
+def test_where_no_loss_before_training_is_known_the_answer_says_what_is_used(tmp_path):
+    events = events_of(options_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), None))
+    accuracy = accuracy_of(events)
+    assert accuracy.tolerance == pytest.approx(0.00088, abs=1e-5)
+    assert accuracy.allowed == "1 % of your held_out_loss"
+    assert any("worse: 1 % of your held_out_loss" in line for line in lines_of(events))
+
+
+SCATTERING = (0.0, 0.03, -0.03, 0.03, -0.03, 0.03)
+"""As good as the baseline on average, but six pairs differ too much to show it."""
+
+
+def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_path):
+    events = searched(tmp_path, {128: SCATTERING, 32: SLIGHT})
+    best = events[-1].best
+    assert best.config["batch_size"] == 32
+    (missed,) = best.evidence.not_proven
+    assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 6)
+    assert missed.quality == pytest.approx(sum(OWN) / 6 - 0.005, abs=1e-6)
+    assert missed.limit == pytest.approx(sum(OWN) / 6 - 0.0081, abs=1e-6)
+    assert "is not proven to keep the limit" in "\n".join(lines_of(events))
+
+
+def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):
+    losses = {**dict.fromkeys((16, 32, 64), (0.5,) * 6), 128: SCATTERING}
+    told = "\n".join(lines_of(searched(tmp_path, losses)))
+    assert "Keep your settings" in told
+    assert "1 faster one is not proven to train as well." in told
+
+
+def test_noise_takes_what_the_seeds_of_the_baseline_differ_by(tmp_path):
+    other = tmp_path / "asked"
+    other.mkdir()
+    noise = Tolerance(0.01, relative=True, widened=True)
+    events = searched(tmp_path, {128: (0.009,) * 6}, accuracy_tolerance=noise)
+    assert events[-1].best.config["batch_size"] == 128
+    refused = searched(other, {128: (0.009,) * 6})
+    assert refused[-1].best.config["batch_size"] != 128
+
+
+def test_a_study_of_the_older_rule_goes_on_with_it_and_says_so(tmp_path):
+    noise = Tolerance(0.01, relative=True, widened=True)
+    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
+    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5)
+    (warned,) = [one.warning for one in events if isinstance(one, Warned)]
+    assert "--accuracy-tolerance noise" in warned
+    assert "if more" in accuracy_of(events).allowed
+
+
+def test_force_begins_a_study_of_what_is_asked_beside_one_of_the_older_rule(tmp_path):
+    noise = Tolerance(0.01, relative=True, widened=True)
+    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
+    events = searched(tmp_path, {}, force=True)
+    assert accuracy_of(events).allowed == "1 % of your evaluate"
+    assert not [one for one in events if isinstance(one, Warned)]

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import (
-    CONSTRAINTS,
-    UNKNOWN,
-    AccuracyRule,
-    Tolerance,
-    Verdict,
-    judge,
-)
+from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict, judge
 from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import (
     Crashed,
@@ -194,9 +188,41 @@ def test_a_relative_tolerance_is_a_share_of_the_baselines_size() -> None:
     assert Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
 
 
-def test_a_tolerance_is_never_tighter_than_the_spread_over_seeds() -> None:
+def test_only_noise_allows_the_spread_over_seeds() -> None:
     # The sample standard deviation of 1, 2, 3 is 1.
-    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
+    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(0.02)
+    noise = Tolerance(0.01, relative=True, widened=True)
+    assert noise.absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
+    assert noise.absolute((1.0, 3.0)) == pytest.approx(0.02), "two seeds show no spread"
+
+
+def test_of_a_loss_a_share_is_of_what_training_gained() -> None:
+    one_percent = Tolerance(0.01, relative=True)
+    assert one_percent.absolute((0.09, 0.088, 0.086), 4.088) == pytest.approx(0.04)
+    assert one_percent.absolute((0.09, 0.088, 0.086)) == pytest.approx(0.00088), "if unknown"
+    assert one_percent.absolute((5.0, 5.0), 4.0) == 0, "nothing was gained, nothing may be lost"
+    assert Tolerance(0.01, relative=False).absolute((0.09, 0.088), 4.088) == 0.01
+
+
+def test_a_tolerance_says_what_it_is() -> None:
+    own, one_percent = (0.09, 0.086), Tolerance(0.01, relative=True)
+    gained = "1 % of what training gained (held_out_loss 4.088 before, 0.088 after)"
+    assert one_percent.words("held_out_loss", own, 4.088) == gained
+    assert one_percent.words("evaluate", own, None) == "1 % of your evaluate"
+    assert Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
+    noise = Tolerance(0.01, relative=True, widened=True).words("evaluate", own, None)
+    assert noise == "1 % of your evaluate, or the spread of yours over seeds if more"
+
+
+@pytest.mark.parametrize("widened", [True, False])
+def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
+    asked = Tolerance(0.01, relative=True, widened=widened)
+    assert Tolerance.of_json(asked.as_json) == asked
+
+
+def test_a_tolerance_that_an_older_version_noted_was_widened() -> None:
+    noted = {"amount": 0.01, "relative": True}
+    assert Tolerance.of_json(noted) == Tolerance(0.01, relative=True, widened=True)
 
 
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:

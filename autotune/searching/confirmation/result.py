@@ -10,9 +10,11 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.best_config import (
     Baseline,
     BestConfig,
@@ -29,11 +31,11 @@ from autotune.configuration.best_config import (
     Stages,
     Throughput,
 )
-from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.job import FindLimits, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.not_proven import not_proven
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
@@ -115,6 +117,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         predicted_run=_predicted_run(context, costs, won),
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
+        not_proven=tuple(not_proven(prober, _rule(prober, won), won.trial)),
         limits=_stage_limits(prober, won),
     )
 
@@ -208,8 +211,8 @@ def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEviden
 
 
 def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
-    rule = prober.rule(len(won.qualities))
-    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
+    rule, tolerance = _rule(prober, won), prober.context.options.accuracy.tolerance
+    untrained = prober.study.notes.untrained
     config, seeds = won.trial.config, len(won.qualities)
     difference, interval = rule.difference(won.qualities)
     was_trained = prober.needs_probe(config) and seeds > 1
@@ -222,6 +225,7 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         difference=round(difference, 6),
         difference_ci90=(round(interval[0], 6), round(interval[1], 6)) if was_trained else None,
         tolerance=round(rule.tolerance, 6),
+        allowed=tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained),
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
         **_length_of(prober),
@@ -229,6 +233,12 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         seeds=seeds,
         needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
     )
+
+
+def _rule(prober: AccuracyProber, won: Confirmed) -> AccuracyRule:
+    rule = prober.rule(len(won.qualities))
+    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
+    return rule
 
 
 def _length_of(prober: AccuracyProber) -> dict[str, float]:
