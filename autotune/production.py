@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.best_config import NOT_MEASURED, AccuracyEvidence, BestConfig
+from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.machine import nvidia_gpus
@@ -173,5 +174,5 @@ def _quality(accuracy: AccuracyEvidence) -> str:
         return f"quality {NOT_MEASURED}"
     return (
         f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
-        f"{accuracy.samples} samples, over {accuracy.seeds} seeds"
+        f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
     )

@@ -134,7 +134,7 @@ class _Recording:
         own = own[len(self._timed(self.context.baseline)) :]
         if not any(isinstance(row.task, Diagnose) for row in self.recorder.answers):
             time_stages(self.context, self.recorder)
-        missing = len(own) + len(timings) + len(probes) + len(gates)
+        missing = len(own) + len(timings) + len(probes) + len(gates) + self._lacks_untrained()
         total = len(self.recorder.answers) + missing
         for config in (*own, *timings):
             yield from self._asked(_TIMING, config, total)
@@ -147,6 +147,14 @@ class _Recording:
         for config, seeds in probes:
             task = probe_task(self.context, self._probe_samples(), seeds)
             yield from self._asked(task, config, total)
+        if self._lacks_untrained():
+            task = probe_task(self.context, 0, (0,))
+            yield from self._asked(task, self.context.baseline, total)
+
+    def _lacks_untrained(self) -> bool:
+        """Return whether the quality is a loss, and that before training is not recorded."""
+        probes = [row.task for row in self.recorder.answers if isinstance(row.task, Probe)]
+        return not self.context.metric[1] and all(task.samples for task in probes)
 
     def _asked(self, task: Task, config: TrainingConfig, total: int) -> Iterator[Recorded]:
         before = len(self.recorder.answers)
@@ -229,7 +237,7 @@ class _Recording:
     def _probe_samples(self) -> int:
         """Return the samples of a probe: as in the table's first probe, else as in a search."""
         for answer in self.recorder.answers:
-            if isinstance(answer.task, Probe):
+            if isinstance(answer.task, Probe) and answer.task.samples:
                 return answer.task.samples
         runs = self._timed(self.context.baseline)
         rates = [run.measurement.samples_per_second for run in runs if isinstance(run, Measured)]

@@ -150,7 +150,8 @@ class ReplayRunner:
         drawn = tuple(_quality(qualities, seed) for seed in task.seeds)
         share = min(1.0, task.samples / known.task.samples)
         seconds = share * known.seconds * len(drawn) / len(qualities)
-        return replace(known, outcome=Probed(drawn, seconds), seconds=seconds)
+        untrained = self._table.untrained if task.untrained else None
+        return replace(known, outcome=Probed(drawn, seconds, untrained), seconds=seconds)
 
     def timings_of(self, config: TrainingConfig) -> Sequence[Row]:
         """Return the recorded timings of a configuration."""

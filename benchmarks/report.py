@@ -22,7 +22,8 @@ from statistics import fmean, median
 
 import optuna
 
-from autotune.configuration.constraints import Tolerance, judge
+from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import judge
 from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
 from autotune.report.find_study import StudyPlace

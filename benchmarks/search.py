@@ -29,7 +29,7 @@ from statistics import fmean, median, quantiles
 
 from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.accuracy.seeds import SEEDS
-from autotune.configuration.constraints import Tolerance
+from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import (
@@ -228,12 +228,16 @@ def truth_of(name: str) -> TableTruth:
     """Return the synthetic or recorded table of this name, with the worth of configurations."""
     made = getattr(synthetic, name, None)
     table = synthetic_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
-    accurate, refused = set(_accurate(table)), set(_refused(table))
+    trained_well, refused = set(accurate(table)), set(_refused(table))
     rates = {}
     for config, answers in table.timed.items():
         rate = table.rate(config)
         trained = config.replace(**{name: table.baseline[name] for name in _REORDERING})
-        if rate is None or trained.quality_key() not in accurate or _numerics(config) in refused:
+        if (
+            rate is None
+            or trained.quality_key() not in trained_well
+            or _numerics(config) in refused
+        ):
             continue
         if all(_peak(a.outcome) <= table.header.memory_limit_bytes for a in answers):
             rates[config] = rate
@@ -247,7 +251,7 @@ def _peak(outcome: object) -> int:
     return outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
 
 
-def _accurate(table: Table) -> Iterator[str]:
+def accurate(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[str]:
     """Yield the keys of the trainings that all recorded seeds together show to be accurate enough.
 
     A good mean is not enough, because it may be chance and no search could confirm it.
@@ -259,7 +263,7 @@ def _accurate(table: Table) -> Iterator[str]:
     }
     own = probes[table.baseline.quality_key()]
     sign = 1 if table.header.workload.has_evaluate else -1
-    allowed = TOLERANCE.absolute(own[: len(SEEDS)])
+    allowed = tolerance.absolute(own[: len(SEEDS)], table.untrained)
     for key, qualities in probes.items():
         losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
         if decide(losses, allowed) == "accept":

@@ -100,6 +100,12 @@ class Table:
         return probed(self.answers)
 
     @cached_property
+    def untrained(self) -> float | None:
+        """Loss of the baseline before training, from a probe of no samples; None without one."""
+        found = [row.outcome for row in self.answers if _is_untrained(row)]
+        return found[0].qualities[0] if found and isinstance(found[0], Probed) else None
+
+    @cached_property
     def timing_seconds(self) -> float:
         """Mean seconds of one timing."""
         return fmean(row.seconds for rows in self.timed.values() for row in rows)
@@ -176,14 +182,18 @@ class Table:
 def probed(answers: Iterable[Row]) -> dict[str, Row]:
     """Return the probe of each training equivalence by its key, with the seeds of all its rows.
 
-    A failure replaces the qualities of other rows.
+    A failure replaces the qualities of other rows. Probes of no samples are left out.
     """
     found: dict[str, Row] = {}
     for answer in answers:
-        if isinstance(answer.task, Probe):
+        if isinstance(answer.task, Probe) and not _is_untrained(answer):
             key = TrainingConfig.of(answer.config).quality_key()
             found[key] = _with_seeds(found[key], answer) if key in found else answer
     return found
+
+
+def _is_untrained(row: Row) -> bool:
+    return isinstance(row.task, Probe) and not row.task.samples
 
 
 def _with_seeds(before: Row, more: Row) -> Row:

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.best_config import (
-    AccuracyEvidence,
     Baseline,
     BestConfig,
     ConstraintEvidence,
@@ -172,9 +172,14 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
                 metric="evaluate",
                 baseline=0.9,
                 best=0.91,
+                difference=0.01,
+                difference_ci90=(0.004, 0.016),
                 tolerance=0.009,
                 margin=-0.02,
                 samples=4096,
+                epochs=0.41,
+                share_of_run=0.002,
+                smallest_shown=0.006,
                 seeds=3,
                 needs_full_run=True,
             ),

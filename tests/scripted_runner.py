@@ -124,6 +124,8 @@ class ScriptedRunner:
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
     limits: Callable[[FindLimits], TrialOutcome] = lambda task: in_turns()
+    untrained: float | None = None
+    """The baseline's quality before training, where a probe asks for it."""
     seed_seconds: float = 1.0
     """Seconds that an accuracy probe takes for each seed."""
     jobs: list[Job] = field(default_factory=list)
@@ -144,7 +146,8 @@ class ScriptedRunner:
                 return self.measure(config, phase)
             case Probe():
                 qualities = tuple(self.quality(config, seed) for seed in seeds)
-                return Probed(qualities, self.seed_seconds * len(seeds))
+                untrained = self.untrained if job.task.untrained else None
+                return Probed(qualities, self.seed_seconds * len(seeds), untrained)
             case Gate():
                 return self.gate(config)
             case FindLimits():

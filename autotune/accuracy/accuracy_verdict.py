@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,7 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
 )
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
-from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -119,13 +119,13 @@ class AccuracyProber:
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
 
-        The tolerance takes the spread over seeds into account only from three seeds on.
+        The spread over seeds is known only from three seeds on.
         """
         own = self.context.baseline
         qualities = self._probed(own, max(seeds, self.known_seeds(own)))
         if not isinstance(qualities, tuple):
             return qualities
-        rule = rule_from(self.context, qualities)
+        rule = rule_from(self.context, qualities, self.study.notes.untrained)
         self._note_margin(own, rule.margin(qualities))
         return rule
 
@@ -226,7 +226,7 @@ class AccuracyProber:
             return qualities
         rule = self.rule(seeds)
         if isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
-            # Before a loss counts, the tolerance must include the baseline's own spread.
+            # Before a loss counts, the baseline's own spread must be known.
             rule = self.rule(max(seeds, len(SEEDS)))
         if isinstance(rule, Lost):
             return rule
@@ -256,11 +256,16 @@ class AccuracyProber:
         key = trained.quality_key()
         if len(have) >= seeds:
             return have[:seeds]
-        task = probe_task(self.context, self.samples, tuple(range(len(have), seeds)))
+        task = replace(
+            probe_task(self.context, self.samples, tuple(range(len(have), seeds))),
+            untrained=not have and self._allows_of_gain(key),
+        )
         outcome = self.runner.run(
             self.context.job(task, trained), self._folder(key, f"seed{len(have)}")
         )
         if isinstance(outcome, Probed):
+            if outcome.untrained is not None:
+                self.study.notes.untrained = outcome.untrained
             have += outcome.qualities
             if len(have) > len(self._known(config)):  # another device may have probed more
                 self.study.notes.set_qualities(key, have)
@@ -269,6 +274,16 @@ class AccuracyProber:
                 self.study.notes.seed_seconds = round(seconds, 3)
             return have
         return as_failure(outcome)
+
+    def _allows_of_gain(self, key: str) -> bool:
+        """Return whether this is the baseline's training, of which the loss before it is needed.
+
+        A script evaluates when it does; before its training it cannot be asked.
+        """
+        workload, (_, higher_is_better) = self.context.options.workload, self.context.metric
+        is_own = key == self.context.baseline.quality_key()
+        is_loss = workload.script is None and not higher_is_better
+        return is_own and is_loss and self.context.options.accuracy.tolerance.is_of_gain
 
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:
         """Return the qualities of the seeds that were probed so far."""

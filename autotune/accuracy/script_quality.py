@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.configuration.best_config import UNCHANGED
-from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.accuracy_evidence import UNCHANGED
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS

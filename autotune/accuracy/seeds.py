@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.accuracy_rule import AccuracyRule, spread
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
 from autotune.values.statistics import Decision
@@ -19,15 +19,25 @@ MOST_SEEDS = 6
 """Most seeds for an incumbent or a possible result."""
 
 
-def rule_from(context: SearchContext, baseline: Sequence[float]) -> AccuracyRule:
-    """Return the accuracy rule of a search from the baseline's qualities, one per seed."""
+def rule_from(
+    context: SearchContext, baseline: Sequence[float], untrained: float | None
+) -> AccuracyRule:
+    """Return the accuracy rule of a search.
+
+    Args:
+        context: the context of the search.
+        baseline: the baseline's qualities, one per seed.
+        untrained: its loss before training; None if it is not known.
+    """
     metric, higher_is_better = context.metric
+    first = baseline[: len(SEEDS)]
     return AccuracyRule(
         metric=metric,
         higher_is_better=higher_is_better,
         baseline=tuple(baseline),
-        tolerance=context.options.accuracy.tolerance.absolute(baseline[: len(SEEDS)]),
+        tolerance=context.options.accuracy.tolerance.absolute(first, untrained),
         minimum=context.options.accuracy.minimum,
+        spread=spread(first),
     )
 
 
@@ -44,7 +54,7 @@ def decision_so_far(
         return "accept"
     if not len(SEEDS) <= len(theirs) <= len(own):
         return "undecided"
-    return rule_from(context, own).decision(theirs)
+    return rule_from(context, own, study.notes.untrained).decision(theirs)
 
 
 def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalent: str) -> int:

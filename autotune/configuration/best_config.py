@@ -6,9 +6,17 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, SkipValidation, ValidationError, model_validator
+from pydantic import BaseModel, SkipValidation, ValidationError
 
-from autotune.configuration.evidence_parts import MemoryEvidence, Pair, Part, StageLimits, Stages
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
+from autotune.configuration.evidence_parts import (
+    MemoryEvidence,
+    Pair,
+    Part,
+    Settings,
+    StageLimits,
+    Stages,
+)
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import write_atomically
@@ -18,13 +26,6 @@ from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean
 
 FORMAT = 1
-UNCHANGED = "unchanged"
-"""Metric name of a search that varies nothing that could change the trained model."""
-NOT_MEASURED = "not measured: nothing was tried that could change it"
-"""Text shown in place of the quality of such a search."""
-
-# `_config_faults` checks the values: it reports one fault where pydantic's union reports three.
-Settings = dict[str, Annotated[Value, SkipValidation]]
 
 
 class Throughput(Part):
@@ -107,57 +108,9 @@ class Evidence(Part):
     blocks: Blocks | None = None
     searched: Searched | None = None
     """Measured part of the search space; None in older files."""
+    not_proven: tuple[NotProven, ...] = ()
+    """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
-
-
-class GateEvidence(Part):
-    """Errors found by the numerics check, against float64, or float32 if the model needs it.
-
-    Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
-    """
-
-    loss_error: float
-    gradient_error: float
-    path_error: float | None = None
-    """Distance of the weights after the first steps from the reference's, divided by the distance
-    that the reference's moved; None in older files."""
-    reach_error: float | None = None
-    """Relative difference in the distance that the weights moved; None in older files."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_older(cls, fields: object) -> object:
-        older = ("gradient_cosine", "trajectory_error")
-        return (
-            {name: error for name, error in fields.items() if name not in older}
-            if isinstance(fields, dict)
-            else fields
-        )
-
-
-class AccuracyEvidence(Part):
-    """Quality against its tolerance; the constraint holds if `margin` <= 0.
-
-    A short probe bounds early training only.
-    """
-
-    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
-    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
-    computes the same."""
-    gate: GateEvidence | None = None
-    metric: str
-    baseline: float
-    best: float
-    tolerance: float
-    margin: float
-    samples: int
-    seeds: int
-    needs_full_run: bool
-
-    @property
-    def is_measured(self) -> bool:
-        """Return False if nothing was tried that could change the quality."""
-        return self.metric != UNCHANGED
 
 
 class LearningRate(Part):

@@ -7,9 +7,8 @@ margin is 0, which counts as feasible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.values.measurement import UNSTEADY, Measurement
@@ -35,7 +34,6 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.statistics import Decision, bounds, decide
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
@@ -43,85 +41,6 @@ UNKNOWN = 0.0
 # Least memory margin of a trial that ran out of memory, however little was missing.
 _LEAST_EXCESS = 0.01
 _FAILED = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """Loss of quality against the baseline that is still allowed."""
-
-    amount: float
-    relative: bool
-    """True: `amount` is a share of the baseline's quality. False: an absolute difference."""
-
-    def absolute(self, baseline: Sequence[float]) -> float:
-        """Return the tolerance in the metric's unit, at least the baseline's standard deviation.
-
-        The deviation over seeds counts only with more than two of them.
-        """
-        asked = self.amount * abs(fmean(baseline)) if self.relative else self.amount
-        return max(asked, stdev(baseline)) if len(baseline) > 2 else asked  # noqa: PLR2004
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyRule:
-    """Rule that judges qualities against the baseline's, paired by seed."""
-
-    metric: str
-    higher_is_better: bool
-    baseline: tuple[float, ...]
-    """The baseline's quality, one value per seed."""
-    tolerance: float
-    """Allowed mean loss, in the metric's unit."""
-    minimum: float | None
-    """Least mean quality, independent of the baseline; None: no floor."""
-
-    def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
-        """Return the loss of quality per paired seed, in the metric's unit; positive is worse."""
-        sign = 1 if self.higher_is_better else -1
-        paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
-        return tuple(sign * (b - q) for b, q in paired)
-
-    def decision(self, qualities: Sequence[float]) -> Decision:
-        """Decide from the seeds so far; a mean quality below the floor is never accepted."""
-        decision = decide(self.losses(qualities), self.tolerance)
-        below = self.minimum is not None and fmean(qualities) < self.minimum
-        return "undecided" if decision == "accept" and below else decision
-
-    def margin(self, qualities: Sequence[float]) -> float:
-        """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
-
-        This graded point estimate tells samplers what to try next. `decision` says what may become
-        the result.
-        """
-        return self._margin(fmean(self.losses(qualities)), qualities)
-
-    def margin_in_doubt(self, qualities: Sequence[float]) -> float:
-        """Return the margin of the upper 95 % bound of the mean loss."""
-        return self._margin(bounds(self.losses(qualities))[1], qualities)
-
-    def limit(self, seeds: int) -> float:
-        """Return the worst mean quality that is allowed over the first `seeds` seeds."""
-        mean = fmean(self.baseline[:seeds])
-        if not self.higher_is_better:
-            return mean + self.tolerance
-        least = mean - self.tolerance
-        return least if self.minimum is None else max(least, self.minimum)
-
-    def objection(self, qualities: Sequence[float]) -> str:
-        """Return why the qualities, one per seed, are not accepted: their mean and the limit."""
-        mean, limit = fmean(qualities), self.limit(len(qualities))
-        beyond = "below" if self.higher_is_better else "above"
-        seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
-        if self.margin(qualities) > 0:
-            gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
-            return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
-        return f"accuracy: {self.metric} {mean:.6g} may be {beyond} the limit {limit:.6g} ({seeds})"
-
-    def _margin(self, loss: float, qualities: Sequence[float]) -> float:
-        excess = loss - self.tolerance
-        if self.minimum is not None:
-            excess = max(excess, self.minimum - fmean(qualities))
-        return excess / (abs(fmean(self.baseline)) or 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +72,7 @@ def judge(
         objective: the number to maximise.
         memory_limit: most memory that training may take, in bytes.
         accuracy: margin of the accuracy; None if unknown.
-        objection: reason for a margin above 0.
+        objection: reason for a margin above 0: the value, the limit and the seeds.
     """
     match outcome:
         case Measured(measurement):
@@ -190,7 +109,7 @@ def _judge_measured(
     if measurement.allocator_retries:
         memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
-        reasons.append(objection or f"accuracy: {_excess(accuracy)} worse than allowed")
+        reasons.append(objection or "accuracy: not good enough")
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
         reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")

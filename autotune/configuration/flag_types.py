@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from autotune.configuration.constraints import Tolerance
+    from autotune.configuration.accuracy_rule import Tolerance
     from autotune.knobs.base import Value
 
 _Number = TypeVar("_Number", bound=float)
@@ -68,7 +68,7 @@ SHARE = Amount("share", _share, "a share below one; write 8% or 0.08")
 
 
 class ToleranceType(click.ParamType["Tolerance"]):
-    """A tolerance, from "1%" (of the baseline) or "0.01" (absolute)."""
+    """A tolerance, from "1%" (a share), "0.01" (absolute) or "noise" (1% of the value, widened)."""
 
     name = "tolerance"
 
@@ -76,13 +76,15 @@ class ToleranceType(click.ParamType["Tolerance"]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Tolerance:
         """Return the tolerance."""
-        from autotune.configuration.constraints import Tolerance
+        from autotune.configuration.accuracy_rule import Tolerance
 
         if isinstance(value, Tolerance):
             return value
+        if value == "noise":
+            return Tolerance(0.01, relative=True, widened=True)
         amount, relative = _amount(value)
         if amount is None:
-            self.fail(f"{value!r} is not a tolerance; write 1% or 0.01.", param, ctx)
+            self.fail(f"{value!r} is not a tolerance; write 1%, 0.01 or noise.", param, ctx)
         return Tolerance(amount, relative)
 
 

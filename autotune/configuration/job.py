@@ -62,6 +62,8 @@ class Probe:
     seeds: tuple[int, ...]
     evaluation_batch: int = 32
     """Batch size of the held-out loss: the baseline's, for every configuration."""
+    untrained: bool = False
+    """True: also evaluate a model of the first seed before training."""
     kind: Literal["probe"] = "probe"
 
 

@@ -8,13 +8,8 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.best_config import (
-    NOT_MEASURED,
-    AccuracyEvidence,
-    Evidence,
-    Searched,
-    Speedup,
-)
+from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
@@ -46,13 +41,14 @@ def answer_lines(event: Answered) -> list[str]:
         f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
         *arithmetic_lines(evidence),
         f"  memory      {memory.in_words}",
-        accuracy_line(accuracy),
+        *accuracy_lines(accuracy),
     ]
     if run := evidence.predicted_run:
         lines.append(
             f"  run         of {run.samples} samples, predicted: {span(run.baseline_seconds)} -> "
             f"{span(run.best_seconds)}"
         )
+    lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += searched_lines(evidence.searched)
     if event.remark is not None:
         lines.append(f"  note        {event.remark}")
@@ -68,6 +64,9 @@ def _rounds(speedup: Speedup) -> str:
 def keep_headline(evidence: Evidence) -> str:
     """Return the headline for keeping the user's settings, with the configurations measured."""
     searched, more = evidence.searched, disturbed_sentence(evidence.speedup.disturbed_rounds)
+    if count := len(evidence.not_proven):
+        faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
+        more += f" {faster} not proven to train as well."
     if searched is None:
         return f"Keep your settings: nothing was faster beyond the noise.{more}"
     if not searched.measured:
@@ -108,14 +107,26 @@ def utilisation(limits: StageLimits) -> str | None:
     )
 
 
-def accuracy_line(accuracy: AccuracyEvidence) -> str:
-    """Return the line on the quality of the baseline and of the result."""
+def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
+    """Return lines on the quality of the baseline and of the result, and on its probes."""
     if not accuracy.is_measured:
-        return f"  quality     {NOT_MEASURED}"
-    return (
-        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g} "
-        f"(allowed difference {accuracy.tolerance:g}, {accuracy.seeds} seeds)"
-    )
+        return [f"  quality     {NOT_MEASURED}"]
+    told = accuracy.difference_text or f"{accuracy.seeds} seeds"
+    lines = [
+        f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",
+        f"  allowed     {accuracy.allowed_text}",
+    ]
+    return [*lines, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else lines
+
+
+def not_proven_texts(best: BestConfig) -> list[str]:
+    """Return a clause on each faster trial that was not proven to be accurate enough."""
+    metric = best.constraints.accuracy.metric
+    return [
+        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} {one.quality:.6g} is "
+        f"not proven to keep the limit {one.limit:.6g} ({one.seeds} seeds)"
+        for one in best.evidence.not_proven
+    ]
 
 
 def nothing_lines(event: NothingFeasible) -> list[str]:

@@ -6,11 +6,11 @@ values, and `SearchOptions.flat` returns them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.constraints import Tolerance
+from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
@@ -140,7 +140,12 @@ class AccuracyOptions:
     @property
     def identity(self) -> list[object]:
         """The options as JSON values, by which a study is recognised."""
-        return [asdict(self.tolerance), self.minimum, self.samples]
+        return [self.tolerance.as_json, self.minimum, self.samples]
+
+    @property
+    def widened(self) -> AccuracyOptions:
+        """The same options, with the allowed loss at least the baseline's spread over seeds."""
+        return replace(self, tolerance=replace(self.tolerance, widened=True))
 
     def check(self, facts: WorkloadFacts, model_path: Path) -> None:
         """Check that the workload at `model_path` measures what `minimum` limits.

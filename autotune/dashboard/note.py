@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.configuration.best_config import NOT_MEASURED, BestConfig
+from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import not_proven_texts
 from autotune.knobs.base import spelled
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
@@ -70,13 +72,21 @@ def _answer(study: Study) -> Iterator[str]:
         f"{evidence.best.samples_per_second:g} |"
     )
     if accuracy.is_measured:
-        yield f"| {accuracy.metric} | {accuracy.baseline:g} | {accuracy.best:g} |"
+        told = accuracy.difference_text
+        yield (
+            f"| {accuracy.metric} | {accuracy.baseline:g} | "
+            f"{accuracy.best:g}{told and f', {told}'} |"
+        )
+        yield f"| allowed | | {accuracy.allowed_text} |"
+        if accuracy.probe_text:
+            yield f"| probes | | {accuracy.probe_text} |"
     else:
         yield f"| quality | | {NOT_MEASURED} |"
     yield f"| memory | | {memory.in_words} |"
     yield from (
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()
     )
+    yield from ("", *(f"- Not proven: {text}" for text in not_proven_texts(best)))
     yield from ("", "best.yaml is attached to this study.")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.best_config import NOT_MEASURED, BestConfig, Evidence
+from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import keep_headline, utilisation
+from autotune.console.answer_lines import keep_headline, not_proven_texts, utilisation
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects
@@ -125,10 +126,15 @@ def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
+        told = accuracy.difference_text
         yield (
-            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}, "
-            f"with a difference of {accuracy.tolerance:g} allowed: {_PROBES[accuracy.evidence]}."
+            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
+            f"{told and f', {told}'}: {_PROBES[accuracy.evidence]}. "
+            f"Allowed is {accuracy.allowed_text}."
         )
+        if accuracy.probe_text:
+            yield f"Probes: {accuracy.probe_text}."
+        yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
     else:
         yield f"Its quality was {NOT_MEASURED}."
     yield from stage_sentences(best.evidence)

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from autotune import __version__
-from autotune.configuration.best_config import NOT_MEASURED
+from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts

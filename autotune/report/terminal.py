@@ -11,7 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import accuracy_line, arithmetic_lines, searched_lines
+from autotune.console.answer_lines import (
+    accuracy_lines,
+    arithmetic_lines,
+    not_proven_texts,
+    searched_lines,
+)
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.report.totals import failure_kinds, phases
@@ -65,7 +70,8 @@ def before_table(data: ReportData) -> list[str]:
             f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
             *arithmetic_lines(evidence),
             f"  memory      {memory.in_words}",
-            accuracy_line(data.best.constraints.accuracy),
+            *accuracy_lines(data.best.constraints.accuracy),
+            *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
         ]
     caption = [_CAPTION] if data.trials else []
     return [*lines, *searched_lines(data.searched), "", *caption]

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
@@ -62,6 +62,11 @@ from autotune.storage.note_types import ACCURACY, DIAGNOSIS
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 
+_OLD_RULE = (
+    "this study was begun when the allowed loss of quality was at least the spread over seeds, as "
+    "with --accuracy-tolerance noise. It goes on so; --force begins one that allows what is asked."
+)
+
 
 def search(
     options: SearchOptions,
@@ -92,6 +97,8 @@ def search(
     runner = StoppableRunner(BudgetedRunner(runner, clock), stop)
     with storage_errors(options.study.storage):
         search = _opened(survey(options, runner), runner, stop, clock)
+        if search.context.options.accuracy != options.accuracy:
+            yield Warned(_OLD_RULE)
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
             with closing(_search(search, extra_devices or {})) as events:
@@ -123,6 +130,9 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
             options=replace(options, study=replace(options.study, name=name, folder=folder)),
         )
         study = opened(name)
+    if study.has_accuracy(options.accuracy.widened.identity):
+        accuracy = options.accuracy.widened
+        context = replace(context, options=replace(context.options, accuracy=accuracy))
     try:
         study.check_identity(context.identity)
         study.lead()

@@ -117,6 +117,8 @@ class StudyNotes:
     """Seconds of an accuracy seed of the baseline."""
     qualities = Entries[str, Sequence[float]]("qualities", dict[str, list[FiniteFloat]])
     """Quality of each known seed, by training equivalence."""
+    untrained = Note[float]("untrained", FiniteFloat)
+    """The baseline's held-out loss before training, where the allowed loss depends on it."""
     margins = Entries[str, float]("margins", dict[str, FiniteFloat])
     """Accuracy margin by training equivalence, as a constraint: at most 0 if it holds."""
     numerics_checks = Entries[str, str]("gates", dict[str, str])

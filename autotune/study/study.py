@@ -10,7 +10,7 @@ is shared. Their trials are read whenever a trial is claimed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -241,6 +241,11 @@ class TuningStudy:
         """Return a line for each fact that differs from the study's identity; none if it is new."""
         known = self.notes.identity
         return [] if known is None else differences(known.facts, identity)
+
+    def has_accuracy(self, accuracy: Sequence[object]) -> bool:
+        """Return whether the study was made for this accuracy, as in its identity."""
+        identity = self.notes.identity
+        return identity is not None and identity.facts.get("accuracy") == accuracy
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
         """Store the identity of a new study, or compare it with the stored one.

@@ -233,9 +233,21 @@ def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
     start = time.perf_counter()
     loaded.folder.enter_phase("build")
     data = quality.probe_data(loaded.workload)
+    untrained = _untrained(loaded, data, task) if task.untrained else None
     # Each seed's model is gone before the next one is built.
     qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
-    return Probed(qualities, time.perf_counter() - start)
+    return Probed(qualities, time.perf_counter() - start, untrained)
+
+
+def _untrained(loaded: LoadedJob, data: quality.ProbeData, task: Probe) -> float | None:
+    """Return the quality of a model of its own before training, of the first seed's weights.
+
+    Evaluating the model that is trained afterwards would draw from its random numbers.
+    """
+    try:
+        return _quality_of(loaded, data, replace(task, samples=0), task.seeds[0])
+    except quality.NonFiniteLossError:
+        return None
 
 
 def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:

@@ -34,6 +34,8 @@ class Probed:
 
     qualities: tuple[float, ...]
     seconds: float
+    untrained: float | None = None
+    """Quality of the first seed before training; None if it was not asked for, or not finite."""
     kind: Literal["probed"] = "probed"
 
 

@@ -20,7 +20,8 @@ CONFIDENCE = 0.95
 # 95 % quantiles of Student's t for 1 to 5 degrees of freedom (NIST/SEMATECH e-Handbook of
 # Statistical Methods, 1.3.6.7.2). A table, because scipy takes a second to import.
 _T95 = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150)
-# One seed alone, which has no spread, rejects only a loss above this many times the tolerance.
+# One seed alone, which has no spread, rejects only a loss above this many times the tolerance and
+# the baseline's own spread.
 _FAR_OFF = 5
 
 Interval = tuple[float, float]
@@ -77,14 +78,15 @@ def bounds(losses: Sequence[float]) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def decide(losses: Sequence[float], allowed: float) -> Decision:
+def decide(losses: Sequence[float], allowed: float, spread: float = 0.0) -> Decision:
     """Decide on losses of quality, one per paired seed, positive for worse; `allowed` is the most.
 
-    "undecided" means that further seeds are needed.
+    "undecided" means that further seeds are needed. `spread` is the standard deviation of the
+    baseline's quality over seeds, the only one that is known where there is one loss.
     """
     low, high = bounds(losses)
     if high <= allowed:
         return "accept"
-    if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * allowed):
+    if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * max(allowed, spread)):
         return "reject"
     return "undecided"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.best_config import UNCHANGED, read_best
+from autotune.configuration.accuracy_evidence import UNCHANGED
+from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Flag, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.best_config import UNCHANGED, BestConfig, read_best
+from autotune.configuration.accuracy_evidence import UNCHANGED
+from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.script import ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import (
-    CONSTRAINTS,
-    UNKNOWN,
-    AccuracyRule,
-    Tolerance,
-    Verdict,
-    judge,
-)
+from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict, judge
 from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import (
     Crashed,
@@ -36,7 +30,8 @@ LIMIT = 1000
 
 
 def verdict(outcome: TrialOutcome, accuracy: float | None = None) -> Verdict:
-    return judge(outcome, THROUGHPUT, LIMIT, accuracy)
+    objection = rule().objection((0.5, 0.6, 0.7)) if accuracy and accuracy > 0 else ""
+    return judge(outcome, THROUGHPUT, LIMIT, accuracy, objection)
 
 
 def measured(peak_bytes: int = 500) -> Measured:
@@ -90,14 +85,14 @@ def test_an_accuracy_margin_is_taken_over_and_can_refuse() -> None:
     assert verdict(measured(), accuracy=-0.25).margins["accuracy"] == -0.25
     found = verdict(measured(), accuracy=0.25)
     assert not found.feasible
-    assert found.reason == "accuracy: 25 % worse than allowed"
+    assert found.reason == "accuracy: evaluate 0.6 is 0.2 below the limit 0.8 (3 seeds)"
 
 
 def test_two_passed_limits_are_both_named() -> None:
     found = verdict(measured(1500), accuracy=0.25)
     assert (
-        found.reason
-        == "memory: 1.46 KiB is 50 % over the limit 1000 B; accuracy: 25 % worse than allowed"
+        found.reason == "memory: 1.46 KiB is 50 % over the limit 1000 B; "
+        "accuracy: evaluate 0.6 is 0.2 below the limit 0.8 (3 seeds)"
     )
 
 
@@ -192,9 +187,41 @@ def test_a_relative_tolerance_is_a_share_of_the_baselines_size() -> None:
     assert Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
 
 
-def test_a_tolerance_is_never_tighter_than_the_spread_over_seeds() -> None:
+def test_only_noise_allows_the_spread_over_seeds() -> None:
     # The sample standard deviation of 1, 2, 3 is 1.
-    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
+    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(0.02)
+    noise = Tolerance(0.01, relative=True, widened=True)
+    assert noise.absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
+    assert noise.absolute((1.0, 3.0)) == pytest.approx(0.02), "two seeds show no spread"
+
+
+def test_of_a_loss_a_share_is_of_what_training_gained() -> None:
+    one_percent = Tolerance(0.01, relative=True)
+    assert one_percent.absolute((0.09, 0.088, 0.086), 4.088) == pytest.approx(0.04)
+    assert one_percent.absolute((0.09, 0.088, 0.086)) == pytest.approx(0.00088), "if unknown"
+    assert one_percent.absolute((5.0, 5.0), 4.0) == 0, "nothing was gained, nothing may be lost"
+    assert Tolerance(0.01, relative=False).absolute((0.09, 0.088), 4.088) == 0.01
+
+
+def test_a_tolerance_says_what_it_is() -> None:
+    own, one_percent = (0.09, 0.086), Tolerance(0.01, relative=True)
+    gained = "1 % of what training gained (held_out_loss 4.088 before, 0.088 after)"
+    assert one_percent.words("held_out_loss", own, 4.088) == gained
+    assert one_percent.words("evaluate", own, None) == "1 % of your evaluate"
+    assert Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
+    noise = Tolerance(0.01, relative=True, widened=True).words("evaluate", own, None)
+    assert noise == "1 % of your evaluate, or the spread of yours over seeds if more"
+
+
+@pytest.mark.parametrize("widened", [True, False])
+def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
+    asked = Tolerance(0.01, relative=True, widened=widened)
+    assert Tolerance.of_json(asked.as_json) == asked
+
+
+def test_a_tolerance_that_an_older_version_noted_was_widened() -> None:
+    noted = {"amount": 0.01, "relative": True}
+    assert Tolerance.of_json(noted) == Tolerance(0.01, relative=True, widened=True)
 
 
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from autotune.configuration.constraints import Tolerance
+from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.flag_types import (
     DURATION,
     SHARE,
@@ -61,6 +61,11 @@ def test_a_share_is_read_with_or_without_percent(text: str, share: float) -> Non
 def test_a_tolerance_with_percent_is_relative_and_without_it_absolute() -> None:
     assert ToleranceType().convert("2%", None, None) == Tolerance(0.02, relative=True)
     assert ToleranceType().convert("0.02", None, None) == Tolerance(0.02, relative=False)
+
+
+def test_noise_allows_what_the_baseline_differs_by_over_seeds() -> None:
+    noise = Tolerance(0.01, relative=True, widened=True)
+    assert ToleranceType().convert("noise", None, None) == noise
 
 
 def test_settings_are_read_with_the_spelling_of_yaml() -> None:

@@ -42,6 +42,13 @@ def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss() -> None
     assert decide((0.001,), 0.0) == "reject"
 
 
+def test_a_single_seed_rejects_only_beyond_what_seeds_differ_by_anyway() -> None:
+    assert decide((0.6,), ALLOWED) == "reject"
+    assert decide((0.6,), ALLOWED, spread=0.2) == "undecided"
+    assert decide((1.1,), ALLOWED, spread=0.2) == "reject"
+    assert decide((0.6, 0.61, 0.6), ALLOWED, spread=0.2) == "reject", "pairs have their own spread"
+
+
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5, 6])
 def test_the_bounds_are_one_sided_at_95_percent(seeds: int) -> None:
     losses = [0.1 * n for n in range(seeds)]

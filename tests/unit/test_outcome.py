@@ -50,9 +50,7 @@ ANSWERS = (
     Observed(
         "cpu", ("train.py:9#0",), "train.py:9#0", 50.0, 800.0, 0.4, {"amp_dtype": "so"}, IMAGE_FACTS
     ),
-    Gated(
-        1e-5, 0.01, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, None, 0.02, 0.0, 0.5, in_double=True
-    ),
+    Gated(1e-5, 0.01, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, None, 0.02, 0.0, 0.5, in_double=True),
 )
 FAILURES = (
     OutOfMemory("device", "tried to allocate 2 GiB", 12345),

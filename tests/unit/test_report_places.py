@@ -11,7 +11,8 @@ import optuna_dashboard
 import pytest
 
 from answered_study import BASELINE, answered, confirmed, explained
-from autotune.configuration.best_config import NOT_MEASURED, UNCHANGED, BestConfig, write_best
+from autotune.configuration.accuracy_evidence import NOT_MEASURED, UNCHANGED
+from autotune.configuration.best_config import BestConfig, write_best
 from autotune.production import Best
 from autotune.searching.run.events import Answered
 from autotune.storage.note_types import as_json as note_as_json
@@ -70,9 +71,20 @@ def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
     measured = PLACES[place](stored(url, trials, best), best)
     assert NOT_MEASURED not in measured
     assert "evaluate" in measured
+    assert "difference 0.01 (0.004 to 0.016) over the same 3 seeds" in measured
 
 
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
+
+
+@pytest.mark.parametrize("place", ["terminal", "sentences", "page", "note", "end of a search"])
+def test_the_answer_says_how_much_its_probes_can_tell(place: str, url: str) -> None:
+    trials = [trial(0), trial(1, 150.0, num_workers=2)]
+    told = PLACES[place](stored(url, trials, CONFIRMED_RATES), CONFIRMED_RATES)
+    assert (
+        "4096 samples each (0.41 of an epoch, 0.2 % of the run); "
+        "a difference below 0.006 would not show" in told
+    )
 
 
 @pytest.mark.parametrize("place", ["terminal", "note", "end of a search", "production"])

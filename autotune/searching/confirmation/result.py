@@ -10,16 +10,17 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.best_config import (
-    AccuracyEvidence,
     Baseline,
     BestConfig,
     Blocks,
     ConstraintEvidence,
     Evidence,
-    GateEvidence,
     LearningRate,
     MachineRecord,
     PredictedRun,
@@ -27,12 +28,12 @@ from autotune.configuration.best_config import (
     Speedup,
     Throughput,
 )
-from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence_parts import DeviceMemoryEvidence, MemoryEvidence, Stages
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
+from autotune.searching.confirmation.not_proven import not_proven
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
@@ -111,6 +112,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         predicted_run=_predicted_run(context, costs, won),
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
+        not_proven=tuple(not_proven(prober, _rule(prober, won), won.trial)),
         limits=time_limits(prober, won.trial.config, won.runs),
     )
 
@@ -222,21 +224,41 @@ def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
 
 
 def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
-    rule = prober.rule(len(won.qualities))
-    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
-    config = won.trial.config
+    rule, tolerance = _rule(prober, won), prober.context.options.accuracy.tolerance
+    untrained = prober.study.notes.untrained
+    config, seeds = won.trial.config, len(won.qualities)
+    difference, interval = rule.difference(won.qualities)
+    was_trained = prober.needs_probe(config) and seeds > 1
     return AccuracyEvidence(
         evidence=prober.evidence(config),
         gate=_gate(prober.gated(config)),
         metric=rule.metric,
-        baseline=round(fmean(rule.baseline), 6),
+        baseline=round(fmean(rule.baseline[:seeds]), 6),
         best=round(fmean(won.qualities), 6),
+        difference=round(difference, 6),
+        difference_ci90=(round(interval[0], 6), round(interval[1], 6)) if was_trained else None,
         tolerance=round(rule.tolerance, 6),
+        allowed=tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained),
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
-        seeds=len(won.qualities),
+        **_length_of(prober),
+        smallest_shown=round((interval[1] - interval[0]) / 2, 6) if was_trained else None,
+        seeds=seeds,
         needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
     )
+
+
+def _rule(prober: AccuracyProber, won: Confirmed) -> AccuracyRule:
+    rule = prober.rule(len(won.qualities))
+    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
+    return rule
+
+
+def _length_of(prober: AccuracyProber) -> dict[str, float]:
+    """Return the samples of a probe in epochs and as a share of the run, where these are known."""
+    context = prober.context
+    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
+    return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
 
 
 def _gate(gated: Gated | None) -> GateEvidence | None:

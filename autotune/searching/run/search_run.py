@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.seeds import SeedBudget
-from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner

@@ -15,8 +15,9 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber, no_reference, pro
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.repeats import Repeats
-from autotune.configuration.best_config import UNCHANGED
-from autotune.configuration.constraints import AccuracyRule, judge
+from autotune.configuration.accuracy_evidence import UNCHANGED
+from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import judge
 from autotune.configuration.job import Measure
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_coverage import check_plan, cut_by_budget, ran_out

@@ -21,6 +21,7 @@ _FAILED = 1.0
 _LATE = 1 / 2
 # Training takes a fortieth of the time budget; a seed that takes more is mostly evaluation.
 _DEAR = 1 / 30
+_FAR = 2
 
 
 def validates_late(search: SearchRun) -> bool:
@@ -87,9 +88,9 @@ def _validated(
 
 
 def _is_far_off(accuracy: Accuracy, found: AccuracyVerdict) -> bool:
-    """Return whether the mean loss of quality exceeds twice the tolerance."""
+    """Return whether the mean loss exceeds twice the tolerance and the baseline's spread."""
     rule = accuracy.rule
-    return found.margin * abs(fmean(rule.baseline)) > rule.tolerance
+    return fmean(rule.losses(found.qualities)) > _FAR * max(rule.tolerance, rule.spread)
 
 
 def _waits(search: SearchRun, accuracy: Accuracy, best: FinishedTrial) -> bool:

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
-from autotune.configuration.best_config import UNCHANGED
+from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig

@@ -11,14 +11,14 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
 
-from autotune.configuration.constraints import Tolerance
+from autotune.configuration.accuracy_rule import Tolerance
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, inspect, inspection, sha256_of
 from autotune.processes.devices import Device
@@ -89,7 +89,7 @@ def admit(search: SearchRun) -> None:
     context = search.context
     options = context.options.flat()
     told: dict[str, Any] = {name: options[name] for name in _TOLD}
-    told[_TOLERANCE] = asdict(context.options.accuracy.tolerance)
+    told[_TOLERANCE] = context.options.accuracy.tolerance.as_json
     if not isinstance(told["sampler"], str):
         told["sampler"] = AUTO  # a sampler object cannot leave its process
     search.study.notes.workers = Workers(told, context.trials)
@@ -224,7 +224,7 @@ def _search(
     assert found.workload is not None
     worker = f"{socket.gethostname()}-{os.getpid()}"
     folder = options.folder / "workers" / worker
-    told = {**ready.options, _TOLERANCE: Tolerance(**ready.options[_TOLERANCE])}
+    told = {**ready.options, _TOLERANCE: Tolerance.of_json(ready.options[_TOLERANCE])}
     search = SearchOptions.of(
         model_path=options.model_path,
         study=waiting.name,

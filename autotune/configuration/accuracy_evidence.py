@@ -1,0 +1,134 @@
+"""What best.yaml says of accuracy: the quality, its tolerance, the numerics check."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from autotune.configuration.evidence_parts import Pair, Part, Settings
+
+UNCHANGED = "unchanged"
+"""Metric name of a search that varies nothing that could change the trained model."""
+NOT_MEASURED = "not measured: nothing was tried that could change it"
+"""Text shown in place of the quality of such a search."""
+
+
+class GateEvidence(Part):
+    """Errors found by the numerics check, against float64, or float32 if the model needs it.
+
+    Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
+    """
+
+    loss_error: float
+    gradient_error: float
+    path_error: float | None = None
+    """Distance of the weights after the first steps from the reference's, divided by the distance
+    that the reference's moved; None in older files."""
+    reach_error: float | None = None
+    """Relative difference in the distance that the weights moved; None in older files."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older(cls, fields: object) -> object:
+        older = ("gradient_cosine", "trajectory_error")
+        return (
+            {name: error for name, error in fields.items() if name not in older}
+            if isinstance(fields, dict)
+            else fields
+        )
+
+
+class AccuracyEvidence(Part):
+    """Quality against its tolerance; the constraint holds if `margin` <= 0.
+
+    `baseline` and `best` are means over the same seeds. A short probe bounds early training only.
+    """
+
+    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
+    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
+    computes the same."""
+    gate: GateEvidence | None = None
+    metric: str
+    baseline: float
+    best: float
+    difference: float | None = None
+    """Mean of best minus baseline, seed by seed, in the metric's unit; None in older files."""
+    difference_ci90: Pair | None = None
+    """The 90 % interval of that mean: each end is a one-sided 95 % bound; the worse one decides.
+
+    None if no seed of `best` was trained, because it trains as the baseline does.
+    """
+    tolerance: float
+    allowed: str | None = None
+    """What the tolerance is, in words; None in older files."""
+    margin: float
+    samples: int
+    """Samples that each probe trained on; of a script, the fewest."""
+    epochs: float | None = None
+    """The same in epochs; None for a stream without a length, and in older files."""
+    share_of_run: float | None = None
+    """The same as a share of the run of --run-samples or --run-epochs; None without one."""
+    smallest_shown: float | None = None
+    """Smallest difference that the seeds could have shown: half the width of the interval."""
+    seeds: int
+    needs_full_run: bool
+
+    @property
+    def is_measured(self) -> bool:
+        """Return False if nothing was tried that could change the quality."""
+        return self.metric != UNCHANGED
+
+    @property
+    def allowed_text(self) -> str:
+        """Return the tolerance and what it is."""
+        return f"{self.tolerance:.3g} worse{(self.allowed and f': {self.allowed}') or ''}"
+
+    @property
+    def probe_text(self) -> str:
+        """Return what the probes of `best` can tell; empty if there were none or in older files."""
+        if self.smallest_shown is None:
+            return ""
+        parts = []
+        if self.epochs is not None:
+            parts.append(f"{self.epochs:.2g} epochs" if self.epochs > 1 else self._of_an_epoch)
+        if self.share_of_run is not None:
+            parts.append(f"{100 * self.share_of_run:.2g} % of the run")
+        length = f" ({', '.join(parts)})" if parts else ""
+        return (
+            f"{self.samples} samples each{length}; a difference below {self.smallest_shown:.2g} "
+            "would not show"
+        )
+
+    @property
+    def _of_an_epoch(self) -> str:
+        return "1 epoch" if self.epochs == 1 else f"{self.epochs:.2g} of an epoch"
+
+    @property
+    def difference_text(self) -> str:
+        """Return the difference with its interval and seeds; empty in files without one."""
+        if self.difference is None:
+            return ""
+        if self.difference_ci90 is None:
+            return "no difference: the same training"
+        low, high = self.difference_ci90
+        return (
+            f"difference {self.difference:.3g} ({low:.3g} to {high:.3g}) over the same "
+            f"{self.seeds} seeds"
+        )
+
+
+class NotProven(Part):
+    """A faster configuration that no number of seeds showed to be accurate enough, nor inaccurate.
+
+    It may be as good as the answer is; it is not emitted.
+    """
+
+    trial: int
+    changed: Settings
+    """Settings that differ from the baseline's."""
+    quality: float
+    """Mean quality over the seeds."""
+    limit: float
+    """Worst mean quality that is allowed over these seeds."""
+    seeds: int

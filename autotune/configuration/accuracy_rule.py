@@ -1,0 +1,150 @@
+"""The accuracy that a configuration needs: the allowed loss of quality, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from autotune.values.statistics import Decision, Interval, bounds, decide
+
+_FEWEST_FOR_SPREAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Loss of quality against the baseline that is still allowed."""
+
+    amount: float
+    relative: bool
+    """True: `amount` is a share. Of a loss it is a share of what the baseline's training gained, of
+    another quality, or where the loss before training is unknown, a share of the baseline's value.
+    False: an absolute difference."""
+    widened: bool = False
+    """True: a share of the baseline's value or a difference, and at least the standard deviation of
+    the baseline over its seeds."""
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, Any]) -> Tolerance:
+        """Return a tolerance that a study notes; those of older versions were all widened."""
+        return cls(**{"widened": True, **stored})
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The tolerance as a study notes it."""
+        told = {"amount": self.amount, "relative": self.relative}
+        return told if self.widened else {**told, "widened": False}
+
+    @property
+    def is_of_gain(self) -> bool:
+        """True if it is a share of what training gains, where the quality is a loss."""
+        return self.relative and not self.widened
+
+    def absolute(self, baseline: Sequence[float], untrained: float | None = None) -> float:
+        """Return the tolerance in the metric's unit.
+
+        Args:
+            baseline: quality of the baseline, one per seed.
+            untrained: its loss before training; None if the quality is no loss, or not known.
+        """
+        value = fmean(baseline)
+        if not self.relative:
+            asked = self.amount
+        elif untrained is None or self.widened:
+            asked = self.amount * abs(value)
+        else:
+            asked = self.amount * max(0.0, untrained - value)
+        return max(asked, spread(baseline)) if self.widened else asked
+
+    def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
+        """Return what the tolerance is, for the same arguments as `absolute`."""
+        if not self.relative:
+            asked = "as asked"
+        elif untrained is None or self.widened:
+            asked = f"{100 * self.amount:g} % of your {metric}"
+        else:
+            asked = (
+                f"{100 * self.amount:g} % of what training gained ({metric} {untrained:.4g} "
+                f"before, {fmean(baseline):.4g} after)"
+            )
+        return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
+
+
+def spread(qualities: Sequence[float]) -> float:
+    """Return the standard deviation over seeds; 0 for fewer than three, which show none."""
+    return stdev(qualities) if len(qualities) >= _FEWEST_FOR_SPREAD else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyRule:
+    """Rule that judges qualities against the baseline's, paired by seed."""
+
+    metric: str
+    higher_is_better: bool
+    baseline: tuple[float, ...]
+    """The baseline's quality, one value per seed."""
+    tolerance: float
+    """Allowed mean loss, in the metric's unit."""
+    minimum: float | None
+    """Least mean quality, independent of the baseline; None: no floor."""
+    spread: float = 0.0
+    """Standard deviation of the baseline over seeds; the loss of a single seed may be chance up to
+    some multiple of it."""
+
+    def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
+        """Return the loss of quality per paired seed, in the metric's unit; positive is worse."""
+        sign = 1 if self.higher_is_better else -1
+        paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
+        return tuple(sign * (b - q) for b, q in paired)
+
+    def difference(self, qualities: Sequence[float]) -> tuple[float, Interval]:
+        """Return the mean of quality minus the baseline's over paired seeds, with its bounds.
+
+        The bounds are one-sided at 95 % each, infinite for one seed.
+        """
+        sign = -1 if self.higher_is_better else 1
+        differences = [sign * loss for loss in self.losses(qualities)]
+        return fmean(differences), bounds(differences)
+
+    def decision(self, qualities: Sequence[float]) -> Decision:
+        """Decide from the seeds so far; a mean quality below the floor is never accepted."""
+        decision = decide(self.losses(qualities), self.tolerance, self.spread)
+        below = self.minimum is not None and fmean(qualities) < self.minimum
+        return "undecided" if decision == "accept" and below else decision
+
+    def margin(self, qualities: Sequence[float]) -> float:
+        """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
+
+        This graded point estimate tells samplers what to try next. `decision` says what may become
+        the result.
+        """
+        return self._margin(fmean(self.losses(qualities)), qualities)
+
+    def margin_in_doubt(self, qualities: Sequence[float]) -> float:
+        """Return the margin of the upper 95 % bound of the mean loss."""
+        return self._margin(bounds(self.losses(qualities))[1], qualities)
+
+    def limit(self, seeds: int) -> float:
+        """Return the worst mean quality that is allowed over the first `seeds` seeds."""
+        mean = fmean(self.baseline[:seeds])
+        if not self.higher_is_better:
+            return mean + self.tolerance
+        least = mean - self.tolerance
+        return least if self.minimum is None else max(least, self.minimum)
+
+    def objection(self, qualities: Sequence[float]) -> str:
+        """Return why the qualities, one per seed, are not accepted: their mean and the limit."""
+        mean, limit = fmean(qualities), self.limit(len(qualities))
+        beyond = "below" if self.higher_is_better else "above"
+        seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
+        if self.margin(qualities) > 0:
+            gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
+            return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
+        return f"accuracy: {self.metric} {mean:.6g} may be {beyond} the limit {limit:.6g} ({seeds})"
+
+    def _margin(self, loss: float, qualities: Sequence[float]) -> float:
+        excess = loss - self.tolerance
+        if self.minimum is not None:
+            excess = max(excess, self.minimum - fmean(qualities))
+        return excess / (abs(fmean(self.baseline)) or 1.0)

@@ -1,0 +1,40 @@
+"""Faster trials whose accuracy the seeds left undecided, for the answer to name."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.accuracy.seeds import SEEDS, decision_so_far
+from autotune.configuration.accuracy_evidence import NotProven
+from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.storage.finished_trial import FinishedTrial
+
+
+def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -> list[NotProven]:
+    """Return the fastest trial of each undecided training that is faster than the result."""
+    trials = [one for one in prober.study.finished() if _worth(one) > _worth(won)]
+    trials.sort(key=_worth, reverse=True)
+    found: dict[str, NotProven] = {}
+    for trial in trials:
+        training = prober.training_equivalent(trial.config).quality_key()
+        qualities = prober.study.notes.qualities.get(training, ())
+        if training in found or len(qualities) < len(SEEDS):
+            continue
+        if decision_so_far(prober.context, prober.study, training) == "undecided":
+            found[training] = NotProven(
+                trial=trial.number,
+                changed=trial.config.differences(prober.context.baseline),
+                quality=round(fmean(qualities), 6),
+                limit=round(rule.limit(len(qualities)), 6),
+                seeds=len(qualities),
+            )
+    return list(found.values())
+
+
+def _worth(trial: FinishedTrial) -> float:
+    """Return a trial's worth by the objective; minus infinity if another limit refuses it."""
+    margins, value = trial.verdict.margins, trial.verdict.value
+    others = (margin for name, margin in margins.items() if name != "accuracy")
+    return -math.inf if value is None or any(one > 0 for one in others) else value

@@ -1,0 +1,190 @@
+"""What the answer says of its accuracy: over which seeds, by how much, and how fine that is."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
+from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.job import Probe
+from autotune.searching.run.events import Answered, Event, TrialEnded, Warned
+from autotune.values.outcome import Inspected
+from factories import cpu_machine
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from shown_events import lines_of
+
+RATES = {8: 100, 16: 101, 32: 150, 64: 102, 128: 153}
+OWN = (0.80, 0.81, 0.82, 0.90, 0.91, 0.92)
+"""The baseline's quality, seed by seed."""
+
+
+def losing(losses: dict[int, tuple[float, ...]]) -> ScriptedRunner:
+    """A runner with which seed n of a batch size loses `losses[batch][n]`."""
+
+    def quality(config, seed):
+        return OWN[seed] - losses.get(batch_of(config), (0.0,) * 6)[seed]
+
+    return ScriptedRunner(lambda config, phase: at(RATES[batch_of(config)]), quality)
+
+
+def searched(folder: Path, losses: dict[int, tuple[float, ...]], **changes: Any) -> list[Event]:
+    """The events of a search with such losses."""
+    return events_of(options_in(folder, **changes), losing(losses))
+
+
+def accuracy_of(events: list[Event]) -> AccuracyEvidence:
+    assert isinstance(events[-1], Answered)
+    return events[-1].best.constraints.accuracy
+
+
+UNDECIDED = (0.0, 0.03, 0.0, 0.03, 0.0, 0.03)
+"""Six seeds cannot tell this from a loss of a hundredth."""
+SLIGHT = (0.002, 0.004, 0.003, 0.002, 0.004, 0.003)
+
+
+def test_both_qualities_are_means_over_the_same_seeds(tmp_path):
+    runner = losing({128: UNDECIDED, 32: SLIGHT})
+    events = events_of(options_in(tmp_path), runner)
+    accuracy = accuracy_of(events)
+    assert sum(len(seeds) for batch, seeds in runner.probes() if batch == 8) == 6
+    assert events[-1].best.config["batch_size"] == 32
+    assert accuracy.seeds == 3
+    assert accuracy.baseline == pytest.approx(0.81)
+    assert accuracy.best == pytest.approx(0.807)
+
+
+def test_the_difference_is_the_mean_of_the_paired_ones_with_its_interval(tmp_path):
+    accuracy = accuracy_of(searched(tmp_path, {32: SLIGHT, 128: (0.5,) * 6}))
+    assert accuracy.difference == pytest.approx(-0.003)
+    low, high = accuracy.difference_ci90
+    # Student's t at 95 % with two degrees of freedom is 2.92, the deviation 0.001.
+    assert (low, high) == pytest.approx((-0.003 - 0.001686, -0.003 + 0.001686), abs=1e-6)
+
+
+def test_the_end_of_a_search_tells_the_difference_and_not_two_means_alone(tmp_path):
+    events = searched(tmp_path, {32: SLIGHT, 128: (0.5,) * 6})
+    told = "\n".join(lines_of(events))
+    assert (
+        "evaluate    0.81 -> 0.807, difference -0.003 (-0.00469 to -0.00131) over the same 3 seeds"
+        in told
+    )
+
+
+def test_settings_that_are_kept_differ_by_nothing_and_were_not_trained_twice(tmp_path):
+    accuracy = accuracy_of(searched(tmp_path, dict.fromkeys((16, 32, 64, 128), (0.5,) * 6)))
+    assert (accuracy.difference, accuracy.difference_ci90) == (0.0, None)
+    assert accuracy.baseline == accuracy.best
+
+
+def test_the_probe_says_its_share_of_an_epoch_and_of_the_run(tmp_path):
+    asked = {"accuracy_samples": 640, "run_samples": 50_000}
+    accuracy = accuracy_of(searched(tmp_path, {32: SLIGHT, 128: (0.5,) * 6}, **asked))
+    assert FACTS.dataset_samples == 10_000
+    assert (accuracy.samples, accuracy.epochs) == (640, 0.064)
+    assert accuracy.share_of_run == 0.0128
+    low, high = accuracy.difference_ci90
+    assert accuracy.smallest_shown == pytest.approx((high - low) / 2, abs=1e-6)
+
+
+def test_a_stream_has_no_epoch_and_a_search_of_throughput_no_run(tmp_path):
+    runner = losing({32: SLIGHT, 128: (0.5,) * 6})
+    runner.inspected = Inspected(cpu_machine(), replace(FACTS, dataset_samples=None))
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert (accuracy.epochs, accuracy.share_of_run) == (None, None)
+    assert "epoch" not in accuracy.probe_text
+
+
+def test_a_trial_that_is_refused_says_its_quality_the_limit_and_the_seeds(tmp_path):
+    events = searched(tmp_path, {128: (0.5,) * 6})
+    reasons = [one.trial.verdict.reason for one in events if isinstance(one, TrialEnded)]
+    (refused,) = [reason for reason in reasons if reason]
+    assert re.fullmatch(
+        r"accuracy: evaluate 0\.3 is 0\.49\d* below the limit 0\.7\d* \(1 seed\)", refused
+    )
+
+
+LOSS = replace(FACTS, has_evaluate=False)
+
+
+def loss_of(losses: dict[int, float], untrained: float | None) -> ScriptedRunner:
+    """A runner of a workload whose quality is a held-out loss, 0.088 with the user's settings."""
+
+    def quality(config, seed):
+        return 0.088 + losses.get(batch_of(config), 0.0) + 0.0005 * seed
+
+    rates = lambda config, phase: at(RATES[batch_of(config)])  # noqa: E731
+    return ScriptedRunner(
+        rates, quality, inspected=Inspected(cpu_machine(), LOSS), untrained=untrained
+    )
+
+
+def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
+    runner = loss_of({128: 0.05, 32: 0.03}, untrained=4.0885)
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert accuracy.best == pytest.approx(0.1185), "0.03 worse, of 0.04 allowed"
+    assert accuracy.tolerance == pytest.approx(0.04)
+    assert (
+        accuracy.allowed == "1 % of what training gained (held_out_loss 4.088 before, 0.0885 after)"
+    )
+    asked = [job.task for job in runner.jobs if isinstance(job.task, Probe)]
+    assert [task.untrained for task in asked].count(True) == 1, "once, for the baseline's first"
+
+
+def test_where_no_loss_before_training_is_known_the_answer_says_what_is_used(tmp_path):
+    events = events_of(options_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), None))
+    accuracy = accuracy_of(events)
+    assert accuracy.tolerance == pytest.approx(0.00088, abs=1e-5)
+    assert accuracy.allowed == "1 % of your held_out_loss"
+    assert any("worse: 1 % of your held_out_loss" in line for line in lines_of(events))
+
+
+SCATTERING = (0.0, 0.03, -0.03, 0.03, -0.03, 0.03)
+"""As good as the baseline on average, but six pairs differ too much to show it."""
+
+
+def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_path):
+    events = searched(tmp_path, {128: SCATTERING, 32: SLIGHT})
+    best = events[-1].best
+    assert best.config["batch_size"] == 32
+    (missed,) = best.evidence.not_proven
+    assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 6)
+    assert missed.quality == pytest.approx(sum(OWN) / 6 - 0.005, abs=1e-6)
+    assert missed.limit == pytest.approx(sum(OWN) / 6 - 0.0081, abs=1e-6)
+    assert "is not proven to keep the limit" in "\n".join(lines_of(events))
+
+
+def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):
+    losses = {**dict.fromkeys((16, 32, 64), (0.5,) * 6), 128: SCATTERING}
+    told = "\n".join(lines_of(searched(tmp_path, losses)))
+    assert "Keep your settings" in told
+    assert "1 faster one is not proven to train as well." in told
+
+
+def test_noise_takes_what_the_seeds_of_the_baseline_differ_by(tmp_path):
+    other = tmp_path / "asked"
+    other.mkdir()
+    noise = Tolerance(0.01, relative=True, widened=True)
+    events = searched(tmp_path, {128: (0.009,) * 6}, accuracy_tolerance=noise)
+    assert events[-1].best.config["batch_size"] == 128
+    refused = searched(other, {128: (0.009,) * 6})
+    assert refused[-1].best.config["batch_size"] != 128
+
+
+def test_a_study_of_the_older_rule_goes_on_with_it_and_says_so(tmp_path):
+    noise = Tolerance(0.01, relative=True, widened=True)
+    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
+    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5)
+    (warned,) = [one.warning for one in events if isinstance(one, Warned)]
+    assert "--accuracy-tolerance noise" in warned
+    assert "if more" in accuracy_of(events).allowed
+
+
+def test_force_begins_a_study_of_what_is_asked_beside_one_of_the_older_rule(tmp_path):
+    noise = Tolerance(0.01, relative=True, widened=True)
+    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
+    events = searched(tmp_path, {}, force=True)
+    assert accuracy_of(events).allowed == "1 % of your evaluate"
+    assert not [one for one in events if isinstance(one, Warned)]
