@@ -63,7 +63,12 @@ def test_a_study_reads_each_note_as_what_it_wrote(nine: SearchSpace) -> None:
     notes.add_drift_check("@cuda:1", *read.drift_checks("@cuda:1"))
     written = {name: notes.attributes[name] for name in FACTS.keys() - {"colour"}}
     assert written == json.loads(json.dumps({name: FACTS[name] for name in written}))
-    assert keys.keys() - FACTS.keys() == {"constraint_names", "anchors", "matmul_rates"}
+    assert keys.keys() - FACTS.keys() == {
+        "constraint_names",
+        "anchors",
+        "matmul_rates",
+        "untrained",
+    }
     assert not any(getattr(StudyNotes(), name) for name in keys.values())
 
 
