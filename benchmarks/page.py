@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "more_time",
         "first_proposals",
         "search_truth",
+        "tolerance",
         "search_variants",
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),

@@ -226,9 +226,23 @@ class TableTruth:
 @cache
 def truth_of(name: str) -> TableTruth:
     """Return the synthetic or recorded table of this name, with the worth of configurations."""
+    table = table_of(name)
+    rates = feasible_rates(table)
+    lines = [f"{k}: {_yaml(v)}" for k, v in table.header.space.items()]
+    return TableTruth(
+        table, rates, max(rates.values()), "portable: true\n" + "\n".join(lines) + "\n"
+    )
+
+
+def table_of(name: str) -> Table:
+    """Return the synthetic or recorded table of this name."""
     made = getattr(synthetic, name, None)
-    table = synthetic_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
-    trained_well, refused = set(accurate(table)), set(_refused(table))
+    return synthetic_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
+
+
+def feasible_rates(table: Table, tolerance: Tolerance = TOLERANCE) -> dict[TrainingConfig, float]:
+    """Return the samples/s of the feasible configurations of a table."""
+    trained_well, refused = set(accurate(table, tolerance)), set(_refused(table))
     rates = {}
     for config, answers in table.timed.items():
         rate = table.rate(config)
@@ -241,10 +255,7 @@ def truth_of(name: str) -> TableTruth:
             continue
         if all(_peak(a.outcome) <= table.header.memory_limit_bytes for a in answers):
             rates[config] = rate
-    lines = [f"{k}: {_yaml(v)}" for k, v in table.header.space.items()]
-    return TableTruth(
-        table, rates, max(rates.values()), "portable: true\n" + "\n".join(lines) + "\n"
-    )
+    return rates
 
 
 def _peak(outcome: object) -> int:
@@ -256,18 +267,28 @@ def accurate(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[str]:
 
     A good mean is not enough, because it may be chance and no search could confirm it.
     """
-    probes = {
-        key: row.outcome.qualities
-        for key, row in table.probed.items()
-        if isinstance(row.outcome, Probed)
-    }
+    probes = _qualities(table)
     own = probes[table.baseline.quality_key()]
     sign = 1 if table.header.workload.has_evaluate else -1
-    allowed = tolerance.absolute(own[: len(SEEDS)], table.untrained)
+    allowed = allowed_loss(table, tolerance)
     for key, qualities in probes.items():
         losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
         if decide(losses, allowed) == "accept":
             yield key
+
+
+def allowed_loss(table: Table, tolerance: Tolerance = TOLERANCE) -> float:
+    """Return the loss of quality that a table's search allows, in the metric's unit."""
+    own = _qualities(table)[table.baseline.quality_key()]
+    return tolerance.absolute(own[: len(SEEDS)], table.untrained)
+
+
+def _qualities(table: Table) -> dict[str, tuple[float, ...]]:
+    return {
+        key: row.outcome.qualities
+        for key, row in table.probed.items()
+        if isinstance(row.outcome, Probed)
+    }
 
 
 def _refused(table: Table) -> Iterator[tuple[object, ...]]:
