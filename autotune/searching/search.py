@@ -97,8 +97,7 @@ def search(
     runner = StoppableRunner(BudgetedRunner(runner, clock), stop)
     with storage_errors(options.study.storage):
         search = _opened(survey(options, runner), runner, stop, clock)
-        if search.context.options.accuracy != options.accuracy:
-            yield Warned(_OLD_RULE)
+        is_older = search.context.options.accuracy != options.accuracy
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
             with closing(_search(search, extra_devices or {})) as events:
@@ -108,6 +107,8 @@ def search(
                     ):
                         write_so_far(search.context.options, event.best, event.baseline)
                     yield event
+                    if is_older and isinstance(event, Planned):
+                        yield Warned(_OLD_RULE)
         finally:
             search.study.disconnect()
 

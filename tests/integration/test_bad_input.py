@@ -53,7 +53,7 @@ def refused_search(one_host, tmp_path):
         (["--time-budget", "10"], ["--time-budget", "'10'", "90s, 10m or 1.5h"]),
         (["--memory-limit", "2,5GB"], ["--memory-limit", "'2,5GB'", "16GB or 512MiB"]),
         (["--memory-headroom", "120%"], ["--memory-headroom", "8% or 0.08"]),
-        (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1% or 0.01"]),
+        (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1%, 0.01 or noise"]),
         (["--objective", "beauty"], ["--objective", "throughput"]),
         (["--run-samples", "0"], ["--run-samples", "0 is not in the range"]),
         (["--run-samples", "9", "--run-epochs", "9"], ["--run-epochs", "Give one of them"]),

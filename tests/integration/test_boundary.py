@@ -38,14 +38,15 @@ Stream.__len__ = lambda self: {samples}
 NOTED = """
 import os
 from pathlib import Path
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 class Noted(Dataset):
     def __len__(self):
         return 8 * 4000
 
     def __getitem__(self, index):
-        Path(__file__).with_name(f"worker-{os.getpid()}").touch()
+        if get_worker_info() is not None:
+            Path(__file__).with_name(f"worker-{os.getpid()}").touch()
         return (torch.ones(4),)
 
 def build_dataset():

@@ -110,7 +110,7 @@ def test_seeds_that_are_known_all_count(tmp_path):
 
 def test_seeds_are_paired_so_that_what_varies_with_both_does_not_count(tmp_path):
     baseline = (0.5, 0.9, 0.7, 0.6, 0.8, 0.75)
-    prober, *_ = prober_of(tmp_path, (0.01, 0.012, 0.011) * 2, baseline)
+    prober, *_ = prober_of(tmp_path, (0.004, 0.006, 0.005) * 2, baseline)
     assert prober.verdict(LARGE, len(SEEDS)).decision == "accept"
 
 

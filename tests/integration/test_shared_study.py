@@ -75,7 +75,7 @@ def test_a_revocation_counts_for_all_while_the_server_keeps_what_was_told(server
         assert [trial.verdict.feasible for trial in later.finished()] == seen[1]
     trials = trials_in(server_storage, "s")
     assert [list(trial.constraints.values())[1] for trial in trials] == [-0.01] * 3, "as told"
-    assert reported(server_storage).leader.number == 1
+    assert reported(server_storage).incumbent.number == 1
 
 
 def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_their_own(
