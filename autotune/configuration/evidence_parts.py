@@ -89,8 +89,8 @@ class Stages(Part):
 class StageLimits(Part):
     """Samples per second of each stage alone at these settings, and the use of the arithmetic.
 
-    A rate alone is None if it was timed below training, which contradicts it. Intervals are of the
-    95 % confidence, over rounds of blocks; None with too few rounds, and in older files.
+    A rate alone is None if it is not told to be faster than training. Intervals are of the 95 %
+    confidence, over rounds of blocks; None with too few rounds, and in older files.
     """
 
     compute: float | None
@@ -107,3 +107,21 @@ class StageLimits(Part):
     """Rate that matrix products reached on the machine in that format."""
     mfu: float | None = None
     """Model FLOPs utilisation, 0 to 1: the FLOPs of the best throughput over that rate."""
+
+    def told(self, samples_per_second: float) -> dict[str, tuple[float, Pair | None]]:
+        """Return rate and interval of each stage that is told to be as fast as training or faster.
+
+        Files of earlier versions also have rates, or intervals, that reach below it.
+
+        Args:
+            samples_per_second: the throughput that stands beside the limits.
+        """
+        stages = {
+            "computing": (self.compute, self.compute_ci95),
+            "loading": (self.loader, self.loader_ci95),
+        }
+        return {
+            name: (rate, interval)
+            for name, (rate, interval) in stages.items()
+            if rate is not None and min((rate, *(interval or ()))) >= samples_per_second
+        }

@@ -145,24 +145,23 @@ def stage_sentences(evidence: Evidence) -> Iterator[str]:
     limits = evidence.limits
     if limits is None:
         return
-    stages = {
-        "computing": (limits.compute, limits.compute_ci95),
-        "loading": (limits.loader, limits.loader_ci95),
-    }
-    timed = {name: rate for name, (rate, _) in stages.items() if rate is not None}
-    told = [
+    throughput = evidence.best.samples_per_second
+    told = limits.told(throughput)
+    rates = [
         f"{name} {rate:g}" + ("" if interval is None else f" ({interval[0]:g} to {interval[1]:g})")
-        for name, (rate, interval) in stages.items()
-        if rate is not None
+        for name, (rate, interval) in told.items()
     ]
-    if timed:
-        yield f"Alone, at these settings, samples/s would be: {', '.join(told)}."
-    for name in stages.keys() - timed.keys():
-        yield f"{name.capitalize()} alone was timed slower than training, so it is left out."
-    if len(timed) == len(stages):
-        bound = min(timed, key=lambda name: timed[name])
-        share = 100 * evidence.best.samples_per_second / timed[bound]
-        yield f"So {bound} bounds it; it is at {share:.0f} % of that."
+    if rates:
+        yield f"Alone, at these settings, samples/s would be: {', '.join(rates)}."
+    for name in (name for name in ("computing", "loading") if name not in told):
+        yield (
+            f"{name.capitalize()} alone is not told apart from training: it was not timed faster "
+            "beyond the noise."
+        )
+    if len(told) > 1:
+        slower, (rate, _) = min(told.items(), key=lambda one: one[1][0])
+        share = 100 * throughput / rate
+        yield f"The slower stage alone is {slower}; training reaches {share:.0f} % of it."
     if (used := utilisation(limits)) is not None:
         yield f"It {used}."
 

@@ -13,8 +13,12 @@ from autotune.report.totals import Phase
 from autotune.searching.run.diagnosis import limits_of
 from autotune.values.text import span
 
+_BARS = {"loading": "loader", "computing": "compute"}
+"""Names of the stages that best.yaml tells, as the drawing has them."""
 _ROW, _BAR = 30.0, 16.0
 _LABEL, _START, _END = 208.0, 220.0, 640.0
+# Names of the stages of best.yaml in the drawing.
+_BARS = {"loading": "loader", "computing": "compute"}
 # The bar of a stage is cut off at this many times the rate of training and computing.
 _BEYOND = 1.4
 _SHADES = {
@@ -53,12 +57,14 @@ def stages_of(data: ReportData) -> list[Stage]:
     best = data.best
     if best is None or best.keeps_baseline:
         return found
-    if best.evidence.limits is not None:
-        alone = {"loader": best.evidence.limits.loader, "compute": best.evidence.limits.compute}
-        found += [
-            Stage("the answer", name, rate, "limit-bar") for name, rate in alone.items() if rate
-        ]
     rate = best.evidence.best.samples_per_second
+    if best.evidence.limits is not None:
+        told = best.evidence.limits.told(rate)
+        found += [
+            Stage("the answer", _BARS[one], told[one][0], "limit-bar")
+            for one in _BARS
+            if one in told
+        ]
     return [*found, Stage("the answer", f"training, {_measured_in(data)}", rate, "answer")]
 
 

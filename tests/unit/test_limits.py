@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.best_config import Evidence
+from autotune.configuration.best_config import Evidence, Throughput
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import arithmetic_lines
 from autotune.limits.flops import is_heavy
 from autotune.report.explain import stage_sentences
+from autotune.report.stage_charts import stages_of
 from autotune.searching.confirmation.limits import limits_of_result
 from autotune.values.measurement import Noise
 from autotune.values.outcome import SpeedLimits
 from factories import best_config, in_turns, measurement
+from reporting import report_of, trial
 
 RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))
 SPREAD = (1.1, 1.2, 1.3, 1.4, 1.5, 1.6)
@@ -33,7 +35,9 @@ def disturbed(found: SpeedLimits, *places: int) -> SpeedLimits:
 
 def with_limits(limits: StageLimits) -> Evidence:
     settings = TrainingConfig.of({})
-    return best_config(settings, settings).evidence.model_copy(update={"limits": limits})
+    best = Throughput(samples_per_second=100.0, ci95=(99.0, 101.0))
+    evidence = best_config(settings, settings).evidence
+    return evidence.model_copy(update={"limits": limits, "best": best})
 
 
 def test_a_stage_alone_is_its_ratio_to_training_at_the_throughput_that_is_stated() -> None:
@@ -60,19 +64,22 @@ def test_the_boundary_between_epochs_is_the_loaders() -> None:
     ("ratios", "is_told"),
     [
         ((0.7, 0.8, 0.8, 0.8, 0.9, 0.95), False),
-        ((0.7, 0.8, 0.8, 0.8, 0.9, 1.05), True),
-        ((0.95, 0.96, 0.97), False),
+        ((0.7, 0.8, 0.8, 0.8, 0.9, 1.05), False),
+        ((0.9, 1.1, 1.2, 1.2, 1.3, 1.4), False),
+        ((1.0, 1.1, 1.2, 1.2, 1.3, 1.4), True),
+        ((0.95, 0.96, 1.5), False),
+        ((0.95, 1.2, 1.5), True),
     ],
 )
-def test_a_stage_that_was_slower_than_training_beyond_the_noise_is_not_told(
+def test_a_stage_is_told_only_where_it_is_told_to_be_faster_than_training(
     ratios: Sequence[float], is_told: bool
 ) -> None:
     limits = limits_of_result(in_turns(ratios), RUNS, None)
     assert (limits.compute is not None) is is_told
-    assert (limits.compute_ci95 is not None) is is_told
+    assert (limits.compute_ci95 is not None) is (is_told and len(ratios) >= 6)
     assert limits.loader == 1000
-    said = "Computing alone was timed slower than training, so it is left out."
-    assert (said in stage_sentences(with_limits(limits))) is not is_told
+    said = "Computing alone is not told apart from training: it was not timed faster beyond the"
+    assert (said in " ".join(stage_sentences(with_limits(limits)))) is not is_told
 
 
 def test_with_fewer_than_six_rounds_no_interval_is_stated() -> None:
@@ -110,7 +117,30 @@ def test_sentences_name_the_settings_and_the_intervals() -> None:
     told = " ".join(stage_sentences(with_limits(limits)))
     assert "Alone, at these settings" in told
     assert "computing 134.9 (110 to 160), loading 300 (300 to 300)" in told
-    assert "computing bounds it" in told
+    assert "The slower stage alone is computing; training reaches 74 % of it." in told
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        StageLimits(compute=63.5, loader=500.0),
+        StageLimits(compute=110.0, compute_ci95=(90.0, 120.0), loader=500.0),
+    ],
+)
+def test_no_stage_of_an_older_file_is_told_below_the_throughput(older: StageLimits) -> None:
+    first, second = stage_sentences(with_limits(older))
+    assert first == "Alone, at these settings, samples/s would be: loading 500."
+    assert second.startswith("Computing alone is not told apart from training")
+    settings = TrainingConfig.of({})
+    best = best_config(settings.replace(batch_size=16), settings)
+    best = best.model_copy(update={"evidence": with_limits(older)})
+    drawn = [stage.name for stage in stages_of(report_of((trial(0),), best))]
+    assert [name for name in drawn if not name.startswith("training")] == ["loader"]
+
+
+def test_stages_that_are_left_out_stand_in_one_order() -> None:
+    told = list(stage_sentences(with_limits(StageLimits(compute=None, loader=None))))
+    assert [sentence.split()[0] for sentence in told] == ["Computing", "Loading"]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def limits_of_result(
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """Samples per second of a stage alone, with its interval; None if contradicted or unknown."""
+    """Samples per second of a stage alone, with its interval; None if not told."""
 
     rate: float | None = None
     interval: Interval | None = None
@@ -95,7 +95,10 @@ def _alone(
     stage: Callable[[StageRound], Block],
     rate_of: Callable[[float], float],
 ) -> _Alone:
-    """Return the rate of a stage alone; none if it is below that of training beyond the noise.
+    """Return the rate of a stage alone; none if it is not told to be faster than training.
+
+    It is told if the whole interval of the ratio is at least 1. With too few rounds for an
+    interval, the ratio is.
 
     Args:
         found: rounds of blocks.
@@ -105,13 +108,12 @@ def _alone(
     calm = [one for one in found.rounds if not one.is_disturbed]
     rounds = calm if len(calm) >= _ROUNDS else found.rounds
     ratios = [one.training.seconds_per_sample / stage(one).seconds_per_sample for one in rounds]
-    low, high = median_interval(ratios)
-    if high < 1:
+    ratio, (low, high) = log_median(ratios), median_interval(ratios)
+    if len(ratios) < _ROUNDS:
+        return _Alone(round(rate_of(ratio), 1)) if ratio > 1 else _Alone()
+    if low < 1:
         return _Alone()
-    interval = (round(rate_of(low), 1), round(rate_of(high), 1))
-    return _Alone(
-        round(rate_of(log_median(ratios)), 1), interval if len(ratios) >= _ROUNDS else None
-    )
+    return _Alone(round(rate_of(ratio), 1), (round(rate_of(low), 1), round(rate_of(high), 1)))
 
 
 def _utilisation(
