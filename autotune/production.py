@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.answer_words import keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
@@ -123,19 +124,18 @@ class Best:
         return self.settings.scaler(device)
 
     def explain(self) -> str:
-        """Return a few lines: changed settings, speed-up, quality and remarks."""
+        """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
         evidence, accuracy = self.answer.evidence, self.answer.constraints.accuracy
+        not_proven = [f"not proven: {text}" for text in not_proven_texts(self.answer)]
         if self.answer.keeps_baseline:
-            searched = evidence.searched
-            tried = "" if searched is None else f" of the {searched.measured} that were measured"
-            return f"keep your settings: nothing{tried} was faster beyond the noise"
+            return "\n".join((keep_headline(evidence), *not_proven))
         (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
         changed = self.config.differences(TrainingConfig.of(evidence.baseline.config))
         lines = [
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"samples/s {self.answer.measured_in}, on {self.answer.machine.device}",
-            _quality(accuracy),
+            *_quality(accuracy),
         ]
         if run := evidence.predicted_run:
             was, now = run.baseline_seconds, run.best_seconds
@@ -144,7 +144,7 @@ class Best:
             lines.append(f"learning rates times {self.answer.lr_scaling.factor:g}")
         if accuracy.needs_full_run:
             lines.append("the batch size changed: check one full training before you rely on it")
-        return "\n".join(lines)
+        return "\n".join((*lines, *not_proven))
 
 
 def _would_initialise_cuda() -> bool:
@@ -169,10 +169,15 @@ def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
         yield "drop_last"
 
 
-def _quality(accuracy: AccuracyEvidence) -> str:
+def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
+    """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
     if not accuracy.is_measured:
-        return f"quality {NOT_MEASURED}"
-    return (
+        yield f"quality {NOT_MEASURED}"
+        return
+    yield (
         f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
         f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
     )
+    yield f"allowed: {accuracy.allowed_text}"
+    if accuracy.probe_text:
+        yield f"probes: {accuracy.probe_text}"

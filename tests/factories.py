@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.configuration.accuracy_evidence import AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.best_config import (
     Baseline,
     BestConfig,
@@ -149,6 +149,13 @@ def written(folder: Path, text: str, name: str = "space.yaml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def with_not_proven(best: BestConfig) -> BestConfig:
+    """The same answer, beside a faster trial that was not proven to train as well."""
+    missed = NotProven(trial=7, changed={"batch_size": 64}, quality=0.88, limit=0.891, seeds=6)
+    evidence = best.evidence.model_copy(update={"not_proven": (missed,)})
+    return best.model_copy(update={"evidence": evidence})
 
 
 def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:

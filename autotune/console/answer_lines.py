@@ -9,14 +9,15 @@ from typing import Any
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
-from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
+from autotune.configuration.answer_words import keep_headline, not_proven_texts
+from autotune.configuration.best_config import Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
 from autotune.knobs.base import spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.text import disturbed_sentence, rounds_text, span
+from autotune.values.text import rounds_text, span
 
 SCHEMA_VERSION = 1
 
@@ -61,20 +62,6 @@ def _rounds(speedup: Speedup) -> str:
     return rounds_text(speedup.rounds, speedup.disturbed_rounds)
 
 
-def keep_headline(evidence: Evidence) -> str:
-    """Return the headline for keeping the user's settings, with the configurations measured."""
-    searched, more = evidence.searched, disturbed_sentence(evidence.speedup.disturbed_rounds)
-    if count := len(evidence.not_proven):
-        faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
-        more += f" {faster} not proven to train as well."
-    if searched is None:
-        return f"Keep your settings: nothing was faster beyond the noise.{more}"
-    if not searched.measured:
-        return f"Keep your settings: no other configuration was measured.{more}"
-    tried = f"{searched.measured} configuration{'' if searched.measured == 1 else 's'} measured"
-    return f"Keep your settings: of {tried}, none was faster beyond the noise.{more}"
-
-
 def searched_lines(searched: Searched | None) -> list[str]:
     """Return lines on the part of the search space that was measured."""
     if searched is None:
@@ -117,16 +104,6 @@ def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
         f"  allowed     {accuracy.allowed_text}",
     ]
     return [*lines, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else lines
-
-
-def not_proven_texts(best: BestConfig) -> list[str]:
-    """Return a clause on each faster trial that was not proven to be accurate enough."""
-    metric = best.constraints.accuracy.metric
-    return [
-        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} {one.quality:.6g} is "
-        f"not proven to keep the limit {one.limit:.6g} ({one.seeds} seeds)"
-        for one in best.evidence.not_proven
-    ]
 
 
 def nothing_lines(event: NothingFeasible) -> list[str]:

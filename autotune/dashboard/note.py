@@ -9,16 +9,16 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import not_proven_texts
 from autotune.knobs.base import spelled
 from autotune.storage.finished_trial import revocation_of
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import REASON
-from autotune.values.text import clean, disturbed_sentence, rounds_text
+from autotune.values.text import clean, rounds_text
 
 OWN_MARK = "*Written by `autotune dashboard`"
 """Start of the last line of a note that the dashboard may rewrite, in all versions."""
@@ -56,9 +56,7 @@ def _answer(study: Study) -> Iterator[str]:
     evidence, own = best.evidence, TrainingConfig.of(best.evidence.baseline.config)
     low, high = evidence.speedup.ci95
     if best.keeps_baseline:
-        disturbed = disturbed_sentence(evidence.speedup.disturbed_rounds)
-        nothing = f"Nothing was faster beyond the noise.{disturbed}"
-        yield from ("## Keep your settings", "", nothing)
+        yield from ("## Keep your settings", "", keep_reason(evidence))
     else:
         yield f"## {evidence.speedup.ratio:.2f}x faster than your settings"
         yield ""

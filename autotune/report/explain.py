@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.answer_words import keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import keep_headline, not_proven_texts, utilisation
+from autotune.console.answer_lines import utilisation
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects

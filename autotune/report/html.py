@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from autotune import __version__
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
+from autotune.configuration.answer_words import keep_reason
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
@@ -25,7 +26,7 @@ from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
 from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
 from autotune.values.strict_yaml import dump
-from autotune.values.text import disturbed_sentence, rounds_text, size, span
+from autotune.values.text import rounds_text, size, span
 
 _TWO = 2
 _MOST_TRIALS_NAMED = 12
@@ -148,13 +149,20 @@ def _lead(data: ReportData) -> str:
         return words[:1].upper() + words[1:]
     speedup = best.evidence.speedup
     if best.keeps_baseline:
-        disturbed = disturbed_sentence(speedup.disturbed_rounds)
-        return f"Nothing was faster beyond the noise{_among(data)}.{disturbed}"
+        return f"{keep_reason(best.evidence)}{_space(data)}"
     rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
     confirmed = f"confirmed in fresh processes, {rounds}{_among(data)}"
     if run := best.evidence.predicted_run:
         return f"the speed of your settings in a run of {run.samples:,} samples, {confirmed}"
     return f"the throughput of your settings, {confirmed}"
+
+
+def _space(data: ReportData) -> str:
+    """Return a sentence on the size of the search space, to follow another; empty if unknown."""
+    searched = data.searched
+    if searched is None:
+        return ""
+    return f" The search space has {searched.configurations} configurations."
 
 
 def _among(data: ReportData) -> str:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autotune.configuration.answer_words import not_proven_texts
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
     arithmetic_lines,
-    not_proven_texts,
     searched_lines,
 )
 from autotune.report.data import ReportData

@@ -13,7 +13,7 @@ import autotune
 from autotune.configuration.best_config import BestConfig, LearningRate, PredictedRun, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
-from factories import best_config
+from factories import best_config, with_not_proven
 
 # The answer was made for another machine.
 pytestmark = pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")
@@ -114,4 +114,19 @@ def test_it_says_what_else_has_to_be_known(best: Best) -> None:
 
 def test_settings_that_are_kept_are_said_to_be(best: Best) -> None:
     kept: BestConfig = best_config(MINE, MINE)
-    assert Best(kept).explain().startswith("keep your settings")
+    assert Best(kept).explain() == "Keep your settings: nothing was faster beyond the noise."
+
+
+def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best: Best) -> None:
+    said = with_not_proven(best.answer)
+    assert Best(said).explain().splitlines()[3:] == [
+        "allowed: 0.009 worse",
+        "probes: 4096 samples each (0.41 of an epoch, 0.2 % of the run); a difference below 0.006 "
+        "would not show",
+        "the batch size changed: check one full training before you rely on it",
+        "not proven: trial 7 (batch_size=64) is faster, but evaluate 0.88 is not proven to keep "
+        "the limit 0.891 (6 seeds)",
+    ]
+    lines = Best(with_not_proven(best_config(MINE, MINE))).explain().splitlines()
+    assert lines[0].startswith("Keep your settings: nothing that trains as well was shown to be")
+    assert lines[1].startswith("not proven: trial 7")

@@ -1,0 +1,44 @@
+"""Sentences on an answer that several outputs share."""
+
+from __future__ import annotations
+
+from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.training_config import render
+from autotune.values.text import disturbed_sentence
+
+
+def keep_headline(evidence: Evidence) -> str:
+    """Return the headline for keeping the user's settings, with its reason."""
+    reason = keep_reason(evidence)
+    return f"Keep your settings: {reason[0].lower()}{reason[1:]}"
+
+
+def keep_reason(evidence: Evidence) -> str:
+    """Return why the user's settings are kept, to stand below such a headline.
+
+    It names the configurations measured, and how many faster ones are not proven to train as well.
+    """
+    searched, count = evidence.searched, len(evidence.not_proven)
+    found = "that trains as well was shown to be faster" if count else "was faster beyond the noise"
+    if searched is None:
+        reason = f"Nothing {found}."
+    elif not searched.measured:
+        reason = "No other configuration was measured."
+    else:
+        plural = "" if searched.measured == 1 else "s"
+        reason = f"Of {searched.measured} configuration{plural} measured, none {found}."
+    reason += disturbed_sentence(evidence.speedup.disturbed_rounds)
+    if not count:
+        return reason
+    faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
+    return f"{reason} {faster} not proven to train as well."
+
+
+def not_proven_texts(best: BestConfig) -> list[str]:
+    """Return a clause on each faster trial that was not proven to be accurate enough."""
+    metric = best.constraints.accuracy.metric
+    return [
+        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} {one.quality:.6g} is "
+        f"not proven to keep the limit {one.limit:.6g} ({one.seeds} seeds)"
+        for one in best.evidence.not_proven
+    ]

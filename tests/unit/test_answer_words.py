@@ -1,0 +1,54 @@
+"""Every output gives the same reason for keeping the user's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autotune.configuration.answer_words import keep_headline
+from autotune.configuration.best_config import BestConfig, Searched
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import answer_lines
+from autotune.dashboard.note import summary
+from autotune.production import Best
+from autotune.searching.run.events import Answered
+from factories import best_config, with_not_proven
+from reporting import OWN, trial
+from stored_study import as_page, report, stored
+
+BASELINE = TrainingConfig.of(OWN)
+NONE = "of 19 configurations measured, none was faster beyond the noise."
+NONE_AS_GOOD = (
+    "of 19 configurations measured, none that trains as well was shown to be faster. "
+    "1 faster one is not proven to train as well."
+)
+
+
+def kept(measured: int = 19) -> BestConfig:
+    """The answer to keep the settings, after so many configurations."""
+    best = best_config(BASELINE, BASELINE)
+    searched = Searched(configurations=96, measured=measured, tried={}, never_varied=())
+    evidence = best.evidence.model_copy(update={"searched": searched})
+    return best.model_copy(update={"evidence": evidence})
+
+
+@pytest.mark.parametrize(
+    ("best", "reason"), [(kept(), NONE), (with_not_proven(kept()), NONE_AS_GOOD)]
+)
+def test_every_output_gives_the_same_reason(best: BestConfig, reason: str, url: str) -> None:
+    headline, capital = f"Keep your settings: {reason}", f"{reason[0].upper()}{reason[1:]}"
+    source = stored(url, [trial(0)], best)
+    study = optuna.load_study(study_name=None, storage=source)
+    assert headline in answer_lines(Answered(best, Path("best.yaml")))
+    assert Best(best).explain().splitlines()[0] == headline
+    assert headline in report(source, "--explain")
+    assert f"{capital} The search space has 96 configurations." in as_page(source).text
+    assert f"## Keep your settings\n\n{capital}\n" in summary(study, study.trials, "report.html")
+
+
+def test_the_headline_counts_what_was_measured() -> None:
+    assert keep_headline(kept(1).evidence).startswith("Keep your settings: of 1 configuration me")
+    none = keep_headline(kept(0).evidence)
+    assert none == "Keep your settings: no other configuration was measured."
