@@ -87,8 +87,8 @@ _NOTHING_FEASIBLE = 3
     type=ToleranceType(),
     default="1%",
     show_default=True,
-    help="Allow this loss of quality: 1% of yours, or of what your training gained if the quality "
-    "is a loss; a difference (0.01); noise for 1% of yours or its spread over seeds.",
+    help="Allow this loss of quality: 1% of yours, or (model.py) of what your training gained if "
+    "the quality is a loss; a difference (0.01); noise for 1% of yours or its spread over seeds.",
 )
 @click.option(
     "--min-accuracy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
@@ -88,8 +89,9 @@ def utilisation(limits: StageLimits) -> str | None:
     """Return the model FLOPs utilisation in words, to follow a subject; None if not known."""
     if limits.mfu is None:
         return None
+    percent = Decimal(f"{100 * limits.mfu:.2g}")
     return (
-        f"uses {100 * limits.mfu:.2g} % of the matrix multiplication rate that this machine "
+        f"uses {percent:f} % of the matrix multiplication rate that this machine "
         f"reached in {limits.number_format}"
     )
 

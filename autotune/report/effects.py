@@ -162,6 +162,15 @@ def interaction(trials: Sequence[FinishedTrial], rows: str, columns: str) -> Int
     )
 
 
+def comes_with(trials: Sequence[FinishedTrial], name: str, value: Value) -> str | None:
+    """Return the knob without which a value is not in force, if no trial had another value with it.
+
+    Then more trials of that kind tell no effect. None where trials differ, or none is known.
+    """
+    used = {trial.config[name] for trial in trials if not _is_idle(name, trial.config)}
+    return KNOBS[name].needs if used == {value} else None
+
+
 def in_order(values: set[Value]) -> tuple[Value, ...]:
     """Return values in order: null, then false, true and numbers by size, then words."""
     return tuple(

@@ -20,7 +20,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.data import ReportData
-from autotune.report.effects import Effect, KnobEffect, interaction, knob_effects
+from autotune.report.effects import Effect, KnobEffect, comes_with, interaction, knob_effects
 from autotune.report.explain import explanation, headline
 from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
@@ -75,6 +75,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "changes": changes(data, effects),
         "pair": [one.knob for one in _pair(data, effects)],
         "importances": _importances(data),
+        "told_apart": any(one.is_told_apart for one in effects),
         "failures": failure_kinds(data),
         "phases": spent,
         "total_seconds": sum(phase.seconds for phase in spent),
@@ -101,7 +102,8 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
         knob = KNOBS[name]
         effect = by_knob[name].of(value) if name in by_knob else None
         follows = knob.needs in changed and value in (knob.default, knob.idle)
-        note = f"comes with {knob.needs}" if follows else _told_with(effects, name, value)
+        needed = knob.needs if follows else comes_with(data.trials, name, value)
+        note = f"comes with {needed}" if needed else _told_with(effects, name, value)
         why = f"More can hurt: {knob.hurts}" if _is_less(knob, own[name], value) else knob.pays
         if effect is not None and effect.interval[1] < 1 and not follows:
             why = "Gains nothing by itself here, but was confirmed together with the other changes."
@@ -198,9 +200,10 @@ def _charts(
 
 
 def _pair(data: ReportData, effects: tuple[KnobEffect, ...]) -> tuple[KnobEffect, ...]:
-    """Return the two knobs with the largest effects; none if knobs or trials are too few."""
-    enough = len(effects) >= _TWO and len(data.trials) >= FEWEST_TO_COMPARE
-    return effects[:_TWO] if enough else ()
+    """Return the two knobs told apart with the largest effects; none if they or trials are few."""
+    told = tuple(effect for effect in effects if effect.is_told_apart)
+    enough = len(told) >= _TWO and len(data.trials) >= FEWEST_TO_COMPARE
+    return told[:_TWO] if enough else ()
 
 
 def _importances(data: ReportData) -> list[tuple[tuple[str, ...], float]]:

@@ -142,6 +142,13 @@ def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
     assert {phase for phase, over in seen.items() if over > 1e-6} == set(), seen
 
 
+def test_a_budget_too_short_for_the_only_trial_says_so_in_the_singular(timed, tmp_path):
+    runner = timed(measure=all_alike, seconds=lambda config, phase: 20.0)
+    options = options_with(tmp_path, 70.0, trials=2)
+    with pytest.raises(NotSearchedEnoughError, match="for them, 1 trial and the confirmation need"):
+        events_of(options, runner)
+
+
 def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path):
     def seconds(config: TrainingConfig | None, phase: str) -> float:
         return 60.0 if phase == "trial" else 4.0

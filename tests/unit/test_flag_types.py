@@ -14,6 +14,7 @@ from autotune.configuration.flag_types import (
     ToleranceType,
     folder_name,
 )
+from command_line import command
 from covering import covers
 
 
@@ -121,3 +122,8 @@ def test_any_other_study_name_becomes_one_safe_folder_name(name: str) -> None:
 
 def test_different_study_names_never_share_a_folder() -> None:
     assert folder_name("a/b") != folder_name("a:b")
+
+
+def test_the_help_says_that_what_training_gained_counts_for_a_model_py() -> None:
+    told = " ".join(command("search", "--help").out.split())
+    assert "1% of yours, or (model.py) of what your training gained if the quality" in told

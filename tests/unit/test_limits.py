@@ -112,6 +112,15 @@ def test_the_utilisation_is_the_flops_of_the_throughput_over_the_rate_of_product
     assert bool(arithmetic_lines(with_limits(limits))) is (mfu is not None)
 
 
+@pytest.mark.parametrize(
+    ("mfu", "percent"), [(0.996, "100"), (1.0, "100"), (0.994, "99"), (0.0000012, "0.00012")]
+)
+def test_the_utilisation_is_no_power_of_ten(mfu: float, percent: str) -> None:
+    limits = StageLimits(compute=None, loader=None, mfu=mfu, number_format="bfloat16")
+    (line,) = arithmetic_lines(with_limits(limits))
+    assert line.startswith(f"  arithmetic  uses {percent} % of the matrix")
+
+
 def test_sentences_name_the_settings_and_the_intervals() -> None:
     limits = limits_of_result(in_turns(SPREAD, loading=3.0), RUNS, None)
     told = " ".join(stage_sentences(with_limits(limits)))

@@ -86,7 +86,8 @@ def check_plan(search: SearchRun, run: Measurement) -> None:
     seconds = _rounded_up(_SPARE * (search.clock.elapsed + least))
     raise NotSearchedEnoughError(
         f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
-        f"that the other processes for them, {wanted} trials and the confirmation need about "
+        f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
+        f"confirmation need about "
         f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
         f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
         measured=0,

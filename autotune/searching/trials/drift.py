@@ -69,7 +69,8 @@ def drift(first: Sequence[float], now: float) -> float:
 def baselines_apart(notes: StudyNotes, evidence: Evidence) -> str | None:
     """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
 
-    They differ by more than the noise between processes, and by a quarter or more.
+    They differ by a quarter or more, and by more than the first runs differ among themselves. Then
+    ratios of trials are off. Re-timing has ranked the candidates that they do not tell apart anew.
 
     Args:
         notes: the notes of the study.
