@@ -185,7 +185,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         raise UsageError("--devices: a script chooses its device itself, by its own arguments.")
     if devices:
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
-    options = common.options_of(**flags, script=script)
+    options = common.options_of(**flags, script=script, new_study=new_study)
     if dry_run:
         unwind_on_sigterm()
         show_plan(options)

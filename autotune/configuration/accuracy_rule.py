@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -24,17 +24,19 @@ class Tolerance:
     widened: bool = False
     """True: a share of the baseline's value or a difference, and at least the standard deviation of
     the baseline over its seeds."""
+    is_older: bool = field(default=False, compare=False)
+    """True if a study of an older version notes it, where all were widened and none said so."""
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Tolerance:
-        """Return a tolerance that a study notes; those of older versions were all widened."""
-        return cls(**{"widened": True, **stored})
+        """Return a tolerance that a study notes."""
+        return cls(**{"widened": True, "is_older": "widened" not in stored, **stored})
 
     @property
     def as_json(self) -> dict[str, Any]:
         """The tolerance as a study notes it."""
         told = {"amount": self.amount, "relative": self.relative}
-        return told if self.widened else {**told, "widened": False}
+        return told if self.is_older else {**told, "widened": self.widened}
 
     @property
     def is_of_gain(self) -> bool:

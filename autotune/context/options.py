@@ -79,6 +79,8 @@ class StudyOptions:
     """File of the result."""
     force: bool = False
     """True to begin a new study beside one that was made for something else."""
+    new_study: bool = False
+    """True if another name is taken then, so that the study need not go on as it was begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ class AccuracyOptions:
         return [self.tolerance.as_json, self.minimum, self.samples]
 
     @property
-    def widened(self) -> AccuracyOptions:
-        """The same options, with the allowed loss at least the baseline's spread over seeds."""
-        return replace(self, tolerance=replace(self.tolerance, widened=True))
+    def older(self) -> AccuracyOptions:
+        """What the same flags meant to older versions: the baseline's spread, or more."""
+        return replace(self, tolerance=replace(self.tolerance, widened=True, is_older=True))
 
     def check(self, facts: WorkloadFacts, model_path: Path) -> None:
         """Check that the workload at `model_path` measures what `minimum` limits.

@@ -11,7 +11,9 @@ from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.job import Probe
 from autotune.searching.run.events import Answered, Event, TrialEnded, Warned
+from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Inspected
+from covering import covers
 from factories import cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 from shown_events import lines_of
@@ -166,25 +168,68 @@ def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_
 def test_noise_takes_what_the_seeds_of_the_baseline_differ_by(tmp_path):
     other = tmp_path / "asked"
     other.mkdir()
-    noise = Tolerance(0.01, relative=True, widened=True)
-    events = searched(tmp_path, {128: (0.009,) * 6}, accuracy_tolerance=noise)
+    events = searched(tmp_path, {128: (0.009,) * 6}, accuracy_tolerance=NOISE)
     assert events[-1].best.config["batch_size"] == 128
     refused = searched(other, {128: (0.009,) * 6})
     assert refused[-1].best.config["batch_size"] != 128
 
 
-def test_a_study_of_the_older_rule_goes_on_with_it_and_says_so(tmp_path):
-    noise = Tolerance(0.01, relative=True, widened=True)
-    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
-    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5)
-    (warned,) = [one.warning for one in events if isinstance(one, Warned)]
-    assert "--accuracy-tolerance noise" in warned
+NOISE = Tolerance(0.01, relative=True, widened=True)
+
+
+def begun_by_an_older_version(folder: Path, amount: float = 0.01, relative: bool = True) -> None:
+    """A study of three trials, with the allowed loss as older versions noted it."""
+    older = Tolerance(amount, relative, widened=True, is_older=True)
+    searched(folder, {}, accuracy_tolerance=older, trials=3)
+
+
+def warnings_of(events: list[Event]) -> list[str]:
+    return [one.warning for one in events if isinstance(one, Warned)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "amount"),
+    [(Tolerance(0.05, relative=True), "5 % of your value"), (Tolerance(0.02, False), "0.02")],
+    ids=["share", "difference"],
+)
+def test_a_study_of_an_older_version_goes_on_with_its_rule_and_says_so(tmp_path, asked, amount):
+    begun_by_an_older_version(tmp_path, asked.amount, asked.relative)
+    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5, accuracy_tolerance=asked)
+    (warned,) = warnings_of(events)
+    assert f"the allowed loss of quality was {amount}, or the spread of yours over seeds" in warned
     assert "if more" in accuracy_of(events).allowed
 
 
-def test_force_begins_a_study_of_what_is_asked_beside_one_of_the_older_rule(tmp_path):
-    noise = Tolerance(0.01, relative=True, widened=True)
-    searched(tmp_path, {}, accuracy_tolerance=noise, trials=3)
+@pytest.mark.parametrize("force", [False, True])
+def test_noise_is_what_a_study_of_an_older_version_means_by_one_percent(tmp_path, force):
+    begun_by_an_older_version(tmp_path)
+    events = searched(tmp_path, {}, trials=5, accuracy_tolerance=NOISE, force=force)
+    assert not warnings_of(events)
+    assert "if more" in accuracy_of(events).allowed
+    assert len([one for one in events if isinstance(one, TrialEnded)]) == 3, "yours, and two more"
+
+
+def test_force_begins_a_study_of_what_is_asked_beside_one_of_an_older_version(tmp_path):
+    begun_by_an_older_version(tmp_path)
     events = searched(tmp_path, {}, force=True)
     assert accuracy_of(events).allowed == "1 % of your evaluate"
-    assert not [one for one in events if isinstance(one, Warned)]
+    assert not warnings_of(events)
+
+
+@covers("R10")
+def test_a_new_study_takes_another_name_than_one_of_an_older_version(tmp_path):
+    begun_by_an_older_version(tmp_path)
+    with pytest.raises(StudyMismatchError, match="accuracy: "):
+        searched(tmp_path, {}, new_study=True)
+
+
+@covers("R10")
+@pytest.mark.parametrize("begun_with_noise", [True, False])
+def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, begun_with_noise):
+    begun, asked = {"accuracy_tolerance": NOISE}, {}
+    if not begun_with_noise:
+        begun, asked = asked, begun
+    searched(tmp_path, {}, trials=3, **begun)
+    with pytest.raises(StudyMismatchError, match=r'accuracy: .*"widened": .*"widened": '):
+        searched(tmp_path, {}, **asked)
+    assert not warnings_of(searched(tmp_path, {}, **begun))

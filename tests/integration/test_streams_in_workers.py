@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from autotune.configuration.job import Inspect, Job
 from autotune.training.loading import sharding
-from autotune.training.loading.sharding import workers_obstacle
+from autotune.training.loading.sharding import Reading, finding, workers_obstacle
 from autotune.values.outcome import Inspected
 from autotune.values.workload_facts import WorkloadFacts
 from children import WORKLOADS, autotune, run_child
@@ -86,6 +87,18 @@ def a_quarter_each(samples: int) -> Iterable[int]:
     return range(number, samples, workers**2)
 
 
+def shuffled_whole(samples: int) -> Iterable[int]:
+    """All samples, in an order of each worker's own."""
+    worker = get_worker_info()
+    order = random.Random(0 if worker is None else worker.seed)
+    return order.sample(range(samples), samples)
+
+
+def shuffled_shares(samples: int) -> Iterable[int]:
+    number, workers = share()
+    return random.Random(0).sample(range(samples), samples)[number::workers]
+
+
 def repeated(samples: int) -> Iterable[int]:
     return (index % 8 for index in interleaved(samples))
 
@@ -94,6 +107,10 @@ def repeated(samples: int) -> Iterable[int]:
 class Graph:
     edges: Tensor
     names: Any
+
+
+def often_blank(index: int) -> Tensor:
+    return sample(index if index % 20 else 0)
 
 
 def nested(index: int) -> Any:
@@ -143,6 +160,8 @@ SHARED = {
     "long and augmented": Stream(interleaved, LONG, augmented),
     "drawn anew": Stream(interleaved, 400, drawn_anew),
     "repeating its samples": Stream(repeated, 400),
+    "long, repeating its samples": Stream(in_pieces, LONG, often_blank),
+    "long and shuffled": Stream(shuffled_shares, 30_000),
     "nested": Stream(interleaved, LONG, nested),
     "not comparable": Stream(interleaved, 400, incomparable),
 }
@@ -171,6 +190,25 @@ def test_a_stream_that_each_worker_gives_whole_gets_none(stream: str) -> None:
     why = workers_obstacle(dataset)
     assert why.startswith("the dataset is an IterableDataset, all of which each worker would load")
     assert seen in why
+
+
+def test_workers_that_each_shuffle_the_whole_stream_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 30000 samples two beginnings of 1000 have some 33 in common, too few for a copy."""
+    monkeypatch.setattr(sharding, "_SECONDS", 60.0)  # however slow the machine is
+    why = workers_obstacle(Stream(shuffled_whole, 30_000))
+    assert re.search(r"each worker would load: \d\d of the first 1000 samples of 2 workers", why)
+
+
+@pytest.mark.parametrize(("common", "is_refused"), [(0, False), (2, False), (3, True)])
+def test_three_common_samples_at_the_beginning_of_a_stream_are_too_many(
+    common: int, is_refused: bool
+) -> None:
+    numbers = [str(each).encode() for each in range(2000)]
+    alone = Reading((numbers[:1000],))
+    shared = Reading((numbers[:1000], numbers[1000 - common : 2000 - common]))
+    assert bool(finding(alone, shared)) == is_refused
 
 
 def test_workers_that_leave_samples_out_are_refused() -> None:

@@ -221,7 +221,9 @@ def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
 
 def test_a_tolerance_that_an_older_version_noted_was_widened() -> None:
     noted = {"amount": 0.01, "relative": True}
-    assert Tolerance.of_json(noted) == Tolerance(0.01, relative=True, widened=True)
+    read = Tolerance.of_json(noted)
+    assert read == Tolerance(0.01, relative=True, widened=True)
+    assert read.as_json == noted, "the study keeps its identity"
 
 
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:

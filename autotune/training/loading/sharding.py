@@ -36,6 +36,8 @@ _SLOW_SECONDS = 5.0
 _START_SECONDS = 5.0
 # Share of samples that may be given twice or left out, as where shards are padded to one length.
 _TOLERANCE = 0.1
+# Samples in common from which the beginnings of two workers are not split; see `finding`.
+_FEWEST_COMMON = 3
 _DIGEST_BYTES = 16
 
 
@@ -75,20 +77,32 @@ def workers_obstacle(stream: IterableDataset[Any]) -> str:
 
 
 def finding(alone: Reading, shared: Reading) -> str:
-    """Return why workers must not be used, given readings without and with two; "" if they may."""
+    """Return why workers must not be used, given readings without and with two; "" if they may.
+
+    Shards are padded at their ends, so workers that share a stream have no sample of its beginning
+    in common, unless it holds equal ones. These show within the readings too: for every pair of
+    samples from both workers there is one and more from the same reading. If m pairs are equal by
+    chance, three or more are common and no reading repeats one with a probability of at most
+    exp(-m) (1 - exp(-m) (1 + m + m^2 / 2)), below 5 % for every m. Two would reach 10 %.
+    """
     if counted := _count_obstacle(alone, shared):
         return counted
     is_counted = alone.is_whole and shared.is_whole
     (own,), (first, second) = alone.by_worker, shared.by_worker
     pairs = min(len(first), len(second))
     same = (Counter(first[:pairs]) & Counter(second[:pairs])).total()
-    # A whole epoch that repeats samples by itself may give equal ones to both workers.
-    repeats = is_counted and len(set(own)) < len(own)
-    if same > _TOLERANCE * pairs and not repeats:
+    # A stream that repeats samples by itself may give equal ones to both workers.
+    is_padding = same <= _TOLERANCE * pairs or (is_counted and _repeats(own))
+    is_chance = same < _FEWEST_COMMON or is_counted or any(map(_repeats, (own, first, second)))
+    if not (is_padding and is_chance):
         return f"{STREAM}: {same} of the first {pairs} samples of {_WORKERS} workers are the same"
     if is_counted or {*first, *second} & set(own):
         return ""
     return f"{_UNTOLD}: they differ each time, and an epoch is too long to be counted"
+
+
+def _repeats(digests: list[bytes]) -> bool:
+    return len(set(digests)) < len(digests)
 
 
 def _count_obstacle(alone: Reading, shared: Reading) -> str:
