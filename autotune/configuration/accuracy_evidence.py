@@ -95,10 +95,12 @@ class AccuracyEvidence(Part):
         if self.share_of_run is not None:
             parts.append(f"{100 * self.share_of_run:.2g} % of the run")
         length = f" ({', '.join(parts)})" if parts else ""
-        return (
-            f"{self.samples} samples each{length}; a difference below {self.smallest_shown:.2g} "
-            "would not show"
+        shown = (
+            f"a difference below {self.smallest_shown:.2g} would not show"
+            if self.smallest_shown
+            else "the same value with every seed, so how fine it is, is not known"
         )
+        return f"{self.samples} samples each{length}; {shown}"
 
     @property
     def _of_an_epoch(self) -> str:

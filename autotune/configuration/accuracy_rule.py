@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from autotune.values.statistics import Decision, Interval, bounds, decide
+from autotune.values.statistics import Decision, Interval, bounds, decide, resolution
 
 _FEWEST_FOR_SPREAD = 3
 
@@ -107,11 +107,13 @@ class AccuracyRule:
         """
         sign = -1 if self.higher_is_better else 1
         differences = [sign * loss for loss in self.losses(qualities)]
-        return fmean(differences), bounds(differences)
+        return fmean(differences), bounds(differences, self._step(qualities))
 
     def decision(self, qualities: Sequence[float]) -> Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""
-        decision = decide(self.losses(qualities), self.tolerance, self.spread)
+        decision = decide(
+            self.losses(qualities), self.tolerance, self.spread, self._step(qualities)
+        )
         below = self.minimum is not None and fmean(qualities) < self.minimum
         return "undecided" if decision == "accept" and below else decision
 
@@ -125,7 +127,7 @@ class AccuracyRule:
 
     def margin_in_doubt(self, qualities: Sequence[float]) -> float:
         """Return the margin of the upper 95 % bound of the mean loss."""
-        return self._margin(bounds(self.losses(qualities))[1], qualities)
+        return self._margin(self._bounds(qualities)[1], qualities)
 
     def limit(self, seeds: int) -> float:
         """Return the worst mean quality that is allowed over the first `seeds` seeds."""
@@ -144,6 +146,14 @@ class AccuracyRule:
             gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
             return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
         return f"accuracy: {self.metric} {mean:.6g} may be {beyond} the limit {limit:.6g} ({seeds})"
+
+    def _bounds(self, qualities: Sequence[float]) -> Interval:
+        """Return the bounds of the mean loss."""
+        return bounds(self.losses(qualities), self._step(qualities))
+
+    def _step(self, qualities: Sequence[float]) -> float:
+        """Return the resolution of the quality, as far as these values show it."""
+        return resolution((*self.baseline[: len(qualities)], *qualities))
 
     def _margin(self, loss: float, qualities: Sequence[float]) -> float:
         excess = loss - self.tolerance

@@ -91,6 +91,22 @@ def test_the_probe_says_its_share_of_an_epoch_and_of_the_run(tmp_path):
     assert accuracy.smallest_shown == pytest.approx((high - low) / 2, abs=1e-6)
 
 
+def test_seeds_that_lose_equally_are_no_finer_than_the_steps_of_the_quality(tmp_path):
+    accuracy = accuracy_of(searched(tmp_path, {32: (0.005,) * 6, 128: (0.5,) * 6}))
+    # Steps of 0.005: a deviation of 0.005/sqrt(6), times 1.6449/sqrt(3).
+    assert accuracy.smallest_shown == pytest.approx(0.001939, abs=1e-6)
+    assert "a difference below 0.0019 would not show" in accuracy.probe_text
+
+
+def test_a_quality_that_never_moves_does_not_say_how_fine_it_is(tmp_path):
+    runner = losing({})
+    runner.quality = lambda config, seed: 0.9 if batch_of(config) != 64 else 0.5
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert accuracy.smallest_shown == 0
+    assert "below 0 " not in accuracy.probe_text
+    assert "the same value with every seed" in accuracy.probe_text
+
+
 def test_a_stream_has_no_epoch_and_a_search_of_throughput_no_run(tmp_path):
     runner = losing({32: SLIGHT, 128: (0.5,) * 6})
     runner.inspected = Inspected(cpu_machine(), replace(FACTS, dataset_samples=None))
