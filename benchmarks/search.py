@@ -47,7 +47,7 @@ from autotune.searching.search import search
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
-from autotune.values.statistics import decide
+from autotune.values.statistics import decide, resolution
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Table, read_table
@@ -273,7 +273,8 @@ def accurate(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[str]:
     allowed = allowed_loss(table, tolerance)
     for key, qualities in probes.items():
         losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
-        if decide(losses, allowed) == "accept":
+        decision = decide(losses, allowed, step=resolution((*own, *qualities)))
+        if decision == "accept" or key == table.baseline.quality_key():
             yield key
 
 

@@ -41,7 +41,7 @@ def _shortened(task: Task) -> Task:
             return replace(task, plan=QUICK)
         case Diagnose():
             return Diagnose(QUICK, (0,))
-        case Probe(_, seeds):
-            return Probe(SAMPLES, seeds)
+        case Probe():
+            return replace(task, samples=SAMPLES)
         case _:
             return task

@@ -27,7 +27,7 @@ def rule_from(
     Args:
         context: the context of the search.
         baseline: the baseline's qualities, one per seed.
-        untrained: its loss before training; None if it is not known.
+        untrained: the first seed's loss before training; None if it is not known.
     """
     metric, higher_is_better = context.metric
     first = baseline[: len(SEEDS)]

@@ -95,10 +95,12 @@ class AccuracyEvidence(Part):
         if self.share_of_run is not None:
             parts.append(f"{100 * self.share_of_run:.2g} % of the run")
         length = f" ({', '.join(parts)})" if parts else ""
-        return (
-            f"{self.samples} samples each{length}; a difference below {self.smallest_shown:.2g} "
-            "would not show"
+        shown = (
+            f"a difference below {self.smallest_shown:.2g} would not show"
+            if self.smallest_shown
+            else "the same value with every seed, so how fine it is, is not known"
         )
+        return f"{self.samples} samples each{length}; {shown}"
 
     @property
     def _of_an_epoch(self) -> str:
@@ -109,6 +111,8 @@ class AccuracyEvidence(Part):
         """Return the difference with its interval and seeds; empty in files without one."""
         if self.difference is None:
             return ""
+        if self.evidence == "gate":
+            return "not probed: it differs by rounding alone"
         if self.difference_ci90 is None:
             return "no difference: the same training"
         low, high = self.difference_ci90
@@ -119,7 +123,7 @@ class AccuracyEvidence(Part):
 
 
 class NotProven(Part):
-    """A faster configuration that no number of seeds showed to be accurate enough, nor inaccurate.
+    """A faster configuration that its seeds showed neither to be accurate enough nor inaccurate.
 
     It may be as good as the answer is; it is not emitted.
     """
@@ -129,6 +133,8 @@ class NotProven(Part):
     """Settings that differ from the baseline's."""
     quality: float
     """Mean quality over the seeds."""
+    bound: float | None = None
+    """Worst mean quality that is likely, by 95 %; None in older files."""
     limit: float
     """Worst mean quality that is allowed over these seeds."""
     seeds: int

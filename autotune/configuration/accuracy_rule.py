@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from autotune.values.statistics import Decision, Interval, bounds, decide
+from autotune.values.statistics import Decision, Interval, bounds, decide, resolution
 
 _FEWEST_FOR_SPREAD = 3
 
@@ -48,15 +48,15 @@ class Tolerance:
 
         Args:
             baseline: quality of the baseline, one per seed.
-            untrained: its loss before training; None if the quality is no loss, or not known.
+            untrained: the first seed's loss before training; None if the quality is no loss, or not
+                known.
         """
-        value = fmean(baseline)
         if not self.relative:
             asked = self.amount
         elif untrained is None or self.widened:
-            asked = self.amount * abs(value)
+            asked = self.amount * abs(fmean(baseline))
         else:
-            asked = self.amount * max(0.0, untrained - value)
+            asked = self.amount * max(0.0, untrained - baseline[0])
         return max(asked, spread(baseline)) if self.widened else asked
 
     def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
@@ -66,9 +66,13 @@ class Tolerance:
         elif untrained is None or self.widened:
             asked = f"{100 * self.amount:g} % of your {metric}"
         else:
-            asked = (
-                f"{100 * self.amount:g} % of what training gained ({metric} {untrained:.4g} "
-                f"before, {fmean(baseline):.4g} after)"
+            asked = f"{100 * self.amount:g} % of what training gained"
+            values = f"{metric} {untrained:.4g} before, {baseline[0]:.4g} after, with seed 0"
+            if untrained > baseline[0]:
+                return f"{asked} ({values})"
+            return (
+                f"{asked}, but training gained nothing in the probe ({values}); train it on more "
+                "by --accuracy-samples"
             )
         return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
 
@@ -76,6 +80,13 @@ class Tolerance:
 def spread(qualities: Sequence[float]) -> float:
     """Return the standard deviation over seeds; 0 for fewer than three, which show none."""
     return stdev(qualities) if len(qualities) >= _FEWEST_FOR_SPREAD else 0.0
+
+
+def bounded(mean: float, bound: float | None) -> str:
+    """Return a mean quality with its worse 95 % bound, if there is one."""
+    if bound is None:
+        return f"{mean:.6g}"
+    return f"{mean:.6g} ({'up' if bound > mean else 'down'} to {bound:.6g} by 95 %)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +118,13 @@ class AccuracyRule:
         """
         sign = -1 if self.higher_is_better else 1
         differences = [sign * loss for loss in self.losses(qualities)]
-        return fmean(differences), bounds(differences)
+        return fmean(differences), bounds(differences, self._step(qualities))
 
     def decision(self, qualities: Sequence[float]) -> Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""
-        decision = decide(self.losses(qualities), self.tolerance, self.spread)
+        decision = decide(
+            self.losses(qualities), self.tolerance, self.spread, self._step(qualities)
+        )
         below = self.minimum is not None and fmean(qualities) < self.minimum
         return "undecided" if decision == "accept" and below else decision
 
@@ -125,7 +138,7 @@ class AccuracyRule:
 
     def margin_in_doubt(self, qualities: Sequence[float]) -> float:
         """Return the margin of the upper 95 % bound of the mean loss."""
-        return self._margin(bounds(self.losses(qualities))[1], qualities)
+        return self._margin(self._bounds(qualities)[1], qualities)
 
     def limit(self, seeds: int) -> float:
         """Return the worst mean quality that is allowed over the first `seeds` seeds."""
@@ -135,15 +148,40 @@ class AccuracyRule:
         least = mean - self.tolerance
         return least if self.minimum is None else max(least, self.minimum)
 
+    def floor_words(self, seeds: int) -> str:
+        """Return the floor in words, to follow the tolerance's; empty if it does not bind."""
+        binds = self.minimum is not None and self.limit(seeds) == self.minimum
+        return f", and at least {self.minimum:g}" if binds else ""
+
+    def bound(self, qualities: Sequence[float]) -> float | None:
+        """Return the worst mean quality that is likely, by 95 %; None for one seed."""
+        if len(qualities) == 1:
+            return None
+        sign = -1 if self.higher_is_better else 1
+        return fmean(self.baseline[: len(qualities)]) + sign * self._bounds(qualities)[1]
+
     def objection(self, qualities: Sequence[float]) -> str:
-        """Return why the qualities, one per seed, are not accepted: their mean and the limit."""
+        """Return why the qualities, one per seed, are not accepted: their mean and the limit.
+
+        Where the seeds leave it open, their 95 % bound is what refuses them.
+        """
         mean, limit = fmean(qualities), self.limit(len(qualities))
         beyond = "below" if self.higher_is_better else "above"
         seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
-        if self.margin(qualities) > 0:
+        is_below_floor = self.minimum is not None and mean < self.minimum
+        if is_below_floor or self.decision(qualities) == "reject":
             gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
             return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
-        return f"accuracy: {self.metric} {mean:.6g} may be {beyond} the limit {limit:.6g} ({seeds})"
+        reached = bounded(mean, self.bound(qualities))
+        return f"accuracy: {self.metric} {reached} may be {beyond} the limit {limit:.6g} ({seeds})"
+
+    def _bounds(self, qualities: Sequence[float]) -> Interval:
+        """Return the bounds of the mean loss."""
+        return bounds(self.losses(qualities), self._step(qualities))
+
+    def _step(self, qualities: Sequence[float]) -> float:
+        """Return the resolution of the quality, as far as these values show it."""
+        return resolution((*self.baseline[: len(qualities)], *qualities))
 
     def _margin(self, loss: float, qualities: Sequence[float]) -> float:
         excess = loss - self.tolerance

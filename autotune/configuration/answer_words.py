@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
 from autotune.values.text import disturbed_sentence
@@ -38,7 +39,8 @@ def not_proven_texts(best: BestConfig) -> list[str]:
     """Return a clause on each faster trial that was not proven to be accurate enough."""
     metric = best.constraints.accuracy.metric
     return [
-        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} {one.quality:.6g} is "
-        f"not proven to keep the limit {one.limit:.6g} ({one.seeds} seeds)"
+        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} "
+        f"{bounded(one.quality, one.bound)} is not proven to keep the limit {one.limit:.6g} "
+        f"({one.seeds} seeds)"
         for one in best.evidence.not_proven
     ]

@@ -127,18 +127,27 @@ def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
-        told = accuracy.difference_text
-        yield (
-            f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
-            f"{told and f', {told}'}: {_PROBES[accuracy.evidence]}. "
-            f"Allowed is {accuracy.allowed_text}."
-        )
+        yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."
         if accuracy.probe_text:
             yield f"Probes: {accuracy.probe_text}."
         yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
     else:
         yield f"Its quality was {NOT_MEASURED}."
     yield from stage_sentences(best.evidence)
+
+
+def _quality(best: BestConfig) -> str:
+    """Return a sentence on the quality of the answer, by what was measured of it."""
+    accuracy = best.constraints.accuracy
+    told, probes = accuracy.difference_text, _PROBES[accuracy.evidence]
+    if best.keeps_baseline:
+        return f"Your {accuracy.metric} is {accuracy.baseline:g}."
+    if accuracy.evidence == "gate" and told:
+        return f"Its {accuracy.metric} was {told}, where yours is {accuracy.baseline:g}: {probes}."
+    return (
+        f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
+        f"{told and f', {told}'}: {probes}."
+    )
 
 
 def stage_sentences(evidence: Evidence) -> Iterator[str]:

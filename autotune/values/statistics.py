@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import mean, median, median_high, median_low, stdev
 from typing import Literal
 
@@ -23,6 +24,11 @@ _T95 = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150)
 # One seed alone, which has no spread, rejects only a loss above this many times the tolerance and
 # the baseline's own spread.
 _FAR_OFF = 5
+
+_NORMAL95 = 1.6449  # of the normal distribution
+# Steps below this share of the greatest quality are not looked for: there are none to be found
+# between rounding errors, and they are small beside 1 %.
+_LEAST_STEP = 1e-4
 
 Interval = tuple[float, float]
 Decision = Literal["accept", "reject", "undecided"]
@@ -67,24 +73,51 @@ def relative_half_width(values: Sequence[float]) -> float:
     return (high - low) / (2 * median(values))
 
 
-def bounds(losses: Sequence[float]) -> tuple[float, float]:
-    """Return one-sided 95 % bounds of the mean loss, by Student's t; infinite for one seed."""
+def resolution(qualities: Sequence[float]) -> float:
+    """Return the greatest step of which all differences between the qualities are multiples.
+
+    An accuracy over 360 samples moves by steps of 1/360. Of a continuous quality the step is
+    negligible; it is 0 if all qualities are the same. By Euclid's algorithm.
+    """
+    least = _LEAST_STEP * max(map(abs, qualities), default=0.0)
+    step = 0.0
+    for lower, higher in pairwise(sorted(qualities)):
+        rest = higher - lower
+        while rest > least:
+            step, rest = rest, step % rest
+            rest = min(rest, step - rest)  # just below a multiple is one too
+    return step
+
+
+def bounds(losses: Sequence[float], step: float = 0.0) -> tuple[float, float]:
+    """Return one-sided 95 % bounds of the mean loss, by Student's t; infinite for one seed.
+
+    `step` is the resolution of the quality. A value rounded to steps has an error spread evenly
+    over one step, whose standard deviation is step/sqrt(12). A loss is the difference of two such
+    values, so that its own deviation is at least step/sqrt(6), however equal the losses look. This
+    one is known and not estimated from the losses: it takes the quantile of the normal
+    distribution.
+    """
     if len(losses) < 2:  # noqa: PLR2004
         return -math.inf, math.inf
     # Beyond the table its last quantile is used, which is wider than the true one.
     quantile = _T95[min(len(losses) - 1, len(_T95)) - 1]
-    half = quantile * stdev(losses) / math.sqrt(len(losses))
+    spread = max(quantile * stdev(losses), _NORMAL95 * step / math.sqrt(6))
+    half = spread / math.sqrt(len(losses))
     middle = mean(losses)  # not fmean: equal losses have exactly themselves as their mean
     return middle - half, middle + half
 
 
-def decide(losses: Sequence[float], allowed: float, spread: float = 0.0) -> Decision:
+def decide(
+    losses: Sequence[float], allowed: float, spread: float = 0.0, step: float = 0.0
+) -> Decision:
     """Decide on losses of quality, one per paired seed, positive for worse; `allowed` is the most.
 
     "undecided" means that further seeds are needed. `spread` is the standard deviation of the
-    baseline's quality over seeds, the only one that is known where there is one loss.
+    baseline's quality over seeds, the only one that is known where there is one loss. `step` is the
+    resolution of the quality.
     """
-    low, high = bounds(losses)
+    low, high = bounds(losses, step)
     if high <= allowed:
         return "accept"
     if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * max(allowed, spread)):

@@ -26,8 +26,8 @@ def size(count: int) -> str:
 
 
 def readable(value: float) -> float:
-    """Return the number with six significant digits, more than any timing has."""
-    return float(f"{value:.6g}")
+    """Return the number with six significant digits, more than any timing has; never -0."""
+    return float(f"{value:.6g}") + 0.0
 
 
 def span(seconds: float) -> str:

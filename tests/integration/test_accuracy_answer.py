@@ -91,6 +91,22 @@ def test_the_probe_says_its_share_of_an_epoch_and_of_the_run(tmp_path):
     assert accuracy.smallest_shown == pytest.approx((high - low) / 2, abs=1e-6)
 
 
+def test_seeds_that_lose_equally_are_no_finer_than_the_steps_of_the_quality(tmp_path):
+    accuracy = accuracy_of(searched(tmp_path, {32: (0.005,) * 6, 128: (0.5,) * 6}))
+    # Steps of 0.005: a deviation of 0.005/sqrt(6), times 1.6449/sqrt(3).
+    assert accuracy.smallest_shown == pytest.approx(0.001939, abs=1e-6)
+    assert "a difference below 0.0019 would not show" in accuracy.probe_text
+
+
+def test_a_quality_that_never_moves_does_not_say_how_fine_it_is(tmp_path):
+    runner = losing({})
+    runner.quality = lambda config, seed: 0.9 if batch_of(config) != 64 else 0.5
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert accuracy.smallest_shown == 0
+    assert "below 0 " not in accuracy.probe_text
+    assert "the same value with every seed" in accuracy.probe_text
+
+
 def test_a_stream_has_no_epoch_and_a_search_of_throughput_no_run(tmp_path):
     runner = losing({32: SLIGHT, 128: (0.5,) * 6})
     runner.inspected = Inspected(cpu_machine(), replace(FACTS, dataset_samples=None))
@@ -127,12 +143,41 @@ def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
     runner = loss_of({128: 0.05, 32: 0.03}, untrained=4.0885)
     accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
     assert accuracy.best == pytest.approx(0.1185), "0.03 worse, of 0.04 allowed"
-    assert accuracy.tolerance == pytest.approx(0.04)
+    assert accuracy.tolerance == pytest.approx(0.040005)
     assert (
-        accuracy.allowed == "1 % of what training gained (held_out_loss 4.088 before, 0.0885 after)"
+        accuracy.allowed
+        == "1 % of what training gained (held_out_loss 4.088 before, 0.088 after, with seed 0)"
     )
     asked = [job.task for job in runner.jobs if isinstance(job.task, Probe)]
     assert [task.untrained for task in asked].count(True) == 1, "once, for the baseline's first"
+
+
+def test_a_probe_in_which_training_gained_nothing_is_said_to_allow_nothing(tmp_path):
+    events = events_of(options_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), 0.08))
+    assert accuracy_of(events).tolerance == 0
+    (told,) = [line for line in lines_of(events) if "allowed" in line]
+    assert "0 worse: 1 % of what training gained, but training gained nothing in the probe" in told
+    assert "--accuracy-samples" in told
+
+
+def test_losses_far_below_one_keep_their_digits(tmp_path):
+    runner = loss_of({}, None)
+    slight = {8: 0.0, 16: 0.1e-9, 32: 1.2e-9, 64: 900e-9, 128: SMALL}
+    runner.quality = lambda config, seed: SMALL + seed * 1e-7 + slight[batch_of(config)]
+    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    assert accuracy.baseline == pytest.approx(2.35e-6, rel=1e-5)
+    assert accuracy.best == pytest.approx(2.3512e-6, rel=1e-5)
+    assert accuracy.tolerance == pytest.approx(2.35e-8, rel=1e-5)
+    assert accuracy.difference == pytest.approx(1.2e-9, rel=1e-2)
+
+
+SMALL = 2.25e-6
+
+
+def test_a_floor_that_binds_is_among_what_is_allowed(tmp_path):
+    losses = {32: SLIGHT, 128: (0.5,) * 6}
+    accuracy = accuracy_of(searched(tmp_path, losses, min_accuracy=0.805))
+    assert accuracy.allowed == "1 % of your evaluate, and at least 0.805"
 
 
 def test_where_no_loss_before_training_is_known_the_answer_says_what_is_used(tmp_path):
@@ -155,7 +200,9 @@ def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_
     assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 6)
     assert missed.quality == pytest.approx(sum(OWN) / 6 - 0.005, abs=1e-6)
     assert missed.limit == pytest.approx(sum(OWN) / 6 - 0.0081, abs=1e-6)
-    assert "is not proven to keep the limit" in "\n".join(lines_of(events))
+    assert missed.bound < missed.limit < missed.quality
+    told = f"evaluate {missed.quality:.6g} (down to {missed.bound:.6g} by 95 %) is not proven"
+    assert told in "\n".join(lines_of(events))
 
 
 def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -197,7 +198,8 @@ def test_only_noise_allows_the_spread_over_seeds() -> None:
 
 def test_of_a_loss_a_share_is_of_what_training_gained() -> None:
     one_percent = Tolerance(0.01, relative=True)
-    assert one_percent.absolute((0.09, 0.088, 0.086), 4.088) == pytest.approx(0.04)
+    gained = one_percent.absolute((0.088, 0.09, 0.092), 4.088)
+    assert gained == pytest.approx(0.04), "of the seed whose loss before training is known"
     assert one_percent.absolute((0.09, 0.088, 0.086)) == pytest.approx(0.00088), "if unknown"
     assert one_percent.absolute((5.0, 5.0), 4.0) == 0, "nothing was gained, nothing may be lost"
     assert Tolerance(0.01, relative=False).absolute((0.09, 0.088), 4.088) == 0.01
@@ -205,12 +207,47 @@ def test_of_a_loss_a_share_is_of_what_training_gained() -> None:
 
 def test_a_tolerance_says_what_it_is() -> None:
     own, one_percent = (0.09, 0.086), Tolerance(0.01, relative=True)
-    gained = "1 % of what training gained (held_out_loss 4.088 before, 0.088 after)"
+    gained = "1 % of what training gained (held_out_loss 4.088 before, 0.09 after, with seed 0)"
     assert one_percent.words("held_out_loss", own, 4.088) == gained
     assert one_percent.words("evaluate", own, None) == "1 % of your evaluate"
     assert Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
     noise = Tolerance(0.01, relative=True, widened=True).words("evaluate", own, None)
     assert noise == "1 % of your evaluate, or the spread of yours over seeds if more"
+
+
+def test_a_tolerance_of_nothing_says_that_training_gained_nothing_and_what_helps() -> None:
+    said = Tolerance(0.01, relative=True).words("held_out_loss", (2.508, 2.4), 2.485)
+    assert "training gained nothing in the probe (held_out_loss 2.485 before, 2.508 after" in said
+    assert "--accuracy-samples" in said
+
+
+def test_a_floor_is_said_where_it_binds() -> None:
+    assert rule(minimum=0.95).floor_words(3) == ", and at least 0.95"
+    assert rule(minimum=0.5).floor_words(3) == "", "the tolerance asks for more"
+    assert rule().floor_words(3) == ""
+
+
+def test_only_what_is_rejected_is_said_to_be_beyond_the_limit() -> None:
+    worse = rule().objection((0.6, 0.7, 0.8))
+    assert worse == "accuracy: evaluate 0.7 is 0.1 below the limit 0.8 (3 seeds)"
+    doubtful = rule().objection((0.6, 0.8, 0.8))
+    assert re.fullmatch(
+        r"accuracy: evaluate 0\.733333 \(down to 0\.63\d+ by 95 %\) may be below the limit 0\.8 "
+        r"\(3 seeds\)",
+        doubtful,
+    )
+    one = rule().objection((0.6,))
+    assert one == "accuracy: evaluate 0.6 may be below the limit 0.7 (1 seed)"
+
+
+def test_the_bound_of_a_loss_is_above_it() -> None:
+    said = rule(higher_is_better=False).objection((0.8, 1.0, 1.2))
+    assert re.search(r"evaluate 1 \(up to 1\.1\d+ by 95 %\) may be above the limit 1 ", said)
+
+
+def test_what_is_below_the_floor_is_said_to_be_below_it() -> None:
+    said = rule(minimum=0.95).objection((0.8, 0.9, 1.0))
+    assert said == "accuracy: evaluate 0.9 is 0.05 below the limit 0.95 (3 seeds)"
 
 
 @pytest.mark.parametrize("widened", [True, False])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from autotune.values.statistics import Decision, bounds, decide
+from autotune.values.statistics import Decision, bounds, decide, resolution
 
 ALLOWED = 0.1
 
@@ -67,3 +68,40 @@ def test_more_seeds_than_the_table_has_are_never_bounded_too_narrowly() -> None:
 
 def test_one_seed_bounds_nothing() -> None:
     assert bounds((0.3,)) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("qualities", "step"),
+    [
+        ([324 / 360, 326 / 360, 329 / 360], 1 / 360),
+        ([320 / 360, 324 / 360, 330 / 360], 2 / 360),
+        ([0.25, 0.25 + 1e-8], 0.0),  # rounding errors are no steps
+        ([0.9, 0.9, 0.9], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_the_resolution_is_the_step_between_qualities(qualities: list[float], step: float) -> None:
+    assert resolution(qualities) == pytest.approx(step, rel=1e-6)
+
+
+def test_the_step_of_an_accuracy_is_found_among_errors_of_float32() -> None:
+    found = [float(np.float32(hits / 360)) for hits in (324, 81, 330, 210, 17, 355)]
+    assert resolution(found) == pytest.approx(1 / 360, rel=1e-3)
+
+
+def test_the_resolution_of_a_continuous_quality_is_negligible() -> None:
+    assert resolution([2.349913, 2.336054, 2.335006, 2.161587, 2.105438, 2.149920]) < 0.001
+
+
+def test_equal_losses_are_no_finer_than_the_resolution() -> None:
+    """Each of two sides is rounded with a deviation of step/sqrt(12); 1.6449 is the quantile."""
+    low, high = bounds((0.01, 0.01, 0.01), step=1 / 360)
+    half = 1.6449 * (1 / 360) * math.sqrt(2 / 12) / math.sqrt(3)
+    assert (low, high) == pytest.approx((0.01 - half, 0.01 + half))
+    assert decide((0.0095,) * 3, 0.01) == "accept"
+    assert decide((0.0095,) * 3, 0.01, step=1 / 360) == "undecided"
+
+
+def test_losses_that_differ_by_more_are_not_widened_by_the_resolution() -> None:
+    losses = (0.0, 0.1, 0.3)
+    assert bounds(losses, step=0.01) == bounds(losses)

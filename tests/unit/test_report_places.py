@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import optuna
 import optuna_dashboard
@@ -72,6 +73,34 @@ def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
     assert NOT_MEASURED not in measured
     assert "evaluate" in measured
     assert "difference 0.01 (0.004 to 0.016) over the same 3 seeds" in measured
+
+
+def test_what_differs_by_rounding_alone_is_said_not_to_be_probed() -> None:
+    best = judged(best_config(BASELINE.replace(num_workers=2), BASELINE), evidence="gate")
+    for place in ("end of a search", "production"):
+        assert "not probed: it differs by rounding alone" in PLACES[place]("", best)
+
+
+def test_a_sentence_on_what_was_not_probed_claims_no_value_of_it(url: str) -> None:
+    best = judged(best_config(BASELINE.replace(num_workers=2), BASELINE), evidence="gate")
+    said = explained(stored(url, [trial(0), trial(1, 150.0, num_workers=2)], best))
+    assert "Its evaluate was not probed: it differs by rounding alone, where yours is 0.9" in said
+    assert "no difference" not in said
+
+
+def test_kept_settings_are_not_compared_with_themselves(url: str) -> None:
+    best = judged(best_config(BASELINE, BASELINE), evidence="exact")
+    said = explained(stored(url, [trial(0)], best))
+    assert "Your evaluate is 0.9." in said
+    assert "where yours is" not in said
+
+
+def judged(best: BestConfig, **told: Any) -> BestConfig:
+    """The same answer, of which no seed was trained."""
+    untrained = {"difference": 0.0, "difference_ci90": None, "smallest_shown": None}
+    accuracy = best.constraints.accuracy.model_copy(update={**untrained, **told})
+    constraints = best.constraints.model_copy(update={"accuracy": accuracy})
+    return best.model_copy(update={"constraints": constraints})
 
 
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)

@@ -10,6 +10,7 @@ from autotune.accuracy.seeds import SEEDS, decision_so_far
 from autotune.configuration.accuracy_evidence import NotProven
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.storage.finished_trial import FinishedTrial
+from autotune.values.text import readable
 
 
 def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -> list[NotProven]:
@@ -23,11 +24,13 @@ def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -
         if training in found or len(qualities) < len(SEEDS):
             continue
         if decision_so_far(prober.context, prober.study, training) == "undecided":
+            bound = rule.bound(qualities)
             found[training] = NotProven(
                 trial=trial.number,
                 changed=trial.config.differences(prober.context.baseline),
-                quality=round(fmean(qualities), 6),
-                limit=round(rule.limit(len(qualities)), 6),
+                quality=readable(fmean(qualities)),
+                bound=None if bound is None else readable(bound),
+                limit=readable(rule.limit(len(qualities))),
                 seeds=len(qualities),
             )
     return list(found.values())

@@ -41,6 +41,7 @@ from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Gated
 from autotune.values.statistics import median_interval
+from autotune.values.text import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,23 +230,29 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
     config, seeds = won.trial.config, len(won.qualities)
     difference, interval = rule.difference(won.qualities)
     was_trained = prober.needs_probe(config) and seeds > 1
+    words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     return AccuracyEvidence(
         evidence=prober.evidence(config),
         gate=_gate(prober.gated(config)),
         metric=rule.metric,
-        baseline=round(fmean(rule.baseline[:seeds]), 6),
-        best=round(fmean(won.qualities), 6),
-        difference=round(difference, 6),
-        difference_ci90=(round(interval[0], 6), round(interval[1], 6)) if was_trained else None,
-        tolerance=round(rule.tolerance, 6),
-        allowed=tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained),
+        baseline=readable(fmean(rule.baseline[:seeds])),
+        best=readable(fmean(won.qualities)),
+        difference=_exact(difference),
+        difference_ci90=(_exact(interval[0]), _exact(interval[1])) if was_trained else None,
+        tolerance=readable(rule.tolerance),
+        allowed=words + rule.floor_words(seeds),
         margin=round(rule.margin(won.qualities), 6),
         samples=prober.samples,
         **_length_of(prober),
-        smallest_shown=round((interval[1] - interval[0]) / 2, 6) if was_trained else None,
+        smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
         seeds=seeds,
         needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
     )
+
+
+def _exact(difference: float) -> float:
+    """Return a difference of qualities without what float64 leaves of equal ones."""
+    return readable(round(difference, 12))
 
 
 def _rule(prober: AccuracyProber, won: Confirmed) -> AccuracyRule:
