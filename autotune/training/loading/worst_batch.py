@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-_FEWEST_SAMPLES, _MOST_SAMPLES = 16, 1000
+_MOST_SAMPLES = 1000
 # Seconds of reading: in all, and while all samples were equally long.
 _MOST_SECONDS, _EQUAL_SECONDS = 0.5, 0.1
 
@@ -51,7 +51,7 @@ def _longest(dataset: Any, clock: Callable[[], float]) -> list[int]:
             return []
         lengths[number] = length
         most = _EQUAL_SECONDS if len(set(lengths.values())) == 1 else _MOST_SECONDS
-        if len(lengths) >= _FEWEST_SAMPLES and clock() - start > most:
+        if len(lengths) > 1 and clock() - start > most:
             break
     if len(set(lengths.values())) < 2:  # noqa: PLR2004 (they differ)
         return []
