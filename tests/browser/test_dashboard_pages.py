@@ -13,7 +13,8 @@ from finished_study import LOG, NAME
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# What Plotly has drawn, and the traces that it was given.
+# Whether Plotly was given an infeasible trial and has drawn; the traces that it was given.
+TOLD = "id => document.getElementById(id)?.data?.some(one => one.name.includes('Infeasible'))"
 DRAWN = "id => !!document.getElementById(id)?.querySelector('.main-svg .point, .main-svg path')"
 TRACES = "id => document.getElementById(id).data.map(({name, x, y}) => ({name, x, y}))"
 
@@ -39,6 +40,7 @@ def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(
     page: Page, dashboard: RunningDashboard
 ) -> None:
     page.goto(f"{dashboard.url}dashboard/studies/1")
+    page.wait_for_function(TOLD, arg="plot-history")
     history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
     (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
     assert len(infeasible) == 1
@@ -51,7 +53,6 @@ def test_a_trial_says_why_it_is_infeasible_and_gives_its_log(
     (failed,) = [trial for trial in trials if max(trial["constraints"]) > 0]
     (logged,) = [trial for trial in trials if trial["artifacts"]]
     page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={failed['number']}")
-    page.get_by_text("Infeasible", exact=True).wait_for()
     page.get_by_text("no room for").first.wait_for()
     page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={logged['number']}")
     page.get_by_text("stderr.log").first.wait_for()
