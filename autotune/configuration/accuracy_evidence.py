@@ -1,4 +1,4 @@
-"""What best.yaml says of accuracy: the quality, its tolerance, the numerics check."""
+"""The parts of best.yaml on accuracy: the quality, its tolerance, the numerics check."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AccuracyEvidence(Part):
     """
     tolerance: float
     allowed: str | None = None
-    """What the tolerance is, in words; None in older files."""
+    """The meaning of the tolerance, in words; None in older files."""
     margin: float
     samples: int
     """Samples that each probe trained on; of a script, the fewest."""

@@ -146,7 +146,7 @@ class AccuracyOptions:
 
     @property
     def older(self) -> AccuracyOptions:
-        """What the same flags meant to older versions: the baseline's spread, or more."""
+        """The same flags as older versions took them: at least the baseline's spread is allowed."""
         return replace(self, tolerance=replace(self.tolerance, widened=True, is_older=True))
 
     def check(self, facts: WorkloadFacts, model_path: Path) -> None:
