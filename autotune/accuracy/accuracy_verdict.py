@@ -170,12 +170,14 @@ class AccuracyProber:
         known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
         return [self.training_equivalent(config).quality_key() not in known for config in configs]
 
-    def proof(self, config: TrainingConfig) -> AccuracyVerdict | Failure:
+    def proof(
+        self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
+    ) -> AccuracyVerdict | Failure:
         """Return the verdict on a possible result, on as many seeds as it takes, up to six.
 
         If six seeds are inconclusive, the margin uses the upper bound of the mean loss.
         """
-        return self.verdict(config, MOST_SEEDS, least_seeds=len(SEEDS))
+        return self.verdict(config, most_seeds, least_seeds=len(SEEDS))
 
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
@@ -258,7 +260,7 @@ class AccuracyProber:
             return have[:seeds]
         task = replace(
             probe_task(self.context, self.samples, tuple(range(len(have), seeds))),
-            untrained=not have and self._allows_of_gain(key),
+            untrained=not have and self._needs_untrained(key),
         )
         outcome = self.runner.run(
             self.context.job(task, trained), self._folder(key, f"seed{len(have)}")
@@ -275,7 +277,7 @@ class AccuracyProber:
             return have
         return as_failure(outcome)
 
-    def _allows_of_gain(self, key: str) -> bool:
+    def _needs_untrained(self, key: str) -> bool:
         """Return whether this is the baseline's training, of which the loss before it is needed.
 
         A script evaluates when it does; before its training it cannot be asked.

@@ -109,7 +109,7 @@ def _judge_measured(
     if measurement.allocator_retries:
         memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
-        reasons.append(objection or "accuracy: not good enough")
+        reasons.append(objection)
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
         reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")

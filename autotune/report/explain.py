@@ -102,6 +102,8 @@ def _headline_without_answer(data: ReportData) -> str:
     incumbent = data.incumbent
     if incumbent is None:
         return "No answer: no trial is feasible, your own settings included."
+    if len(data.trials) == 1:
+        return f"No answer yet: only your own settings are measured. {state}"
     if incumbent is data.baseline:
         tried = f"of {len(data.trials)} trials, none is faster than your settings"
         return f"No answer yet: {tried}. {state}"

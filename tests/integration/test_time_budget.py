@@ -104,6 +104,40 @@ def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
     assert len(answers) > 6, answers
 
 
+@pytest.mark.parametrize("budget", [150.0, 180.0, 210.0])
+def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
+    budget, timed, tmp_path
+):
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        return at(100 * (1.6 if config["num_workers"] else 1) * (1.3 if batch_of(config) > 8 else 1))
+
+    def quality(config: TrainingConfig, seed: int) -> float:
+        return 0.9 - (0.018 * (seed % 2) if batch_of(config) > 8 else 0.0)
+
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return {"accuracy": 7.0 * len(runner.asked[-1].seeds), "diagnosis": 5.0}.get(phase, 3.0)
+
+    runner = timed(measure=rate, quality=quality, seconds=seconds, seed_seconds=7.0)
+    space = "batch_size: [8, 64]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
+    *_, last = events_of(options_with(tmp_path, budget, space), runner)
+    assert (last.best.config["num_workers"], last.best.config["batch_size"]) == (1, 8)
+    assert runner.elapsed <= budget + 2 * 3.0
+
+
+def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 3.0
+
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        is_first = [asked.phase for asked in runner.asked].count("baseline") == 1
+        run = measurement(100.0 + batch_of(config))
+        return Measured(replace(run, start_seconds=24.0) if is_first else run)
+
+    runner = timed(measure=rate, seconds=seconds)
+    *_, last = events_of(options_with(tmp_path, 150.0), runner)
+    assert not last.best.keeps_baseline
+
+
 @pytest.mark.parametrize("hanging", ["num_workers", "batch_size", "everything but the baseline"])
 def test_a_hanging_trial_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
     def hangs(config: TrainingConfig) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
+from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
@@ -36,6 +37,7 @@ _MOST_AT_ONCE = 3
 # set aside may be tested again.
 _MOST_TESTED = 4
 _NOT_DECIDED = "the time budget ended before the rounds decided"
+_NO_TIME_FOR_SEEDS = "the seeds that it needs would take the time to confirm another candidate"
 
 
 @dataclass
@@ -144,16 +146,49 @@ class ConfirmationRun:
     def _validated(self, group: Sequence[Candidate]) -> Generator[Event, None, list[Candidate]]:
         """Validate the accuracy of candidates; refuse some, and return the others."""
         for one in group:
-            found = self.accuracy.prober.proof(one.trial.config)
+            found = self._proof(one)
             if found == Lost(OUT_OF_TIME):
                 yield one.run_out()
             elif not isinstance(found, AccuracyVerdict):
                 yield one.refuse(f"accuracy probe: {describe(found)}")
-            elif found.decision != "accept":
-                yield one.refuse(found.reason)
-            else:
+            elif found.decision == "accept":
                 one.qualities = found.qualities
+            elif found.decision == "undecided" and len(found.qualities) < MOST_SEEDS:
+                yield one.run_out(_NO_TIME_FOR_SEEDS)
+            else:
+                yield one.refuse(found.reason)
         return [one for one in group if one.state is State.WAITING]
+
+    def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
+        """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.
+
+        Seeds that may decide nothing do not take the time to confirm a candidate that needs none.
+        """
+        prober, config = self.accuracy.prober, one.trial.config
+        found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
+        for most in (len(SEEDS), MOST_SEEDS):
+            if not self._has_time_for_seeds(one):
+                break
+            found = prober.proof(config, most)
+            if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+                break
+        return found
+
+    def _has_time_for_seeds(self, one: Candidate) -> bool:
+        """Return whether another candidate can still be confirmed after the seeds of this one."""
+        budget, prober = self.search.time_budget, self.accuracy.prober
+        seeds = budget.seeds_seconds(one.trial)
+        others = (
+            other.trial
+            for other in self._waiting
+            if other is not one
+            and budget.is_candidate(other.trial)
+            and prober.is_validated(other.trial.config)
+        )
+        other = next(others, None)
+        return not seeds or other is None or (
+            self.search.clock.left >= seeds + budget.rounds_seconds(other)
+        )
 
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
         """Test candidates together until one has won, none is left or the time is up."""

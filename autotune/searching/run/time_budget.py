@@ -114,8 +114,8 @@ class TimeBudget:
         """
         if not self.study.finished():
             return 0.0
-        rounds = self._rounds() * self.round_seconds()
-        end = self.re_timing_seconds() + rounds + self._missing_seed_seconds() + LIMITS_SECONDS
+        rounds, seeds = self.rounds_seconds(self._best), self.seeds_seconds(self._best)
+        end = self.re_timing_seconds() + rounds + seeds + LIMITS_SECONDS
         if self.candidate is not None:
             return end
         return min(end, _MOST_UNCLAIMED * (self.context.time_budget_seconds or math.inf))
@@ -129,17 +129,21 @@ class TimeBudget:
         budget = self.context.time_budget_seconds or math.inf
         return min(_RE_TIMING_OF_TRIALS * trials, _RE_TIMING_OF_BUDGET * budget)
 
-    def round_seconds(self) -> float:
-        """Return the seconds of a round, in which the baseline and the incumbent are timed."""
-        baseline, best = self._baseline, self._best
-        own = in_a_round(baseline.details.measurement, self.run_seconds())
-        if best is None:
-            return 2 * own + round_host_seconds(self.context)
-        both = own + in_a_round(best.details.measurement, seconds_again(best))
-        if environ_of(best.config):
-            # With environment variables to set, neither is forked from a host with the dataset.
-            return both + self.context.start_seconds + self.context.dataset_seconds
-        return both + round_host_seconds(self.context)
+    def rounds_seconds(self, trial: FinishedTrial | None) -> float:
+        """Return the seconds of the rounds that a trial probably wins; None is a trial to come."""
+        return self._rounds(trial) * self._round_seconds(trial)
+
+    def seeds_seconds(self, trial: FinishedTrial | None) -> float:
+        """Return the seconds of the seeds that a trial and the baseline may lack.
+
+        None is a trial to come, of whose training no seed is known.
+        """
+        exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
+        if exact or not self.context.options.workload.has_quality:
+            return 0.0
+        equivalent = "" if trial is None else str(trial.details.training_equivalent)
+        a_seed = seed_seconds(self.context, self.study)
+        return seeds_to_come(self.context, self.study, equivalent) * a_seed
 
     @property
     def _baseline(self) -> FinishedTrial:
@@ -151,27 +155,29 @@ class TimeBudget:
         best = best_feasible(self.study.finished())
         return None if best is None or best.number == self._baseline.number else best
 
-    def _rounds(self) -> int:
-        """Return the rounds to confirm the incumbent, if it is as much faster as it seems."""
-        best, own = self._best, self._baseline.verdict.value
-        if best is None or not best.verdict.value or not own:
+    def _rounds(self, trial: FinishedTrial | None) -> int:
+        """Return the rounds to confirm a trial, if it is as much faster as it seems."""
+        own = self._baseline.verdict.value
+        if trial is None or not trial.verdict.value or not own:
             return LOOKS[0]
-        return rounds_to_win(math.log(best.verdict.value / own), self._noise(_LEAST_NOISE))
+        return rounds_to_win(math.log(trial.verdict.value / own), self._noise(_LEAST_NOISE))
+
+    def _round_seconds(self, trial: FinishedTrial | None) -> float:
+        """Return the seconds of a round, in which the baseline and a trial are timed."""
+        baseline = self._baseline
+        own = in_a_round(baseline.details.measurement, self.run_seconds())
+        if trial is None:
+            return 2 * own + round_host_seconds(self.context)
+        both = own + in_a_round(trial.details.measurement, seconds_again(trial))
+        if environ_of(trial.config):
+            # With environment variables to set, neither is forked from a host with the dataset.
+            return both + self.context.start_seconds + self.context.dataset_seconds
+        return both + round_host_seconds(self.context)
 
     def _noise(self, least: float) -> float:
         """Return the deviation of the log rate between baseline processes, at least `least`."""
         rates = [math.log(run.samples_per_second) for run in self.study.notes.baseline_runs or ()]
         return max(least, stdev(rates) if len(rates) > 1 else 0.0)
-
-    def _missing_seed_seconds(self) -> float:
-        """Return the seconds of the seeds that may be missing, of incumbent and baseline."""
-        exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
-        if exact or not self.context.options.workload.has_quality:
-            return 0.0
-        # Without an incumbent, no seed of the candidate to come is known.
-        equivalent = "" if self._best is None else str(self._best.details.training_equivalent)
-        a_seed = seed_seconds(self.context, self.study)
-        return seeds_to_come(self.context, self.study, equivalent) * a_seed
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
     if known is not None:
         return known
     runs: list[Measurement] = []
+    timed: list[Measurement] = []
     seconds: list[float] = []
     repeats: Repeats[Measurement] = Repeats(RUNS, lambda: not search.clock.is_over)
     repeated = ""
@@ -76,8 +77,9 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
             raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
         if not isinstance(outcome, Measured):
             raise WorkloadError(_own_settings_fail(search, outcome, folder))
-        if not runs and not repeated:
-            check_plan(search, outcome.measurement)
+        timed.append(outcome.measurement)
+        if len(timed) <= 2:  # noqa: PLR2004
+            check_plan(search, timed)
         seconds[-1] = max(seconds[-1], process_seconds(outcome.measurement))
         disturbance = disturbance_of([outcome.measurement])
         counting = repeats.admit(search.comparable(outcome.measurement), disturbance)
