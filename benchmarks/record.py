@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
@@ -45,7 +46,7 @@ def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
     """Measure every configuration of a space into a table for replays; continue one."""
     if out.suffix != ".jsonl":
         raise UsageError(f"--out {out} must end in .jsonl; pack it with xz when it is complete.")
-    common.unwind_on_sigterm()
+    unwind_on_sigterm()
     show_recording(common.options_of(model, out=out, **flags), repeats)
 
 

@@ -140,7 +140,7 @@ def train(study: Path, file: Path, kind: str, seconds: float) -> float:
         group["lr"] = best.lr(group["lr"])
     scaler = best.scaler(device)
     loader = best.loader(mine.build_dataset(), shuffle=True)
-    start, since, samples = time.perf_counter(), 0.0, 0
+    start, since, samples = 0.0, 0.0, 0
     for batch in chain.from_iterable(repeat(loader)):
         optimizer.zero_grad(set_to_none=True)
         with best.autocast(device):
@@ -149,6 +149,7 @@ def train(study: Path, file: Path, kind: str, seconds: float) -> float:
         scaler.step(optimizer)
         scaler.update()
         now = time.perf_counter()
+        start = start or now  # the first step compiles
         if since:
             samples += loader.batch_size or 1
             if now - start > seconds:

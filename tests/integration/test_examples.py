@@ -24,6 +24,7 @@ NEEDS = {
     "fashion_mnist": ["torchvision"],
     "tabular_mlp": ["sklearn"],
     "chirp_gru": [],
+    "pendulum_ode": [],
 }
 KNOBS = {
     "batch_size",
@@ -168,7 +169,7 @@ def test_evaluate_gives_a_share_and_leaves_the_model_training(load, name):
     assert model.training
 
 
-@pytest.mark.parametrize("name", ["photos_jpeg", "char_transformer", "chirp_gru"])
+@pytest.mark.parametrize("name", ["photos_jpeg", "char_transformer", "chirp_gru", "pendulum_ode"])
 def test_an_example_without_evaluate_has_its_quality_from_held_out_loss(load, name):
     assert not hasattr(load(name), "evaluate")
 

@@ -30,8 +30,8 @@ LEFT_OUT = {
 }
 """Knobs that lose values to a diagnosis, by table; those of the others lose none."""
 
-MOST_LOST = 0.03
-"""By which processes of the same settings differ in the generated tables; in the recorded, more."""
+MOST_LOST = 0.025
+"""By which processes of the same settings differ at least, in recorded and generated tables."""
 
 each_recorded = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 
@@ -65,7 +65,7 @@ def test_a_table_holds_its_whole_space(path: Path) -> None:
     table = read_table(path)
     space = SearchSpace(table.header.space)
     assert set(space.configurations()) <= table.timed.keys()
-    assert space.size >= 200
+    assert space.size >= 60
 
 
 def test_a_diagnosis_leaves_out_what_cannot_matter(table: Table) -> None:
