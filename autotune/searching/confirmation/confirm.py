@@ -186,8 +186,10 @@ class ConfirmationRun:
             and prober.is_validated(other.trial.config)
         )
         other = next(others, None)
-        return not seeds or other is None or (
-            self.search.clock.left >= seeds + budget.rounds_seconds(other)
+        return (
+            not seeds
+            or other is None
+            or (self.search.clock.left >= seeds + budget.rounds_seconds(other))
         )
 
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
