@@ -22,6 +22,7 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import seconds_again
+from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.trial_plan import deadline, spread_of_processes, trial_plan
 from autotune.values.text import readable
@@ -102,9 +103,17 @@ class ReTiming:
 
     def _affordable(self, rivals: Sequence[Candidate]) -> list[Candidate]:
         """Return as many of the rivals as there are seconds for; none if that is only one."""
+        if not rivals:
+            return []
         taken = np.cumsum([seconds_again(one.trial) for one in rivals])
-        count = int((taken <= self._seconds_left).sum())
+        count = int((taken <= min(self._seconds_left, self._spare(rivals[0]))).sum())
         return list(rivals[:count]) if count > 1 else []
+
+    def _spare(self, first: Candidate) -> float:
+        """Return the seconds that the confirmation of the first candidate leaves."""
+        budget = self._search.time_budget
+        needed = budget.rounds_seconds(first.trial) + budget.seeds_seconds(first.trial)
+        return self._search.clock.left - needed - LIMITS_SECONDS
 
     def _time_again(self, one: Candidate, speed: float) -> None:
         """Time a candidate once more, and update it.
