@@ -125,6 +125,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
+    if (tokens := best.evidence.tokens_per_second) is not None:
+        yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
         yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."

@@ -25,6 +25,7 @@ COLUMNS = (
     "samples_per_second",
     "samples_per_second_low",
     "samples_per_second_high",
+    "tokens_per_second",
     "machine_speed",
     "peak_memory_bytes",
     "quality",
@@ -38,6 +39,7 @@ COLUMNS = (
 )
 _DETAILS = (
     "samples_per_second",
+    "tokens_per_second",
     "machine_speed",
     "peak_memory_bytes",
     "quality",

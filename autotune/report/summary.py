@@ -20,6 +20,7 @@ _DETAILS = (
     "outcome",
     "samples_per_second",
     "samples_per_second_ci95",
+    "tokens_per_second",
     "machine_speed",
     "peak_memory_bytes",
     "quality",

@@ -14,8 +14,8 @@ from autotune.configuration.answer_words import not_proven_texts
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
-    arithmetic_lines,
     searched_lines,
+    throughput_lines,
 )
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
@@ -64,11 +64,9 @@ def before_table(data: ReportData) -> list[str]:
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     if data.best is not None:
-        evidence, memory = data.best.evidence, data.best.constraints.memory
+        memory = data.best.constraints.memory
         lines += [
-            f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-            f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
-            *arithmetic_lines(evidence),
+            *throughput_lines(data.best),
             f"  memory      {memory.in_words}",
             *accuracy_lines(data.best.constraints.accuracy),
             *(f"  not proven  {text}" for text in not_proven_texts(data.best)),

@@ -156,10 +156,12 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         return details
     run = outcome.measurement
     low, high = run.samples_per_second_interval
+    tokens = run.tokens_per_second
     return replace(
         details,
         samples_per_second=readable(run.samples_per_second),
         samples_per_second_ci95=(readable(low), readable(high)),
+        tokens_per_second=None if tokens is None else readable(tokens),
         peak_memory_bytes=run.peak_memory_bytes,
         compile_seconds=readable(run.compile_seconds),
         one_time_seconds=readable(run.one_time_seconds),
