@@ -34,6 +34,7 @@ COLUMNS = (
     "memory_margin",
     "accuracy_margin",
     "ran_margin",
+    "pareto_best",
     "flags",
     "reason",
 )
@@ -67,6 +68,7 @@ def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
         **{name: _cell(trial.config[name]) for name in _SETTINGS},
         **{name: getattr(details, name) for name in _DETAILS},
         **{f"{name}_margin": margin for name, margin in verdict.margins.items()},
+        "pareto_best": trial in data.pareto_best,
         "value": verdict.value,
         "ratio_to_baseline": data.ratio(trial),
         "samples_per_second_low": low,

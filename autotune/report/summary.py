@@ -51,6 +51,7 @@ def _summary(data: ReportData) -> dict[str, Any]:
         "searched": None if data.searched is None else data.searched.model_dump(mode="json"),
         "leader": None if data.incumbent is None else data.incumbent.number,
         "memory_limit_bytes": data.memory_limit_bytes,
+        "pareto_best": [trial.number for trial in data.pareto_best],
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],
         "effects": [asdict(effect) for effect in effects],

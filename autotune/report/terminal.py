@@ -31,6 +31,8 @@ _NUMBERS = 6
 _CAPTION = "In the search:"
 # Index of a column to the least terminal width at which it is shown.
 _ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
+_PARETO = (4, 3)
+"""Indices of memory and ratio."""
 _REMARK = 7
 """Index of the remarks, which are shown below the settings on narrow terminals."""
 _MARKS = {
@@ -81,6 +83,7 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if shown < len(data.trials):
         hidden = len(data.trials) - shown
         lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
+    lines += _pareto_lines(data)
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"running, or stopped hard: trial {', '.join(running)}")
@@ -93,6 +96,21 @@ def after_table(data: ReportData, shown: int) -> list[str]:
         lines.append("\ntime:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in spent]
     return lines
+
+
+def _pareto_lines(data: ReportData) -> list[str]:
+    """Return lines on the Pareto-best trials; none if a single one is the fastest and smallest."""
+    best = data.pareto_best
+    if len(best) < 2:  # noqa: PLR2004 (nothing to weigh up)
+        return []
+    rows = [row_of(data, trial) for trial in best]
+    widths = [max(len(row[at]) for row in rows) for at in _PARETO]
+    told = (
+        "  ".join(row[at].rjust(width) for at, width in zip(_PARETO, widths, strict=True))
+        + f"  trial {row[0]}: {row[_NUMBERS]}"
+        for row in rows
+    )
+    return ["\nless memory or more throughput (Pareto-best):", *(f"  {line}" for line in told)]
 
 
 def chosen_trials(data: ReportData) -> list[FinishedTrial]:

@@ -22,7 +22,7 @@ COLUMNS = [
     *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
     "tokens_per_second",
     *("machine_speed", "peak_memory_bytes", "quality", "compile_seconds", "seconds"),
-    *("memory_margin", "accuracy_margin", "ran_margin", "flags", "reason"),
+    *("memory_margin", "accuracy_margin", "ran_margin", "pareto_best", "flags", "reason"),
 ]
 
 
