@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
 from autotune.configuration.answer_words import keep_headline, not_proven_texts
-from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.machine import nvidia_gpus
@@ -135,7 +135,7 @@ class Best:
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"samples/s {self.answer.measured_in}, on {self.answer.machine.device}",
-            *_tokens(evidence),
+            *_tokens_and_energy(self.answer),
             *_quality(accuracy),
         ]
         if run := evidence.predicted_run:
@@ -170,10 +170,12 @@ def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
         yield "drop_last"
 
 
-def _tokens(evidence: Evidence) -> Iterator[str]:
-    """Yield the line on the throughput in tokens, where they were counted."""
-    if (tokens := evidence.tokens_per_second) is not None:
+def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the throughput in tokens and on the energy, where they were measured."""
+    if (tokens := best.evidence.tokens_per_second) is not None:
         yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
+    if (joules := best.evidence.joules_per_sample) is not None:
+        yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:

@@ -31,11 +31,13 @@ FORMAT = 1
 class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
-    omitted_if_none = frozenset({"tokens_per_second"})
+    omitted_if_none = frozenset({"tokens_per_second", "joules_per_sample"})
     samples_per_second: float
     ci95: Pair
     tokens_per_second: float | None = None
     """The same throughput in tokens; None where they are not counted."""
+    joules_per_sample: float | None = None
+    """Energy of a sample; None where nothing tells."""
 
 
 class Baseline(Part):
@@ -46,6 +48,7 @@ class Baseline(Part):
     samples_per_second: float
     ci95: Pair
     tokens_per_second: float | None = None
+    joules_per_sample: float | None = None
     stages: Stages | None = None
 
 
@@ -123,6 +126,12 @@ class Evidence(Part):
         own, best = self.baseline.tokens_per_second, self.best.tokens_per_second
         return None if own is None or best is None else (own, best)
 
+    @property
+    def joules_per_sample(self) -> Pair | None:
+        """Return the energy of a sample under the baseline and the best; None if not told."""
+        own, best = self.baseline.joules_per_sample, self.best.joules_per_sample
+        return None if own is None or best is None else (own, best)
+
 
 class LearningRate(Part):
     """Scaling of the learning rates of model.py, in trials and probes alike."""
@@ -187,6 +196,11 @@ class BestConfig(Part):
         Settings that are kept were not confirmed: theirs is that of the baseline's first runs.
         """
         return "in the search" if self.keeps_baseline else "in the confirmation"
+
+    @property
+    def energy_of(self) -> str:
+        """Return what the energy of a sample is of, in words."""
+        return "the CPU packages" if self.machine.device == "cpu" else "the GPU"
 
     @property
     def training_config(self) -> TrainingConfig:

@@ -78,7 +78,7 @@ def searched_lines(searched: Searched | None) -> list[str]:
 
 
 def throughput_lines(best: BestConfig) -> list[str]:
-    """Return lines on both throughputs, in tokens too if counted, and on the arithmetic."""
+    """Return lines on both throughputs, on their energy if known, and on the arithmetic."""
     evidence = best.evidence
     lines = [
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
@@ -86,6 +86,10 @@ def throughput_lines(best: BestConfig) -> list[str]:
     ]
     if (tokens := evidence.tokens_per_second) is not None:
         lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")
+    if (joules := evidence.joules_per_sample) is not None:
+        lines.append(
+            f"  energy      {joules[0]:g} -> {joules[1]:g} J a sample, of {best.energy_of}"
+        )
     return [*lines, *arithmetic_lines(evidence)]
 
 

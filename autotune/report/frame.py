@@ -26,6 +26,7 @@ COLUMNS = (
     "samples_per_second_low",
     "samples_per_second_high",
     "tokens_per_second",
+    "joules_per_sample",
     "machine_speed",
     "peak_memory_bytes",
     "quality",
@@ -41,6 +42,7 @@ COLUMNS = (
 _DETAILS = (
     "samples_per_second",
     "tokens_per_second",
+    "joules_per_sample",
     "machine_speed",
     "peak_memory_bytes",
     "quality",

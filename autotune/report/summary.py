@@ -21,6 +21,7 @@ _DETAILS = (
     "samples_per_second",
     "samples_per_second_ci95",
     "tokens_per_second",
+    "joules_per_sample",
     "machine_speed",
     "peak_memory_bytes",
     "quality",

@@ -42,6 +42,9 @@ class Noise:
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
     watts: int | None = None
     """Power of the GPU then; None where NVML does not tell."""
+    joules: float | None = None
+    """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
+    nothing tells."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
@@ -230,6 +233,15 @@ class Measurement:
         if self.token_count is None:
             return None
         return self.samples_per_second * self.token_count.tokens / self.token_count.samples
+
+    @property
+    def joules_per_sample(self) -> float | None:
+        """Return the energy of a sample in the telling blocks; None where nothing tells."""
+        told = [block.noise.joules for block in self.telling_blocks]
+        joules = [one for one in told if one is not None]
+        if len(joules) < len(told) or sum(joules) <= 0:
+            return None
+        return sum(joules) / sum(block.samples for block in self.telling_blocks)
 
     @property
     def boundary_share(self) -> float:

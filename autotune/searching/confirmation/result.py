@@ -105,6 +105,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
             samples_per_second=baseline.samples_per_second,
             ci95=baseline.ci95,
             tokens_per_second=baseline.tokens_per_second,
+            joules_per_sample=baseline.joules_per_sample,
             stages=_stages(prober),
         ),
         best=_throughput(won.runs),
@@ -169,6 +170,7 @@ def _throughput(runs: Sequence[Measurement]) -> Throughput:
         samples_per_second=round(middle, 1),
         ci95=(round(low, 1), round(high, 1)),
         tokens_per_second=_median_of([run.tokens_per_second for run in runs]),
+        joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
     )
 
 
