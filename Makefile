@@ -29,7 +29,7 @@ $(TEST): pyproject.toml | $(CONSTRAINTS)
 	touch $(CORE) $@
 
 $(ALL): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) '.[examples,test,dev,hf,lightning,timm,browser,postgres]'
+	$(INSTALL) '.[examples,test,dev,hf,lightning,timm,browser,postgres,tensorboard]'
 	touch $(CORE) $(TEST) $@
 
 # A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.

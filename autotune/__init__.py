@@ -57,7 +57,7 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
         model: path of the model.py or the training script.
         flags: the flags of `autotune search`, which `autotune search --help` describes, with the
             same defaults: space, trials, time_budget, study, storage, out, device, objective,
-            run_samples, run_epochs, memory_headroom, memory_limit, accuracy_tolerance,
+            run_samples, run_epochs, unit, memory_headroom, memory_limit, accuracy_tolerance,
             min_accuracy, accuracy_samples, lr_scaling, baseline, trial_timeout, warm_start,
             sampler, seed, max_failures, fresh_data, progress. A training script also takes
             arguments (a list of its own arguments), allow, maps, metric_regex and metric_mode.

@@ -135,6 +135,7 @@ class Best:
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"samples/s {self.answer.measured_in}, on {self.answer.machine.device}",
+            *_tokens_and_energy(self.answer),
             *_quality(accuracy),
         ]
         if run := evidence.predicted_run:
@@ -167,6 +168,14 @@ def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
         yield from ("batch_size", "drop_last")
     if "batch_size" in kwargs and kwargs["batch_size"] is None:
         yield "drop_last"
+
+
+def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the throughput in tokens and on the energy, where they were measured."""
+    if (tokens := best.evidence.tokens_per_second) is not None:
+        yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
+    if (joules := best.evidence.joules_per_sample) is not None:
+        yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:

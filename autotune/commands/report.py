@@ -13,7 +13,7 @@ import click
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from autotune.report.data import ReportData
 
@@ -28,9 +28,21 @@ _WIDEST = 100
 @click.option("--html", metavar="FILE", help="Write one page that opens offline.")
 @click.option("--csv", metavar="FILE|-", help="Write one row per trial; -: to stdout.")
 @click.option("--json", metavar="FILE|-", help="Write all data for programs; -: to stdout.")
+@click.option(
+    "--tensorboard",
+    metavar="FOLDER",
+    help="Write settings and numbers of the trials for TensorBoard; needs autotune[tensorboard].",
+)
 @click.option("--explain", is_flag=True, help="Explain the result in sentences.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def report(study: str, name: str | None, explain: bool, force: bool, **outputs: str | None) -> None:
+def report(
+    study: str,
+    name: str | None,
+    tensorboard: str | None,
+    explain: bool,
+    force: bool,
+    **outputs: str | None,
+) -> None:
     """Report the results of STUDY: a name, folder, study.db, best.yaml or storage URL.
 
     Without an option, print a table. A search may run at the same time.
@@ -39,19 +51,21 @@ def report(study: str, name: str | None, explain: bool, force: bool, **outputs: 
     from autotune.report.find_study import find_study
 
     wanted = {form: target for form, target in outputs.items() if target is not None}
-    _check(wanted, explain, force)
+    _check(wanted, explain, force, tensorboard)
     data = read_report(find_study(study), name)
     for form, target in wanted.items():
         _write(target, _FORMS[form](data))
+    if tensorboard is not None:
+        _write_events(data, Path(tensorboard))
     if explain:
         _tell(data)
-    elif not wanted:
+    elif not wanted and tensorboard is None:
         from autotune.report.terminal import show_report
 
         show_report(data)
 
 
-def _check(wanted: Mapping[str, str], explain: bool, force: bool) -> None:
+def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: str | None) -> None:
     """Check the outputs before the study is read.
 
     Raises:
@@ -74,8 +88,36 @@ def _check(wanted: Mapping[str, str], explain: bool, force: bool) -> None:
     files = [Path(target).resolve() for target in wanted.values() if target != _STDOUT]
     if len(set(files)) < len(files):
         faults.append("two outputs have the same file. Give each a name of its own.")
+    faults += [] if tensorboard is None else _folder_faults(Path(tensorboard), force)
     if faults:
         raise UsageError("\n".join(faults))
+
+
+def _folder_faults(folder: Path, force: bool) -> Iterator[str]:
+    """Yield why nothing can be written for TensorBoard into a folder."""
+    from autotune.export.tensorboard import NEEDS, is_installed, own_files
+
+    if not is_installed():
+        yield f"--tensorboard needs {NEEDS}"
+    if folder.exists() and not folder.is_dir():
+        yield f"--tensorboard {folder} is a file. Name a folder."
+    elif own_files(folder) and not force:
+        yield (
+            f"--tensorboard {folder} holds an earlier report. Choose another folder, or replace it "
+            "with --force."
+        )
+    elif not folder.exists() and not folder.parent.is_dir():
+        yield f"--tensorboard {folder}: there is no folder {folder.parent}. Make it first."
+
+
+def _write_events(data: ReportData, folder: Path) -> None:
+    from autotune.export.tensorboard import write_events
+
+    try:
+        write_events(data, folder)
+    except OSError as error:
+        raise UsageError(f"--tensorboard {folder} cannot be written: {error.strerror}.") from error
+    click.echo(f"Wrote {folder}; look at it with: tensorboard --logdir {folder}", err=True)
 
 
 def _write(target: str, text: str) -> None:

@@ -141,6 +141,8 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
         yield "--baseline: the script's own settings are the baseline; change its arguments."
     if flags["lr_scaling"] != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
+    if flags["unit"] == "tokens":
+        yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
     if flags["fresh_data"]:
         yield "--fresh-data: each process of a script builds its data anyway."
     if flags["min_accuracy"] is not None:

@@ -71,6 +71,12 @@ _NOTHING_FEASIBLE = 3
     help="Minimise the time of a run of this many epochs.",
 )
 @click.option(
+    "--unit",
+    type=click.Choice(["samples", "tokens"]),
+    help="Tell throughput in samples alone, or in tokens too. Default: tokens too if model.py "
+    "defines count_tokens.",
+)
+@click.option(
     "--memory-headroom",
     type=SHARE,
     default="8%",

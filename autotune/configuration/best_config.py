@@ -31,16 +31,24 @@ FORMAT = 1
 class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
+    omitted_if_none = frozenset({"tokens_per_second", "joules_per_sample"})
     samples_per_second: float
     ci95: Pair
+    tokens_per_second: float | None = None
+    """The same throughput in tokens; None where they are not counted."""
+    joules_per_sample: float | None = None
+    """Energy of a sample; None where nothing tells."""
 
 
 class Baseline(Part):
     """The user's settings and their throughput."""
 
+    omitted_if_none = Throughput.omitted_if_none
     config: Settings
     samples_per_second: float
     ci95: Pair
+    tokens_per_second: float | None = None
+    joules_per_sample: float | None = None
     stages: Stages | None = None
 
 
@@ -71,7 +79,7 @@ class PredictedRun(Part):
 class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
-    of_accelerators = frozenset({"gpu_clock_mhz"})
+    omitted_if_none = frozenset({"gpu_clock_mhz"})
     timed: int
     gpu_clock_mhz: Pair | None = None
     """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
@@ -111,6 +119,18 @@ class Evidence(Part):
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
+
+    @property
+    def tokens_per_second(self) -> Pair | None:
+        """Return the baseline's and the best throughput in tokens; None if not counted."""
+        own, best = self.baseline.tokens_per_second, self.best.tokens_per_second
+        return None if own is None or best is None else (own, best)
+
+    @property
+    def joules_per_sample(self) -> Pair | None:
+        """Return the energy of a sample under the baseline and the best; None if not told."""
+        own, best = self.baseline.joules_per_sample, self.best.joules_per_sample
+        return None if own is None or best is None else (own, best)
 
 
 class LearningRate(Part):
@@ -176,6 +196,11 @@ class BestConfig(Part):
         Settings that are kept were not confirmed: theirs is that of the baseline's first runs.
         """
         return "in the search" if self.keeps_baseline else "in the confirmation"
+
+    @property
+    def energy_of(self) -> str:
+        """Return what the energy of a sample is of, in words."""
+        return "the CPU packages" if self.machine.device == "cpu" else "the GPU"
 
     @property
     def training_config(self) -> TrainingConfig:

@@ -11,7 +11,7 @@ from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
 from autotune.configuration.answer_words import keep_headline, not_proven_texts
-from autotune.configuration.best_config import Evidence, Searched, Speedup
+from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.event_lines import round_line, void_line
@@ -39,9 +39,7 @@ def answer_lines(event: Answered) -> list[str]:
     lines = [
         "",
         headline,
-        f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-        f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}",
-        *arithmetic_lines(evidence),
+        *throughput_lines(best),
         f"  memory      {memory.in_words}",
         *accuracy_lines(accuracy),
     ]
@@ -77,6 +75,22 @@ def searched_lines(searched: Searched | None) -> list[str]:
     if searched.never_varied:
         lines.append(f"  not varied  {', '.join(searched.never_varied)}")
     return lines
+
+
+def throughput_lines(best: BestConfig) -> list[str]:
+    """Return lines on both throughputs, on their energy if known, and on the arithmetic."""
+    evidence = best.evidence
+    lines = [
+        f"  throughput  {evidence.baseline.samples_per_second:g} -> "
+        f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}"
+    ]
+    if (tokens := evidence.tokens_per_second) is not None:
+        lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")
+    if (joules := evidence.joules_per_sample) is not None:
+        lines.append(
+            f"  energy      {joules[0]:g} -> {joules[1]:g} J a sample, of {best.energy_of}"
+        )
+    return [*lines, *arithmetic_lines(evidence)]
 
 
 def arithmetic_lines(evidence: Evidence) -> list[str]:

@@ -21,8 +21,8 @@ from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import Phase, RoundEnded, TrialEnded, TrialStarted
 from autotune.values.text import clean, size, span
 
-# Least terminal width, in columns, at which the rates and the memory are shown.
-_ROOM_FOR_RATES, _ROOM_FOR_MEMORY = 56, 72
+# Least terminal width, in columns, at which rates, memory and tokens are shown.
+_ROOM_FOR_RATES, _ROOM_FOR_MEMORY, _ROOM_FOR_TOKENS = 56, 72, 88
 # Least terminal width to the length of the bars, widest first.
 _BARS_FROM = {120: 28, 88: 16, 80: 8}
 _BARS = " "
@@ -134,6 +134,9 @@ class Board:
         cells = {"": Text(str(trial.number))}
         if width >= _ROOM_FOR_RATES:
             cells["samples/s"] = Text(f"{rate:.1f}" if rate else "-")
+        if width >= _ROOM_FOR_TOKENS and event.baseline.details.tokens_per_second is not None:
+            tokens = trial.details.tokens_per_second
+            cells["tokens/s"] = Text(f"{tokens:.0f}" if tokens else "-")
         if length:
             cells[_BARS] = self._bar(event, length, signs)
         cells["gain"] = Text(gain_text(trial, event.baseline).strip(), style)

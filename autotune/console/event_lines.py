@@ -195,6 +195,14 @@ def rate_of(trial: FinishedTrial) -> float | None:
     return trial.details.samples_per_second
 
 
+def tokens_columns(trial: FinishedTrial, baseline: FinishedTrial) -> list[str]:
+    """Return the column of a trial's tokens/s; none in a search that counts no tokens."""
+    if baseline.details.tokens_per_second is None:
+        return []
+    tokens = trial.details.tokens_per_second
+    return [f"{tokens:9.0f} tokens/s" if tokens else f"{'-':>18}"]
+
+
 def verdict_text(trial: FinishedTrial) -> str:
     """Return the verdict on a trial, with remarks on its timing."""
     if not trial.verdict.feasible:

@@ -24,6 +24,7 @@ from autotune.console.event_lines import (
     remark_line,
     round_line,
     stage_lines,
+    tokens_columns,
     verdict_text,
     waiting_line,
 )
@@ -162,6 +163,7 @@ class PlainProgress:
         columns = [
             f"{trial.number:4d}",
             f"{value:9.1f}/s" if value else f"{'-':>11}",
+            *tokens_columns(trial, event.baseline),
             gain_text(trial, event.baseline),
             f"{size(memory):>9}" if memory else f"{'-':>9}",
             differs,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.script import ScriptOptions
@@ -105,6 +105,8 @@ class ObjectiveOptions:
     """Length of the production run in samples, which makes its predicted time the objective."""
     run_epochs: int | None = None
     """Length of the production run in epochs, with the same effect."""
+    unit: Literal["samples", "tokens"] | None = None
+    """Unit in which throughput is told; None: tokens too if the workload counts them."""
 
     def for_workload(self, facts: WorkloadFacts) -> Objective:
         """Return the objective for a workload.
@@ -127,6 +129,21 @@ class ObjectiveOptions:
                 f"--run-epochs {self.run_epochs} needs a dataset with a length; give --run-samples."
             )
         return run_time(self.run_epochs * facts.dataset_samples)
+
+    def counts_tokens(self, facts: WorkloadFacts, model_path: Path) -> bool:
+        """Return True if throughput is told in tokens beside samples.
+
+        Raises:
+            UsageError: tokens are asked for, and the workload at `model_path` does not count them.
+        """
+        if self.unit == "tokens" and not facts.counts_tokens:
+            raise UsageError(
+                f"--unit tokens needs a function in {model_path} that counts them. Add, for "
+                "example:\n"
+                "def count_tokens(batch):  # as the DataLoader collates it\n"
+                '    return int(batch["attention_mask"].sum())'
+            )
+        return facts.counts_tokens and self.unit != "samples"
 
 
 @dataclass(frozen=True, slots=True)

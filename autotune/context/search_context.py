@@ -84,6 +84,11 @@ class SearchContext:
         return self.options.workload.metric(self.facts)
 
     @property
+    def counts_tokens(self) -> bool:
+        """True if throughput is told in tokens beside samples."""
+        return self.options.objective.counts_tokens(self.facts, self.options.workload.model_path)
+
+    @property
     def identity(self) -> dict[str, object]:
         """Facts that must not change while a study goes on, as JSON values."""
         workload = self.options.workload
@@ -120,6 +125,7 @@ class SearchContext:
             memory_limit_bytes=self.memory_limit_bytes,
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
+            count_tokens=self.counts_tokens,
             fresh_data=workload.fresh_data,
         )
 
@@ -155,6 +161,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     assert facts is not None
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)  # raises UsageError before a trial does
+    options.objective.counts_tokens(facts, workload.model_path)  # the same
     baseline = workload.own_settings(facts).resolved(inspected.machine)
     return SearchContext(
         options=options,

@@ -69,6 +69,10 @@ def _answer(study: Study) -> Iterator[str]:
         f"| samples/s {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
         f"{evidence.best.samples_per_second:g} |"
     )
+    if (tokens := evidence.tokens_per_second) is not None:
+        yield f"| tokens/s {best.measured_in} | {tokens[0]:g} | {tokens[1]:g} |"
+    if (joules := evidence.joules_per_sample) is not None:
+        yield f"| J a sample, of {best.energy_of} | {joules[0]:g} | {joules[1]:g} |"
     if accuracy.is_measured:
         told = accuracy.difference_text
         yield (

@@ -70,6 +70,27 @@ class ReportData:
         return best_feasible(self.trials)
 
     @cached_property
+    def pareto_best(self) -> tuple[FinishedTrial, ...]:
+        """Return the feasible trials that no other one beats in both throughput and memory.
+
+        The first takes the least memory, the last is the fastest.
+        """
+        known = [
+            trial
+            for trial in self.trials
+            if self.standing(trial) in ("baseline", "answer", "feasible")
+            and trial.details.peak_memory_bytes is not None
+            and trial.verdict.value is not None
+        ]
+        known.sort(key=lambda one: (one.details.peak_memory_bytes, -(one.verdict.value or 0.0)))
+        best, fastest = list[FinishedTrial](), 0.0
+        for trial in known:
+            if (trial.verdict.value or 0.0) > fastest:
+                best.append(trial)
+                fastest = trial.verdict.value or 0.0
+        return tuple(best)
+
+    @cached_property
     def identity(self) -> Identity:
         """Return the facts that identify the study: model, space, limits; may be empty."""
         return readable_note(lambda: self.archive.notes.identity) or Identity()

@@ -127,6 +127,13 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
+    if (tokens := best.evidence.tokens_per_second) is not None:
+        yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
+    if (joules := best.evidence.joules_per_sample) is not None:
+        yield (
+            f"A sample takes {joules[0]:g} J of {best.energy_of} with your settings, "
+            f"{joules[1]:g} J with the answer's."
+        )
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
         yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."

@@ -5,6 +5,7 @@ This module gathers the content; page.html and page.css of the folder template l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -25,6 +26,7 @@ from autotune.report.explain import explanation, headline
 from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
 from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
 
@@ -80,12 +82,18 @@ def _view(data: ReportData) -> dict[str, Any]:
         "phases": spent,
         "total_seconds": sum(phase.seconds for phase in spent),
         "charts": _charts(data, effects, spent),
-        "rows": [(data.standing(trial), *row_of(data, trial)) for trial in data.trials],
+        "rows": _rows(data, data.trials),
+        "pareto": _rows(data, data.pareto_best),
         "unmeasured": NOT_MEASURED,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,
         "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:
+    """Return the standing of each trial, and its cells."""
+    return [(data.standing(trial), *row_of(data, trial)) for trial in trials]
 
 
 def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:

@@ -14,8 +14,8 @@ from autotune.configuration.answer_words import not_proven_texts
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
-    arithmetic_lines,
     searched_lines,
+    throughput_lines,
 )
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
@@ -31,6 +31,8 @@ _NUMBERS = 6
 _CAPTION = "In the search:"
 # Index of a column to the least terminal width at which it is shown.
 _ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
+_PARETO = (4, 3)
+"""Indices of memory and ratio."""
 _REMARK = 7
 """Index of the remarks, which are shown below the settings on narrow terminals."""
 _MARKS = {
@@ -64,11 +66,9 @@ def before_table(data: ReportData) -> list[str]:
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     if data.best is not None:
-        evidence, memory = data.best.evidence, data.best.constraints.memory
+        memory = data.best.constraints.memory
         lines += [
-            f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-            f"{evidence.best.samples_per_second:g} samples/s {data.best.measured_in}",
-            *arithmetic_lines(evidence),
+            *throughput_lines(data.best),
             f"  memory      {memory.in_words}",
             *accuracy_lines(data.best.constraints.accuracy),
             *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
@@ -83,6 +83,7 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if shown < len(data.trials):
         hidden = len(data.trials) - shown
         lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
+    lines += _pareto_lines(data)
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"running, or stopped hard: trial {', '.join(running)}")
@@ -95,6 +96,21 @@ def after_table(data: ReportData, shown: int) -> list[str]:
         lines.append("\ntime:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in spent]
     return lines
+
+
+def _pareto_lines(data: ReportData) -> list[str]:
+    """Return lines on the Pareto-best trials; none if a single one is the fastest and smallest."""
+    best = data.pareto_best
+    if len(best) < 2:  # noqa: PLR2004 (nothing to weigh up)
+        return []
+    rows = [row_of(data, trial) for trial in best]
+    widths = [max(len(row[at]) for row in rows) for at in _PARETO]
+    told = (
+        "  ".join(row[at].rjust(width) for at, width in zip(_PARETO, widths, strict=True))
+        + f"  trial {row[0]}: {row[_NUMBERS]}"
+        for row in rows
+    )
+    return ["\nless memory or more throughput (Pareto-best):", *(f"  {line}" for line in told)]
 
 
 def chosen_trials(data: ReportData) -> list[FinishedTrial]:

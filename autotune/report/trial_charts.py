@@ -100,7 +100,7 @@ def history(data: ReportData) -> Markup | None:
 
 
 def against_memory(data: ReportData) -> Markup | None:
-    """Draw rate against peak memory, with the limit."""
+    """Draw rate against peak memory, with the limit and the Pareto-best trials as steps."""
     limit = data.memory_limit_bytes
     points = _points(data, lambda trial: trial.details.peak_memory_bytes)
     if not points:
@@ -117,6 +117,7 @@ def against_memory(data: ReportData) -> Markup | None:
     if limit is not None:
         words = f"limit {size(limit)}"
         _limit(drawing, axes, limit / unit if near else None, words if near else f"{words} →")
+    _front(drawing, data, scaled, axes)
     _marks(drawing, data, scaled, axes)
     return markup(drawing)
 
@@ -186,6 +187,17 @@ def _limit(drawing: Element, axes: Axes, at: float | None, words: str) -> None:
     # Words stand left of a line in the right half, where they would be cut off otherwise.
     place = "end" if x > (axes.x.start + axes.x.end) / 2 else ""
     text(drawing, (x - 6 if place else x + 6, top + 12), words, f"{place} small limit-text")
+
+
+def _front(drawing: Element, data: ReportData, points: Sequence[Point], axes: Axes) -> None:
+    """Draw the highest rate within each memory as steps through the Pareto-best trials."""
+    places = {trial.number: (axes.x.at(x), axes.y.at(y)) for trial, x, y in points}
+    steps: list[tuple[float, float]] = []
+    for trial in data.pareto_best:
+        x, y = places[trial.number]
+        steps += [(x, steps[-1][1]), (x, y)] if steps else [(x, y)]
+    if steps:
+        path(drawing, steps, "front")
 
 
 def _marks(drawing: Element, data: ReportData, points: Sequence[Point], axes: Axes) -> None:

@@ -17,7 +17,7 @@ from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
-from autotune.training.tasks import CompileClock, between_blocks
+from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
@@ -87,7 +87,7 @@ class Stopwatch:
             batches=self.stream,
             clock=self.stream.clock,
             synchronize=lambda: synchronize(device),
-            noise=between_blocks(disturbance.watch(device, time.perf_counter), peak),
+            noise=memory.between_blocks(disturbance.watch(device, time.perf_counter), peak),
             compilations=lambda: self.compiler.events,
         )
 

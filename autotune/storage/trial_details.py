@@ -44,6 +44,10 @@ class TrialDetails:
     """Throughput as measured, not corrected for drift."""
     samples_per_second_ci95: Annotated[Interval | None, _FROM_LIST] = None
     """95 % interval of `samples_per_second`."""
+    tokens_per_second: float | None = None
+    """The same throughput in tokens; None where they are not counted."""
+    joules_per_sample: float | None = None
+    """Energy of a sample; None where nothing tells."""
     peak_memory_bytes: int | None = None
     """Peak memory in bytes."""
     compile_seconds: float | None = None

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import torch
 
+from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
 from autotune.system.process_tree import ProcessTree
 from autotune.values.cgroup import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise
@@ -68,7 +69,9 @@ class NoiseWatch:
     ) -> None:
         self._clock = clock
         self._read = read
-        self._gpu = _gpu_watch(device)
+        gpu = _gpu_of(device)
+        self._gpu = _gpu_watch(gpu)
+        self._joules = EnergyMeter(_energy_of(device, gpu))
         self._stops = 0
         self._last = read()
         with suppress(ValueError):  # not in the main thread
@@ -76,17 +79,19 @@ class NoiseWatch:
 
     def __call__(self) -> Noise:
         """Return the noise since the last call; unwatched if the counters tell nothing."""
+        joules = self._joules()  # first, so that nothing but the block has used them
+        gpu = replace(self._gpu(), joules=joules)
         last, self._last = self._last, self._read()
         stopped, self._stops = self._stops, 0
         now = self._last
         if last is None or now is None or now.wall <= last.wall:
-            return replace(self._gpu(), stopped=stopped, watched=False)
+            return replace(gpu, stopped=stopped, watched=False)
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
         stolen = now.stolen - last.stolen
         foreign, spare = max(_shares_of_others(last, now), _shares_in_quota(last, now), key=_taken)
         return replace(
-            self._gpu(),
+            gpu,
             foreign=round(foreign, 3),
             stolen=round(stolen / capacity, 3),
             pressure=round((now.pressure - last.pressure) / wall, 3),
@@ -197,19 +202,30 @@ def _pressure() -> float:
         return 0.0
 
 
-def _gpu_watch(device: torch.device) -> Callable[[], Noise]:
-    """Return a function that reads what NVML tells of the GPU; quiet without NVML."""
+def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
+    """Return NVML and its handle of a GPU; None for other devices and without NVML."""
     if device.type != "cuda":
-        return lambda: QUIET
+        return None
     try:
         import pynvml
 
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     except Exception:  # no NVML, no such GPU in it, or a torch that does not tell the uuid
-        return lambda: QUIET
-    return lambda: _gpu_noise(pynvml, handle)
+        return None
+
+
+def _gpu_watch(gpu: tuple[Any, Any] | None) -> Callable[[], Noise]:
+    """Return a function that reads what NVML tells of the GPU; quiet without NVML."""
+    return (lambda: QUIET) if gpu is None else (lambda: _gpu_noise(*gpu))
+
+
+def _energy_of(device: torch.device, gpu: tuple[Any, Any] | None) -> Callable[[], Reading]:
+    """Return a function that reads the energy of the GPU, or of the CPU that trains."""
+    if gpu is not None:
+        return lambda: gpu_energy(*gpu)
+    return package_energy if device.type == "cpu" else lambda: ()
 
 
 def _gpu_noise(nvml: Any, handle: Any) -> Noise:

@@ -106,7 +106,8 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     trains with them today, so they belong to the baseline.
 
     Raises:
-        WorkloadError: the dataset is empty or of the wrong type, or the model is no module.
+        WorkloadError: the dataset is empty or of the wrong type, the model is no module, or
+            count_tokens returns no number of tokens.
     """
     dataset = build_dataset(workload)
     samples = len(dataset) if hasattr(dataset, "__len__") else None
@@ -118,6 +119,8 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     if batch is None:
         kind = "IterableDataset" if isinstance(dataset, IterableDataset) else "dataset"
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty {kind}.")
+    if workload.count_tokens is not None:
+        workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
     return WorkloadFacts(
@@ -129,6 +132,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         model_parameters=sum(w.numel() for w in weights),
         sample_bytes=tensor_bytes(batch) // size,
         local_modules=local_modules(workload.path),
+        counts_tokens=workload.count_tokens is not None,
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
     )
 

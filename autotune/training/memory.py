@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.values.machine import LIMITED
-from autotune.values.measurement import DeviceMemory
+from autotune.values.measurement import DeviceMemory, Noise
 
 # ru_maxrss counts kilobytes on Linux and bytes on macOS.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -104,6 +105,22 @@ class PeakWatch:
     def bytes(self) -> int:
         """Peak memory so far in bytes; on CPU with the workers."""
         return max(peak_memory_bytes(self._device), self._peak.bytes)
+
+
+def between_blocks(noise: Callable[[], Noise], peak: PeakWatch | None) -> Callable[[], Noise]:
+    """Return the function that a timer calls after the warm-up and after each block.
+
+    It reads the memory first and the noise last, so that the reading itself is not counted as noise
+    of the next block.
+    """
+    if peak is None:
+        return noise
+
+    def look() -> Noise:
+        peak.look()
+        return noise()
+
+    return look
 
 
 def allocator_retries(device: torch.device) -> int:

@@ -31,11 +31,12 @@ from autotune.training.loading.batches import (
     has_long_epochs,
     probe_boundary,
 )
+from autotune.training.loading.tokens import count_tokens
 from autotune.training.loading.worst_batch import worst_batch
 from autotune.training.timing import Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload
-from autotune.values.measurement import Block, Measurement, Noise
+from autotune.values.measurement import Block, Measurement, TokenCount
 from autotune.values.outcome import (
     Inspected,
     Measured,
@@ -183,6 +184,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             build_seconds=build_seconds,
             peak_memory_bytes=peak_bytes,
             device_memory=memory.device_memory(setup.device),
+            token_count=_tokens(loaded, setup),
             allocator_retries=retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
@@ -201,6 +203,13 @@ def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> No
     if batch is not None:
         step(batch)
         synchronize(setup.device)
+
+
+def _tokens(loaded: LoadedJob, setup: TrainingSetup) -> TokenCount | None:
+    """Count the tokens of the training set, if the job asks for it."""
+    if not loaded.job.count_tokens:
+        return None
+    return count_tokens(setup.loader, loaded.workload.tokens_in)
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
@@ -279,27 +288,9 @@ def _timer(
         Batches(source, clock, wait),
         clock,
         wait,
-        noise=between_blocks(disturbance.watch(setup.device, clock), peak),
+        noise=memory.between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
     )
-
-
-def between_blocks(
-    noise: Callable[[], Noise], peak: memory.PeakWatch | None
-) -> Callable[[], Noise]:
-    """Return the function that a timer calls after the warm-up and after each block.
-
-    It reads the memory first and the noise last, so that the reading itself is not counted as noise
-    of the next block.
-    """
-    if peak is None:
-        return noise
-
-    def look() -> Noise:
-        peak.look()
-        return noise()
-
-    return look
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _CONTRACT: Mapping[str, tuple[str, bool]] = {
     "build_optimizer": ("(parameters, **options)", False),
     "evaluate": ("(model, device)", False),
     "collate_fn": ("(samples)", False),
+    "count_tokens": ("(batch)", False),
 }
 _BASELINE = "BASELINE"
 
@@ -45,7 +47,27 @@ class Workload:
     build_optimizer: Callable[..., Optimizer]
     evaluate: Callable[[nn.Module, Any], float] | None
     collate_fn: Callable[[list[Any]], Any] | None
+    count_tokens: Callable[[Any], int] | None
     baseline: Mapping[str, Any]
+
+    def tokens_in(self, batch: Any) -> int:
+        """Return the tokens of a batch that the DataLoader collated, by count_tokens.
+
+        Raises:
+            WorkloadError: count_tokens returned no whole number above 0.
+        """
+        assert self.count_tokens is not None
+        told = self.count_tokens(batch)
+        try:
+            tokens = operator.index(told)
+        except TypeError:
+            tokens = 0
+        if tokens < 1:
+            raise WorkloadError(
+                f"{self.path}: count_tokens must return the tokens of a batch, a whole number "
+                f"above 0; it returned {told!r}."
+            )
+        return tokens
 
     @property
     def optimizer_options(self) -> bool:

@@ -42,6 +42,9 @@ class Noise:
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
     watts: int | None = None
     """Power of the GPU then; None where NVML does not tell."""
+    joules: float | None = None
+    """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
+    nothing tells."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
@@ -110,6 +113,15 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens in some batches of the training set, as the workload counts them."""
+
+    tokens: int
+    samples: int
+    """Samples in these batches."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A timed training run of one configuration in one process."""
 
@@ -132,6 +144,8 @@ class Measurement:
     """Peak reserved by the device allocator; on CPU, peak held by the process and its workers."""
     device_memory: DeviceMemory | None = None
     """Memory of the accelerator; None on a CPU, and where the device does not tell."""
+    token_count: TokenCount | None = None
+    """Tokens of the batches of this configuration; None if throughput is told in samples alone."""
     allocator_retries: int = 0
     """Number of times in the timed blocks that the device allocator freed its cache to avoid
     OOM."""
@@ -174,6 +188,9 @@ class Measurement:
             return "a time below 0"
         if (self.epoch_samples is not None and self.epoch_samples <= 0) or self.machine_speed <= 0:
             return "an epoch without samples or a machine without speed"
+        counted = self.token_count
+        if counted is not None and min(counted.tokens, counted.samples) <= 0:
+            return "a count of no tokens"
         return None
 
     @property
@@ -209,6 +226,22 @@ class Measurement:
     def samples_per_second(self) -> float:
         """Return the throughput at the median block, which one outlier does not change."""
         return 1 / self.seconds_per_sample
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Return the throughput in tokens: samples/s times the mean tokens of a sample."""
+        if self.token_count is None:
+            return None
+        return self.samples_per_second * self.token_count.tokens / self.token_count.samples
+
+    @property
+    def joules_per_sample(self) -> float | None:
+        """Return the energy of a sample in the telling blocks; None where nothing tells."""
+        told = [block.noise.joules for block in self.telling_blocks]
+        joules = [one for one in told if one is not None]
+        if len(joules) < len(told) or sum(joules) <= 0:
+            return None
+        return sum(joules) / sum(block.samples for block in self.telling_blocks)
 
     @property
     def boundary_share(self) -> float:

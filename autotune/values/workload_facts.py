@@ -23,6 +23,8 @@ class WorkloadFacts:
     """Bytes of the tensors of one sample, once collated."""
     local_modules: dict[str, str] = field(default_factory=dict)
     """Files that model.py imports from its own folder: relative path to SHA-256."""
+    counts_tokens: bool = False
+    """True if model.py defines count_tokens."""
     workers_obstacle: str = ""
     """Reason why workers would not load the stream's samples once each; empty if they would, and
     for a map-style dataset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from autotune.report.find_study import find_study
 from autotune.report.html import page as page_of
 from autotune.values.text import clean
 from covering import covers
-from factories import best_config
+from factories import GIB, best_config
 from finished_study import NAME
 from reporting import OWN, report_of, searched, trial
 
@@ -185,6 +186,29 @@ def test_on_paper_short_names_stay_whole_and_the_sentences_are_there(
     assert page.get_by_text("Alone, at these settings").is_visible()
     assert not page.locator("summary").first.is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 673
+
+
+def test_on_a_phone_settings_of_pareto_best_trials_are_readable(page: Page, tmp_path: Path) -> None:
+    small, own, fast = trial(1, 90.0, batch_size=8), trial(0), trial(2, 200.0, batch_size=32)
+    sized = [
+        replace(one, details=replace(one.details, peak_memory_bytes=gib * GIB))
+        for one, gib in ((own, 2), (small, 1), (fast, 3))
+    ]
+    html = tmp_path / "report.html"
+    html.write_text(page_of(report_of(sized)))
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(html.as_uri())
+    boxes = [one.bounding_box() for one in page.locator(".pareto tbody td:last-child").all()]
+    assert len(boxes) == 3
+    assert all(box and box["width"] > 90 and box["x"] + box["width"] <= 360 for box in boxes)
+    assert not page.locator(".pareto .rate").first.is_visible(), "the ratio tells it"
+    assert page.locator("polyline.front").count() == 1
+
+
+def test_on_a_phone_no_table_is_wider_than_the_window(page: Page, every_kind: Path) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(every_kind.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_on_a_phone_why_a_setting_changes_stands_below_it(page: Page, every_kind: Path) -> None:

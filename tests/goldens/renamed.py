@@ -41,8 +41,9 @@ REPHRASED: dict[str, str | Callable[[re.Match[str]], str]] = {
         )
     ),
     # What a CPU does not have, in lines and in JSON.
-    r"(?m)^\S*(?:device_memory|busy_seconds) null\n": "",
-    r"\"(?:clock_mhz|device_memory|busy_seconds)\": null, ": "",
+    r"(?m)^\S*(?:device_memory|busy_seconds|token_count) null\n": "",
+    r"\"(?:clock_mhz|device_memory|busy_seconds|token_count|joules)\": null, ": "",
+    r"\"(?:tokens_per_second|joules_per_sample)\": null, ": "",
     r", \"watts\": null": "",
     r"(\d+) that may be as fast as each other, timed again": (
         r"re-timing \1 candidates that may be equally fast"

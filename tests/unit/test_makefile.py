@@ -68,7 +68,7 @@ def test_changed_dependencies_are_installed(checkout: Path) -> None:
 def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None:
     for target, extras in {"demo": "[examples]", "test": "[examples,test]"}.items():
         assert f"'.{extras}'" in planned(checkout, target)
-    for extra in ("test", "dev", "hf", "lightning", "timm", "browser", "postgres"):
+    for extra in ("test", "dev", "hf", "lightning", "timm", "browser", "postgres", "tensorboard"):
         assert extra in planned(checkout, "check").partition("'.[")[2].partition("]'")[0].split(",")
 
 

@@ -104,6 +104,8 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
             config=context.baseline.as_dict(),
             samples_per_second=baseline.samples_per_second,
             ci95=baseline.ci95,
+            tokens_per_second=baseline.tokens_per_second,
+            joules_per_sample=baseline.joules_per_sample,
             stages=_stages(prober),
         ),
         best=_throughput(won.runs),
@@ -164,7 +166,18 @@ def _throughput(runs: Sequence[Measurement]) -> Throughput:
         rates = [rate for run in runs for rate in run.block_rates]
     low, high = median_interval(rates)
     middle = median(run.samples_per_second for run in runs)
-    return Throughput(samples_per_second=round(middle, 1), ci95=(round(low, 1), round(high, 1)))
+    return Throughput(
+        samples_per_second=round(middle, 1),
+        ci95=(round(low, 1), round(high, 1)),
+        tokens_per_second=_median_of([run.tokens_per_second for run in runs]),
+        joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
+    )
+
+
+def _median_of(told: Sequence[float | None]) -> float | None:
+    """Return the median of what the processes told; None if one of them told nothing."""
+    known = [number for number in told if number is not None]
+    return readable(median(known)) if len(known) == len(told) else None
 
 
 def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int:

@@ -160,6 +160,8 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         details,
         samples_per_second=readable(run.samples_per_second),
         samples_per_second_ci95=(readable(low), readable(high)),
+        tokens_per_second=_readable(run.tokens_per_second),
+        joules_per_sample=_readable(run.joules_per_sample),
         peak_memory_bytes=run.peak_memory_bytes,
         compile_seconds=readable(run.compile_seconds),
         one_time_seconds=readable(run.one_time_seconds),
@@ -171,3 +173,7 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         flags=run.flags,
         stored_measurement=asdict(run),
     )
+
+
+def _readable(value: float | None) -> float | None:
+    return None if value is None else readable(value)

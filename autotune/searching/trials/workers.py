@@ -59,6 +59,7 @@ _TOLD = (
     "run_epochs",
     "min_accuracy",
     "accuracy_samples",
+    "unit",
     "lr_scaling",
     "sampler",
     "seed",

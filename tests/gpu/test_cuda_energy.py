@@ -1,0 +1,27 @@
+"""The energy of the GPU in the blocks is counted where NVML is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.configuration.job import Job, Measure
+from autotune.values.outcome import Measured, TrialOutcome
+from gpus import CUDA, QUICK, cuda_only, job_on
+
+pytestmark = pytest.mark.slow
+
+
+@cuda_only("it reads the counter of a GPU")
+def test_each_block_has_the_energy_that_the_gpu_used_in_it(
+    ask: Callable[[Job], TrialOutcome],
+) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    pynvml.nvmlInit()
+    outcome = ask(job_on(CUDA, Measure(QUICK)))
+    assert isinstance(outcome, Measured), outcome
+    each, rate = outcome.measurement.joules_per_sample, outcome.measurement.samples_per_second
+    assert each is not None
+    watts = [block.noise.watts or 0 for block in outcome.measurement.blocks]
+    assert each * rate < 5 * max(watts) + 100, "about the power that NVML tells at their ends"

@@ -1,0 +1,100 @@
+"""Trials that no other beats in both throughput and memory, in each form of the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from autotune.knobs.base import Value
+from autotune.report.trial_charts import against_memory
+from autotune.storage.finished_trial import FinishedTrial
+from factories import GIB
+from reporting import report_of, trial
+from stored_study import as_json, as_page, as_rows, report, stored
+from study_factories import OVER_MEMORY
+
+
+def taking(gib: float | None, number: int, rate: float | None, **settings: Value) -> FinishedTrial:
+    """A trial with this rate and this peak of its memory."""
+    made = trial(number, rate, **settings)
+    peak = None if gib is None else int(gib * GIB)
+    return replace(made, details=replace(made.details, peak_memory_bytes=peak))
+
+
+# Rates and memory: trial 2 is slower than 1 in more memory, 4 as fast as 3 in more.
+TRIALS = [
+    taking(2.0, 0, 100.0),
+    taking(1.0, 1, 90.0, batch_size=8),
+    taking(1.5, 2, 80.0, num_workers=2),
+    taking(3.0, 3, 200.0, batch_size=32),
+    taking(4.0, 4, 200.0, batch_size=64),
+]
+
+
+def numbers(*trials: FinishedTrial, **parts: object) -> list[int]:
+    return [one.number for one in report_of(trials, **parts).pareto_best]
+
+
+def test_they_are_told_from_the_least_memory_to_the_fastest() -> None:
+    assert numbers(*TRIALS) == [1, 0, 3]
+
+
+def test_of_two_that_are_alike_one_is_told() -> None:
+    assert numbers(TRIALS[0], taking(2.0, 1, 100.0, batch_size=32)) == [0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(taking(0.5, 5, 300.0, batch_size=8), verdict=trial(5, 300.0, OVER_MEMORY).verdict),
+        taking(0.5, 5, None, batch_size=8),
+        taking(None, 5, 300.0, batch_size=8),
+    ],
+    ids=["infeasible", "without a rate", "without its memory"],
+)
+def test_a_trial_that_cannot_be_the_answer_is_none_of_them(other: FinishedTrial) -> None:
+    assert numbers(*TRIALS, other) == [1, 0, 3]
+
+
+def test_a_candidate_that_was_refused_is_none_of_them() -> None:
+    refused = {"seconds": 9.0, "candidates": {"3": {"refused": "not as accurate"}}}
+    assert numbers(*TRIALS[:4], notes={"confirmation": refused}) == [1, 0]
+
+
+def test_every_form_of_the_report_names_the_same(url: str) -> None:
+    source = stored(url, TRIALS)
+    assert as_json(source)["pareto_best"] == [1, 0, 3]
+    marked = {row["trial"]: row["pareto_best"] for row in as_rows(source)}
+    assert marked == {"0": "True", "1": "True", "2": "False", "3": "True", "4": "False"}
+    told = report(source).partition("less memory or more throughput (Pareto-best):\n")[2]
+    assert [line.split()[:5] for line in told.splitlines()[:3]] == [
+        ["1", "GiB", "0.90x", "trial", "1:"],
+        ["2", "GiB", "1.00x", "trial", "0:"],
+        ["3", "GiB", "2.00x", "trial", "3:"],
+    ]
+    words = " ".join(as_page(source).text.split())
+    table = words.partition("The Pareto-best trials, as measured in the search")[2]
+    assert table.index("batch_size=8") < table.index("your settings") < table.index("batch_size=32")
+
+
+def test_the_line_of_the_diagram_steps_through_their_marks() -> None:
+    drawn = against_memory(report_of(TRIALS))
+    assert drawn is not None
+    drawing = fromstring(str(drawn))
+    (front,) = [one for one in drawing.iter("polyline") if one.get("class") == "front"]
+    places = [tuple(map(float, one.split(","))) for one in front.attrib["points"].split()]
+    assert len(places) == 5, "two steps between three trials"
+    (first, below, middle, _, last) = places
+    assert first[0] < middle[0] < last[0]
+    assert first[1] > middle[1] > last[1], "upwards"
+    assert below == (middle[0], first[1]), "only the memory of the next one gives its rate"
+
+
+def test_one_trial_that_beats_all_others_is_no_choice(url: str) -> None:
+    source = stored(url, [TRIALS[0], taking(1.0, 1, 150.0, batch_size=32)])
+    assert "Pareto-best" not in report(source)
+    words = " ".join(as_page(source).text.split())
+    assert "Pareto-best" not in words
+    assert "No feasible trial is faster than trial 1, and none takes less memory." in words
