@@ -23,6 +23,7 @@ EXTRAS = {
     "timm": "timm",
     "playwright": "browser",
     "psycopg": "postgres",
+    "jsonschema": "test",
 }
 """The extra of pyproject.toml that installs a library."""
 
