@@ -4,16 +4,16 @@
     best.apply_to_process()
     model = best.prepare(build_model().to(device))
     optimizer = AdamW(model.parameters(), lr=best.lr(1e-3), **best.optimizer_kwargs())
-    for batch in best.loader(dataset, shuffle=True):
+    for batch in best.batches(best.loader(dataset, shuffle=True), device):
         with best.autocast(device):
-            loss = compute_loss(model, best.transfer(batch, device))
+            loss = compute_loss(model, batch)
 
 Each method stands alone: use those that you need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +107,23 @@ class Best:
         from torch.utils.data import DataLoader
 
         own = {"drop_last": True, **self.settings.loader_kwargs()}
+        if init := self.settings.worker_init_fn(kwargs.get("worker_init_fn")):
+            kwargs["worker_init_fn"] = init
         for name in _excluded_by(kwargs):
             own.pop(name, None)
         return DataLoader(dataset, **{**own, **kwargs})
+
+    def batches(self, loader: Iterable[Any], device: str | torch.device) -> Iterator[Any]:
+        """Yield the batches of one epoch on the device.
+
+        With device_prefetch the next one is copied while you train on the present one; without it,
+        this is `transfer` for each batch.
+        """
+        import torch
+
+        target = torch.device(device)
+        for batch in self.settings.copied_ahead(iter(loader), target):
+            yield self.transfer(batch, target)
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
         """Return a batch, however nested, on the device; pinned memory is copied asynchronously."""

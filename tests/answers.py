@@ -13,6 +13,9 @@ _GPU = _BASELINE.replace(
     prefetch_factor=4,
     persistent_workers=True,
     pin_memory=True,
+    loader_start_method="forkserver",
+    in_order=False,
+    device_prefetch=True,
     amp_dtype="bfloat16",
     float32_matmul_precision="high",
     compile_mode="max-autotune",
@@ -21,6 +24,9 @@ _GPU = _BASELINE.replace(
     fused_optimizer=True,
     num_threads=8,
     omp_wait_policy="passive",
+    cpu_affinity="workers_apart",
+    cpu_allocator="jemalloc",
+    huge_pages=True,
 )
 
 

@@ -24,6 +24,7 @@ EXTRAS = {
     "playwright": "browser",
     "psycopg": "postgres",
     "tensorboard": "tensorboard",
+    "jsonschema": "test",
 }
 """The extra of pyproject.toml that installs a library."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,9 @@ def process_state() -> Iterator[None]:
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     benchmark = torch.backends.cudnn.benchmark
+    cores = os.sched_getaffinity(0)
     yield
+    os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark

@@ -1,7 +1,8 @@
-"""Commands `knobs`, `spaces` and `doctor`: show knobs, shipped spaces and machine facts."""
+"""Commands that show things: `knobs`, `spaces`, `doctor` (machine facts) and `schema`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from autotune.commands import common
 
 if TYPE_CHECKING:
+    from autotune.export.schema import Kind
     from autotune.values.outcome import Inspected
 
 
@@ -39,6 +41,15 @@ def doctor(device: str) -> None:
     from autotune.console.tables import show_machine
 
     show_machine(_inspect(device, None).machine)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["best", "space"]))
+def schema(kind: Kind) -> None:
+    """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
+    from autotune.export.schema import schema
+
+    click.echo(json.dumps(schema(kind), indent=2))
 
 
 def _inspect(device: str, model: Path | None) -> Inspected:

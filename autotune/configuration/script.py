@@ -23,6 +23,8 @@ from autotune.values.text import did_you_mean
 
 # cuDNN's search picks among algorithms that PyTorch treats as equivalent.
 _HARMLESS = ("cudnn_benchmark",)
+BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
+"""Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"
 _MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
 
@@ -104,7 +106,7 @@ class ScriptOptions:
 
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
-        if knob.name == "batch_size" or knob.name in {flag.knob for flag in self.flags}:
+        if knob.name in BY_FLAG_ALONE or knob.name in {flag.knob for flag in self.flags}:
             return knob.name in {flag.knob for flag in self.flags}
         return is_harmless(knob) or self.allow_numerics
 
@@ -210,9 +212,9 @@ def plan_run(
         value, own = config[knob.name], baseline.get(knob.name, knob.default)
         if knob.name in mapped:
             continue
-        if knob.name == "batch_size":
+        if knob.name in BY_FLAG_ALONE:
             if value != baseline.get(knob.name, value):
-                withheld[f"{knob.name}={value}"] = f"needs --map {knob.name}=--FLAG"
+                withheld[f"{knob.name}={spelled(value)}"] = f"needs --map {knob.name}=--FLAG"
             continue
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.configuration.job import Job, Observe
-from autotune.configuration.script import ScriptOptions
+from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
@@ -67,7 +67,7 @@ def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
 
     These are the reachable knobs for which the script has no flag and that it does not fix itself.
     """
-    flags = {"batch_size", *(flag.knob for flag in script.flags)}
+    flags = {*BY_FLAG_ALONE, *(flag.knob for flag in script.flags)}
     return tuple(
         knob.name
         for knob in ALL_KNOBS
@@ -103,6 +103,8 @@ def _obstacles(
 
 
 def _way(knob: Knob) -> str:
-    if knob.name == "batch_size":
-        return "it changes the course of training, so it needs --map batch_size=--FLAG"
+    if knob.effect == "statistics":
+        return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
+    if knob.name in BY_FLAG_ALONE:
+        return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
     return "it changes the arithmetic, so it needs --allow numerics"

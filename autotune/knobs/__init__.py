@@ -7,11 +7,22 @@ tests, documentation and the reader of search spaces use this list.
 from __future__ import annotations
 
 from autotune.knobs.base import Knob
+from autotune.knobs.device_prefetch import DEVICE_PREFETCH
+from autotune.knobs.host_memory import HOST_MEMORY_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
 from autotune.knobs.model import MODEL_KNOBS
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
+from autotune.knobs.workers import WORKER_KNOBS
 
-ALL_KNOBS: tuple[Knob, ...] = (*LOADER_KNOBS, *PRECISION_KNOBS, *MODEL_KNOBS, *PROCESS_KNOBS)
+ALL_KNOBS: tuple[Knob, ...] = (
+    *LOADER_KNOBS,
+    *WORKER_KNOBS,
+    DEVICE_PREFETCH,
+    *PRECISION_KNOBS,
+    *MODEL_KNOBS,
+    *PROCESS_KNOBS,
+    *HOST_MEMORY_KNOBS,
+)
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in ALL_KNOBS}

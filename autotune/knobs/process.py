@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.values.machine import Machine
 
@@ -70,13 +71,13 @@ class OmpWaitPolicy(Knob):
         return {_WAIT_POLICY: str(value).upper()} if value else {}
 
     def read_back(self, setup: Setup) -> Value:
-        return _at_start(_WAIT_POLICY).lower() or None
+        return at_start(_WAIT_POLICY).lower() or None
 
 
 _WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
-def _at_start(name: str) -> str:
+def at_start(name: str) -> str:
     """Return a variable's value at the start of this process, which is what libraries read."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -86,4 +87,5 @@ def _at_start(name: str) -> str:
     return found[0].decode(errors="replace").partition("=")[2] if found else ""
 
 
-PROCESS_KNOBS: tuple[Knob, ...] = (NumThreads(), OmpWaitPolicy())
+# num_threads comes before cpu_affinity, which limits it to the cores that it leaves.
+PROCESS_KNOBS: tuple[Knob, ...] = (NumThreads(), OmpWaitPolicy(), AFFINITY)

@@ -20,6 +20,11 @@ IMPORTED_BY_OPTIM = "torch._dynamo"
 """Module that torch.optim imports, which takes a second."""
 
 
+START_METHOD = "_DataLoader__multiprocessing_context"
+"""Attribute of a DataLoader that holds its context: the public one's setter refuses a context until
+num_workers is set."""
+
+
 def compiled_call(model: nn.Module) -> Callable[..., Any] | None:
     """Return the compiled code that calls of `model` run; None if they run eagerly.
 

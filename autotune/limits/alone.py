@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from autotune.configuration.job import FindLimits, MeasurePlan
+from autotune.knobs.affinity import AFFINITY
 from autotune.limits.flops import count_flops
 from autotune.limits.matmul_rate import matmul_rate
 from autotune.training import disturbance
@@ -56,6 +57,7 @@ def _with_arithmetic(
     if isinstance(counted, str):
         return replace(found, uncounted=counted)
     if counted.number_format not in task.known_formats:
+        AFFINITY.on_process(None)  # the rate is of the whole machine
         torch.set_num_threads(task.machine_threads)
         rate = matmul_rate(setup.device, counted.number_format)
         found = replace(found, matmul_flops_per_second=rate)
@@ -86,7 +88,8 @@ def _stages(setup: TrainingSetup) -> _Stages:
     def timer(step: Callable[[Any], object], batches: Batches) -> Timer:
         return Timer(step, batches, clock, wait, noise, lambda: compiler.events)
 
-    stream = Batches(setup.loader, clock, wait)
+    ahead = partial(setup.settings.copied_ahead, device=setup.device)
+    stream = Batches(setup.loader, clock, wait, ahead)
     resident = [setup.transfer(stream.next()) for _ in range(_BATCHES)]
     return _Stages(
         training=timer(setup.step, stream),

@@ -62,12 +62,13 @@ class Interposition:
     _restores: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""
-        for name in self.asked.intersection(_PROCESS):
+        for name in (name for name in _PROCESS if name in self.asked):
             with self._guarded(name):
                 KNOBS[name].on_process(self.config[name])
         with self._guarded(*LOADER_KNOBS):
@@ -80,7 +81,7 @@ class Interposition:
             if self.is_trial or self.asked.intersection(_MODEL):
                 self._watch_models()
 
-    @property
+    @functools.cached_property
     def _settings(self) -> Settings:
         return Settings(self.config)
 

@@ -9,6 +9,7 @@ for example anew each epoch.
 
 from __future__ import annotations
 
+import multiprocessing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,15 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob
-from autotune.knobs.torch_private import drop_iterator, has_iterator, loader_iterators, stop_workers
+from autotune.knobs.torch_private import (
+    START_METHOD,
+    drop_iterator,
+    has_iterator,
+    loader_iterators,
+    stop_workers,
+)
 from autotune.scripting.dataset_changes import snapshot
 from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining, samples_in
@@ -235,14 +243,23 @@ class TrainingLoaders:
         if workers != self._config["num_workers"]:
             why = refused.get("num_workers", f"the loader has num_workers={workers}")
             for name in names:
-                differs = self._config[name] not in (None, vars(loader)[name])
+                differs = self._config[name] not in (None, vars(loader).get(name))
                 if KNOBS[name].needs == "num_workers" and differs:
                     refused[name] = why
             names = [name for name in names if KNOBS[name].needs != "num_workers"]
+        method = self._config["loader_start_method"] if workers else None
+        if "loader_start_method" in names and method and is_run_by_workers(str(method)):
+            refused["loader_start_method"] = UNGUARDED
         if self._changes and self._config["persistent_workers"]:
             refused.setdefault("persistent_workers", CHANGES)
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
-        return {name: value for kwargs in hooks for name, value in kwargs.items()}, refused
+        given = {name: value for kwargs in hooks for name, value in kwargs.items()}
+        if method := given.pop("multiprocessing_context", None):
+            given[START_METHOD] = multiprocessing.get_context(method)
+        if AFFINITY.name in self._asked:
+            init = self._before.get(loader, vars(loader))["worker_init_fn"]
+            given["worker_init_fn"] = AFFINITY.worker_init(self._config[AFFINITY.name], init)
+        return given, refused
 
     def _workers_before(self, loader: DataLoader[Any]) -> int:
         """Return the number of workers that the script gave the loader."""

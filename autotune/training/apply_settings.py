@@ -7,9 +7,10 @@ pieces, and production puts the same pieces into its own loop. So what was measu
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
+from autotune.knobs.affinity import AFFINITY, WorkerInit
 from autotune.knobs.base import Knob
+from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 
 # Only these: entering a dozen empty contexts would take longer than some training steps.
 _CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
@@ -28,9 +31,16 @@ class Settings:
     """A configuration as calls and arguments for PyTorch."""
 
     config: TrainingConfig
+    """Configuration to apply; num_threads is no higher than cpu_affinity leaves cores."""
     _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        config, asked = self.config, self.config["num_threads"]
+        threads = AFFINITY.threads_left(config[AFFINITY.name], asked)
+        if threads != asked:
+            object.__setattr__(self, "config", config.replace(num_threads=threads))
 
     def apply_to_process(self) -> None:
         """Set what holds for the whole process; must be called before the first operation."""
@@ -45,7 +55,18 @@ class Settings:
 
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""
-        return _merged(knob.loader_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+        own = {} if (init := self.worker_init_fn()) is None else {"worker_init_fn": init}
+        return own | _merged(knob.loader_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+
+    def worker_init_fn(self, own: WorkerInit | None = None) -> WorkerInit | None:
+        """Return the function that applies settings in a DataLoader worker, then calls `own`."""
+        return AFFINITY.worker_init(self.config[AFFINITY.name], own)
+
+    def copied_ahead(self, batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
+        """Return the batches of one epoch; with device_prefetch each is copied a step ahead."""
+        move = partial(self.transfer, device=device)
+        value = self.config[DEVICE_PREFETCH.name]
+        return DEVICE_PREFETCH.on_batches(value, batches, move, device)
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the optimizer, such as `fused=True`."""

@@ -21,6 +21,7 @@ import psutil
 import torch
 
 from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
+from autotune.knobs.affinity import AFFINITY
 from autotune.system.process_tree import ProcessTree
 from autotune.values.cgroup import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise
@@ -172,8 +173,8 @@ def _quota_folder() -> CpuQuota | None:
 
 
 def own_cores() -> set[int]:
-    """Return the numbers of the cores that this process may run on."""
-    return os.sched_getaffinity(0)
+    """Return the numbers of the cores that this process and its DataLoader workers may run on."""
+    return set(AFFINITY.allowed())
 
 
 def _core_rows(stat: str) -> list[list[int]]:

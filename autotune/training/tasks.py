@@ -283,9 +283,10 @@ def _timer(
     peak: memory.PeakWatch | None = None,
 ) -> Timer:
     clock, wait = time.perf_counter, partial(synchronize, setup.device)
+    ahead = partial(setup.settings.copied_ahead, device=setup.device)
     return Timer(
         step,
-        Batches(source, clock, wait),
+        Batches(source, clock, wait, ahead if source is setup.loader else iter),
         clock,
         wait,
         noise=memory.between_blocks(disturbance.watch(setup.device, clock), peak),

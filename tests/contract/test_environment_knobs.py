@@ -18,7 +18,7 @@ PAIRS = [
     for knob in ALL_KNOBS
     if type(knob).environ is not Knob.environ
     for value in knob.suggestions(cpu_machine())
-    if value is not None
+    if knob.environ(value)
 ]
 
 

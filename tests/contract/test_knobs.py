@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,8 @@ from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.affinity import AFFINITY
+from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.training.apply_settings import Settings
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
@@ -40,7 +42,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
     """Settings under which `knob` means something, this value among them."""
     threads = {"num_threads": torch.get_num_threads()}
-    return {**threads, **({knob.needs: 2} if knob.needs else {}), knob.name: value}
+    return {**threads, **switched_on(knob.needs), knob.name: value}
+
+
+def switched_on(name: str | None) -> dict[str, Value]:
+    """The setting of a knob that another one needs, if any."""
+    if name is None:
+        return {}
+    return {name: True if isinstance(KNOBS[name].values, OneOf) else 2}
 
 
 def every_value() -> list[Any]:
@@ -143,6 +152,16 @@ def one_thread_more(setup: TrainingSetup) -> TrainingSetup:
     return setup
 
 
+def all_cores(setup: TrainingSetup) -> TrainingSetup:
+    os.sched_setaffinity(0, AFFINITY.allowed())
+    return setup
+
+
+def nothing(setup: TrainingSetup) -> TrainingSetup:
+    """Batches that nobody copied ahead are noticed."""
+    return setup
+
+
 def images_first(setup: TrainingSetup) -> TrainingSetup:
     setup.model.to(memory_format=torch.contiguous_format)
     return setup
@@ -177,6 +196,10 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("cudnn_benchmark", True, no_search),
         ("fused_optimizer", True, unfused_groups),
         ("num_threads", 1, one_thread_more),
+        ("cpu_affinity", "workers_apart", all_cores),
+        ("loader_start_method", "spawn", plain_loader),
+        ("in_order", False, plain_loader),
+        ("device_prefetch", True, nothing),
     ],
 )
 def test_an_effect_that_is_undone_behind_our_back_is_noticed(

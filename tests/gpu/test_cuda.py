@@ -45,7 +45,8 @@ def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
         (machine.device, knob, value)
         for knob in ALL_KNOBS
         for value in knob.suggestions(machine)
-        if knob.name not in ("num_workers", "batch_size")
+        # device_prefetch is of a loop over batches: see `test_cuda_prefetch.py`.
+        if knob.name not in ("num_workers", "batch_size", "device_prefetch")
         and not knob.environ(value)
         and not (knob.name == "compile_mode" and value)
     ]

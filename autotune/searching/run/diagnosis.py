@@ -25,8 +25,10 @@ from autotune.values.outcome import Diagnosed, Failure, as_failure, describe
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
-LOADER = ("num_workers", "prefetch_factor", "persistent_workers")
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "loader_start_method", "in_order")
 """Knobs of the data loader."""
+COPY = ("pin_memory", "device_prefetch")
+"""Knobs of copying a batch to the device."""
 COMPUTE = (
     "amp_dtype",
     "float32_matmul_precision",
@@ -155,7 +157,7 @@ class Diagnosis:
         """
         if self.doubt:
             return None
-        loads = {*LOADER, "pin_memory"}
+        loads = {*LOADER, *COPY}
         if self.machine.has_accelerator:
             # On a CPU the threads change computing, and fewer may be faster.
             loads.add("num_threads")
@@ -176,7 +178,7 @@ class Diagnosis:
         copying = self._at_most(stages.transfer_seconds)
         if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
             share = _share(stages.transfer_seconds, stages.compute_seconds)
-            yield "pin_memory", f"copying takes {share} of computing"
+            yield from ((name, f"copying takes {share} of computing") for name in COPY)
         if self._is_loader_bound():
             why = (
                 f"the loader makes {stages.batch_size / self.fastest_load_seconds:.4g} samples/s "

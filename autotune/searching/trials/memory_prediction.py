@@ -22,8 +22,17 @@ from autotune.values.text import size
 _SAFETY = 1.05
 # Largest factor over the largest measured batch for which a prediction is made.
 _REACH = 4
-# Exact knobs that take memory all the same: batches lie in the loader's queue.
-_LOADER = ("num_workers", "prefetch_factor", "pin_memory")
+# Exact knobs that memory depends on all the same: batches lie in the loader's queue, spawned
+# workers share no pages, and an allocator keeps what is freed.
+_MEMORY = (
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "device_prefetch",
+    "loader_start_method",
+    "cpu_allocator",
+    "huge_pages",
+)
 # Allocation is in pages, and a batch holds more than its samples.
 _SHARED_SAFETY = 1.2
 
@@ -75,7 +84,7 @@ def _points(finished: Sequence[FinishedTrial], config: TrainingConfig) -> list[P
 
 def _class(config: TrainingConfig) -> tuple[object, ...]:
     """Return the values of all settings that memory depends on besides the batch size."""
-    names = [k.name for k in ALL_KNOBS if k.effect != "exact" or k.name in _LOADER]
+    names = [k.name for k in ALL_KNOBS if k.effect != "exact" or k.name in _MEMORY]
     return tuple(config[name] for name in names if name != "batch_size")
 
 

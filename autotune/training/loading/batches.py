@@ -64,11 +64,20 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
 class Batches:
     """Endless batches, one epoch after the other; records waits and the cost of each boundary."""
 
-    def __init__(self, loader: Iterable[Any], clock: Clock, synchronize: Synchronize) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        clock: Clock,
+        synchronize: Synchronize,
+        ahead: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+    ) -> None:
+        """Begin the first epoch; `ahead` may copy the batches of an epoch before they are given."""
         self._loader = loader
         self._clock = clock
         self._synchronize = synchronize
         self._iterator: Iterator[Any] = iter(loader)
+        self._ahead = ahead
+        self._fed = ahead(self._iterator)
         self._batches_in_epoch = 0
         self.epoch_batches: int | None = None
         """Batches in the last epoch that ended; None before one did."""
@@ -96,7 +105,7 @@ class Batches:
 
     def close(self) -> None:
         """Stop the workers; no batches follow."""
-        self._iterator = iter(())
+        self._iterator = self._fed = iter(())
         if has_iterator(self._loader):
             drop_iterator(self._loader)
 
@@ -108,7 +117,7 @@ class Batches:
         """
         start = self._clock()
         try:
-            batch = next(self._iterator)
+            batch = next(self._fed)
         except StopIteration:
             # Ending an epoch stops the workers where they do not persist.
             return self._next_epoch(closing_seconds=self._clock() - start)
@@ -121,8 +130,9 @@ class Batches:
         self._synchronize()
         start = self._clock()
         self._iterator = iter(self._loader)
+        self._fed = self._ahead(self._iterator)
         try:
-            batch = next(self._iterator)
+            batch = next(self._fed)
         except StopIteration:
             raise EmptyEpochError("the DataLoader gives no full batch") from None
         self.boundary_seconds.append(closing_seconds + self._clock() - start)

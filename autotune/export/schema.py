@@ -1,0 +1,92 @@
+"""JSON Schemas of the files that people write and read: best.yaml, and search spaces.
+
+Editors and other programs check files with them. autotune's own readers check more, such as
+settings that contradict each other, and say the line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from autotune.configuration.best_config import BestConfig
+from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Integers, Knob, OneOf
+
+Schema = dict[str, Any]
+Kind = Literal["best", "space"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+# Fields of earlier versions that are left out when a file is read.
+_OLDER = {"GateEvidence": ("gradient_cosine", "trajectory_error")}
+
+
+def schema(kind: Kind) -> Schema:
+    """Return the JSON Schema of best.yaml or of a search space."""
+    return {"$schema": _DIALECT, **(best_schema() if kind == "best" else space_schema())}
+
+
+def best_schema() -> Schema:
+    """Return the schema of best.yaml: that of its classes, with each knob's legal values."""
+    found = BestConfig.model_json_schema()
+    parts = found["$defs"]
+    for part in (found, parts["Baseline"]):
+        part["properties"]["config"] = {"$ref": "#/$defs/Settings"}
+    for part, names in _OLDER.items():
+        parts[part]["properties"] |= {name: {"type": "number"} for name in names}
+    parts["Settings"] = _closed({knob.name: _value(knob) for knob in ALL_KNOBS})
+    return found | {"title": "autotune best.yaml"}
+
+
+def space_schema() -> Schema:
+    """Return the schema of a search space: its words, and for each knob its values to try."""
+    words = {
+        "about": {"type": "string", "description": "One sentence for `autotune spaces`."},
+        "portable": {
+            "type": "boolean",
+            "description": "true: drop values that a machine cannot run; false: refuse them.",
+        },
+        "trials": {**_COUNT, "description": "Default number of trials."},
+        "seconds": {**_COUNT, "description": "Default time budget in seconds."},
+    }
+    knobs = {knob.name: _values(knob) for knob in ALL_KNOBS}
+    return {"title": "autotune search space", **_closed({**words, **knobs})}
+
+
+def _values(knob: Knob) -> Schema:
+    """Return the schema of the values to try: a list, for numbers also a range."""
+    items = _legal(knob)
+    listed = {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
+    choice = {"anyOf": [listed, _range()]} if isinstance(knob.values, Integers) else listed
+    return {"description": knob.summary, **choice}
+
+
+def _value(knob: Knob) -> Schema:
+    return {"description": knob.summary, "default": knob.default, **_legal(knob)}
+
+
+def _legal(knob: Knob) -> Schema:
+    match knob.values:
+        case OneOf(options):
+            return {"enum": list(options)}
+        case Integers(low, high, nullable):
+            types = ["integer", "null"] if nullable else "integer"
+            return {"type": types, "minimum": low, "maximum": high}
+
+
+def _range() -> Schema:
+    """Return the schema of {low, high, step} and {low, high, log2: true}."""
+    bounds = {"low": {"type": "integer"}, "high": {"type": "integer"}}
+    steps = _closed({**bounds, "step": _COUNT, "log2": {"const": False}}, *bounds)
+    powers = _closed({**bounds, "log2": {"const": True}}, *bounds, "log2")
+    return {"anyOf": [steps, powers]}
+
+
+def _closed(properties: Schema, *required: str) -> Schema:
+    """Return the schema of an object with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        **({"required": list(required)} if required else {}),
+    }

@@ -1,0 +1,160 @@
+"""The next batch is copied on a stream of its own: order of what is queued, and what is kept."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.device_prefetch import DEVICE_PREFETCH, CopiedAhead
+from autotune.production import Best
+from autotune.training.loading.batches import Batches
+from factories import best_config, cpu_machine, cuda_machine
+
+CPU = torch.device("cpu")
+
+
+class Streams:
+    """A device's streams that write down what is queued on them."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.events = 0
+        self._current = _Stream("current", self)
+
+    def Stream(self, device: torch.device) -> _Stream:  # noqa: N802
+        return _Stream("side", self)
+
+    def current_stream(self, device: torch.device) -> _Stream:
+        return self._current
+
+    @contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        before, self._current = self._current, stream
+        yield
+        self._current = before
+
+    def copy(self, batch: Any) -> Any:
+        self.log.append(f"copy {batch} on {self._current.name}")
+        return [batch]
+
+
+class _Stream:
+    def __init__(self, name: str, of: Streams) -> None:
+        self.name, self._of = name, of
+
+    def wait_stream(self, other: _Stream) -> None:
+        self._of.log.append(f"{self.name} waits for {other.name}")
+
+    def wait_event(self, event: str) -> None:
+        self._of.log.append(f"{self.name} waits for {event}")
+
+    def record_event(self) -> str:
+        self._of.events += 1
+        return f"event {self._of.events}"
+
+
+def ahead(batches: Iterator[Any], streams: Streams) -> CopiedAhead:
+    return CopiedAhead(batches, streams.copy, CPU, streams)
+
+
+def test_a_step_waits_for_its_own_batch_while_the_next_one_is_copied() -> None:
+    streams = Streams()
+    for batch in ahead(iter("ab"), streams):
+        streams.log.append(f"step on {batch[0]}")
+    assert streams.log == [
+        "side waits for current",
+        "copy a on side",
+        "copy b on side",
+        "current waits for event 1",
+        "step on a",
+        # Memory of a is free for later copies only after this step.
+        "side waits for current",
+        "current waits for event 2",
+        "step on b",
+        "side waits for current",
+    ]
+
+
+def test_every_batch_comes_once_and_in_order_however_many_there_are() -> None:
+    for count in range(4):
+        assert [n for (n,) in ahead(iter(range(count)), Streams())] == list(range(count))
+
+
+def test_an_error_of_the_loader_is_raised() -> None:
+    def breaks() -> Iterator[int]:
+        yield 0
+        raise ValueError("a sample cannot be read")
+
+    with pytest.raises(ValueError, match="a sample cannot be read"):
+        next(ahead(breaks(), Streams()))
+
+
+def test_a_batch_that_was_given_is_kept_until_the_next_one_is_asked_for() -> None:
+    copies: weakref.WeakSet[_Copy] = weakref.WeakSet()
+
+    def copy(_: str) -> _Copy:
+        copies.add(made := _Copy())
+        return made
+
+    batches = CopiedAhead(iter("abc"), copy, CPU, Streams())
+    next(batches)
+    assert len(copies) == 2, "the one in use, though nobody else holds it, and the next"
+    next(batches)
+    assert len(copies) == 2
+
+
+class _Copy:
+    pass
+
+
+def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer() -> None:
+    class Setup:
+        device = CPU
+
+    setup: Any = Setup()
+    batches = ahead(iter("abc"), Streams())
+    assert DEVICE_PREFETCH.read_back(setup) is False
+    next(batches)
+    assert DEVICE_PREFETCH.read_back(setup) is True
+    del batches
+    assert DEVICE_PREFETCH.read_back(setup) is False
+
+
+def test_batches_of_a_timing_pass_through_it_in_every_epoch() -> None:
+    fed: list[Iterator[Any]] = []
+
+    def feed(batches: Iterator[Any]) -> Iterator[Any]:
+        fed.append(batches)
+        return map(str, batches)
+
+    batches = Batches([1, 2], lambda: 0.0, lambda: None, feed)
+    iterator = iter(batches.next, None)
+    assert [next(iterator) for _ in range(5)] == ["1", "2", "1", "2", "1"]
+    assert len(fed) == 3
+
+
+def test_without_it_batches_of_a_result_are_moved_one_by_one() -> None:
+    config = TrainingConfig.of({"batch_size": 4})
+    best = Best(best_config(config, config))
+    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=4)
+    assert [batch[0].tolist() for batch in best.batches(loader, "cpu")] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+
+
+def test_a_machine_without_streams_refuses_it_with_its_reason() -> None:
+    knob = KNOBS["device_prefetch"]
+    assert knob.suggestions(cuda_machine()) == (False, True)
+    assert knob.obstacle(True, cpu_machine()) == "there is no accelerator to copy to"
+    apple = replace(cuda_machine(), device="mps:0")
+    assert knob.obstacle(True, apple) == "mps has no streams that copies could take"
