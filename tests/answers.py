@@ -18,7 +18,7 @@ _GPU = _BASELINE.replace(
     compile_mode="max-autotune",
     channels_last=True,
     cudnn_benchmark=True,
-    fused_optimizer=True,
+    optimizer_impl="fused",
     num_threads=8,
     omp_wait_policy="passive",
 )

@@ -105,4 +105,4 @@ def _obstacles(
 def _way(knob: Knob) -> str:
     if knob.name == "batch_size":
         return "it changes the course of training, so it needs --map batch_size=--FLAG"
-    return "it changes the arithmetic, so it needs --allow numerics"
+    return knob.script_obstacle or "it changes the arithmetic, so it needs --allow numerics"

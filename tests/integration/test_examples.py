@@ -37,7 +37,7 @@ KNOBS = {
     "num_threads",
     "channels_last",
     "float32_matmul_precision",
-    "fused_optimizer",
+    "optimizer_impl",
 }
 
 

@@ -76,7 +76,7 @@ def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() ->
 
 @pytest.mark.parametrize(
     ("stage", "seconds", "knob"),
-    [("transfer_seconds", 0.0002, "pin_memory"), ("optimizer_seconds", 0.0007, "fused_optimizer")],
+    [("transfer_seconds", 0.0002, "pin_memory"), ("optimizer_seconds", 0.0007, "optimizer_impl")],
 )
 def test_a_stage_that_takes_next_to_nothing_is_frozen(
     stage: str, seconds: float, knob: str
