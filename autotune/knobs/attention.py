@@ -27,6 +27,7 @@ _HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": tuple(
 _OPERATOR = "aten::_scaled_dot_product_"
 _MATH = f"{_OPERATOR}attention_math"
 
+_TAG = " sdpa_backend="
 # Frameworks that let their users choose call it by its short name.
 _NAMES = ("scaled_dot_product_attention", "sdpa")
 # The first forward pass may be the one in which the model is compiled.
@@ -61,6 +62,7 @@ class SdpaBackend(Knob):
 
     def on_process(self, value: Value) -> None:
         _seen.pop(value, None)
+        _mark_compiled_code(value)
 
     def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
         if value is None:
@@ -80,6 +82,17 @@ class SdpaBackend(Knob):
         # Permission proves nothing: the model may not call it, or the compiler replace it.
         passes = _seen.get(permitted)
         return permitted if passes and _kernel_of(passes[-1]) == permitted else None
+
+
+def _mark_compiled_code(value: Value) -> None:
+    """Keep code that is compiled under one kernel from being used under another.
+
+    The kernel is chosen as the code is compiled, and is no part of the key of torch's caches.
+    """
+    from torch.compiler import config
+
+    own = config.cache_key_tag.partition(_TAG)[0]
+    config.cache_key_tag = own if value is None else f"{own}{_TAG}{value}"
 
 
 @contextmanager

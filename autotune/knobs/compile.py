@@ -100,7 +100,7 @@ class CompileScope(Knob):
         "Compile the whole model, or each of its repeated blocks: three or more of one class in "
         "an nn.ModuleList or nn.Sequential."
     )
-    pays = "blocks: equal blocks share one compilation, which takes a fraction of the seconds."
+    pays = "blocks: equal blocks share what is compiled, in a fraction of the seconds."
     hurts = "blocks: nothing is fused across blocks, and what surrounds them stays eager."
     call = "for block in model.blocks: block.compile(mode=...)"
     source = "https://docs.pytorch.org/tutorials/recipes/regional_compilation.html"

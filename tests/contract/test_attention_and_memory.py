@@ -19,6 +19,9 @@ from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError
 from factories import cpu_machine, cuda_machine
 
+# Dynamo hides this warning from users, but not from pytest.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
 CPU_KERNELS = ("flash", "math")
 COMPILED = pytest.param("default", marks=pytest.mark.slow)
 
