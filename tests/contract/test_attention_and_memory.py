@@ -58,6 +58,15 @@ def test_a_model_that_calls_no_attention_has_no_kernel(kernel: str, workload: Wo
     assert KNOBS["sdpa_backend"].read_back(setup) is None
 
 
+def test_a_profile_of_the_users_own_goes_on(blocks_workload: Workload) -> None:
+    setup = set_up(blocks_workload, sdpa_backend="math")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        trained(setup)
+    assert "aten::_scaled_dot_product_attention_math" in {event.name for event in own.events()}
+    trained(setup)
+    assert setup.not_applied() == []
+
+
 def test_kernels_differ_by_rounding_alone(blocks_workload: Workload) -> None:
     flash, math = (trained(set_up(blocks_workload, sdpa_backend=k)) for k in CPU_KERNELS)
     for one, other in zip(flash, math, strict=True):

@@ -37,7 +37,11 @@ OF_BLOCKS = ("compile_scope", "sdpa_backend", "activation_checkpointing")
 ENVIRONMENT_KNOBS = [k for k in ALL_KNOBS if type(k).environ is not Knob.environ]
 
 every_knob = pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    # Dynamo hides this one from users, but not from pytest.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
 
 
 def settings_with(knob: Knob, value: Value) -> dict[str, Value]:

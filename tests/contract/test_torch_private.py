@@ -71,6 +71,13 @@ def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it() -> None:
     assert torch_private.checkpointed_calls() > before
 
 
+def test_a_profiler_that_runs_is_seen() -> None:
+    assert not torch_private.is_profiling()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert torch_private.is_profiling()
+    assert not torch_private.is_profiling()
+
+
 def test_modes_are_those_of_the_documentation() -> None:
     assert {"default", "reduce-overhead", "max-autotune"} <= set(torch_private.compile_modes())
 
