@@ -13,7 +13,7 @@ Each method stands alone: use those that you need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +83,19 @@ class Best:
         here = accelerator_name()
         return [] if here == recorded else [difference("device", recorded, here)]
 
-    def prepare(self, model: nn.Module) -> nn.Module:
+    def prepare(
+        self, model: nn.Module, *, checkpoint: Callable[[nn.Module], object] | None = None
+    ) -> nn.Module:
         """Return the model to train, with memory format and torch.compile applied.
 
         `model` is on its device already. The result runs compiled while gradients are recorded, and
-        eager in an evaluation without them.
+        eager in an evaluation without them. `checkpoint` is the function of your model.py, which
+        settings with `activation_checkpointing` need.
+
+        Raises:
+            UsageError: they need it, and it is None.
         """
-        return self.settings.prepare(model)
+        return self.settings.prepare(model, checkpoint)
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return arguments for the optimizer, such as `fused=True`."""

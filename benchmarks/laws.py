@@ -97,7 +97,7 @@ def _compute_seconds(model: Model, config: TrainingConfig) -> float:
         products *= 0.6
     others = (1 - model.matmul) * (0.75 if half else 1.0) * (0.55 if mode else 1.0)
     fixed = model.fixed * (1.15 if half else 1.0) * _LAUNCHES.get(str(mode), 1.0)
-    fixed *= 0.85 if config["fused_optimizer"] else 1.0
+    fixed *= 0.85 if config["optimizer_impl"] == "fused" else 1.0
     scaling = 1.03 if config["amp_dtype"] == "float16" else 1.0
     return (fixed + model.each * number(config, "batch_size") * (products + others)) * scaling
 

@@ -66,7 +66,7 @@ _OF_LAWS = (
     "compile_mode",
     "channels_last",
     "cudnn_benchmark",
-    "fused_optimizer",
+    "optimizer_impl",
 )
 """Knobs on which some law depends."""
 

@@ -49,20 +49,20 @@ PAIRS = (
 )
 """Each model with an optimizer."""
 CARRIERS: Mapping[str, Settings] = {
-    "same precision": {"fused_optimizer": True},
-    "bfloat16": {"fused_optimizer": True, "amp_dtype": "bfloat16"},
+    "same precision": {"optimizer_impl": "fused"},
+    "bfloat16": {"optimizer_impl": "fused", "amp_dtype": "bfloat16"},
 }
 """Settings beside which the faults are put."""
 _RIGHT: Sequence[Settings] = (
-    {"fused_optimizer": True},
+    {"optimizer_impl": "fused"},
     {"amp_dtype": "bfloat16"},
     {"amp_dtype": "float16"},
     {"float32_matmul_precision": "medium"},
-    {"amp_dtype": "bfloat16", "fused_optimizer": True},
+    {"amp_dtype": "bfloat16", "optimizer_impl": "fused"},
 )
 _LAYOUTS: Sequence[Settings] = (
     {"channels_last": True},
-    {"channels_last": True, "amp_dtype": "bfloat16", "fused_optimizer": True},
+    {"channels_last": True, "amp_dtype": "bfloat16", "optimizer_impl": "fused"},
 )
 _COMPILED: Settings = {"compile_mode": "default"}
 _CRITERIA = ("update", "gradients", "loss", "path", "reach", "buffers", "not finite")

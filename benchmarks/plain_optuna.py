@@ -52,7 +52,7 @@ def time_steps(model: Path, settings: dict[str, object]) -> float:
     torch.set_num_threads(int(str(settings.get("num_threads") or torch.get_num_threads())))
     layout = torch.channels_last if settings.get("channels_last") else torch.preserve_format
     network = mine.build_model().to(memory_format=layout)
-    fused = bool(settings.get("fused_optimizer"))
+    fused = settings.get("optimizer_impl") == "fused"
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=fused)
     workers, size = int(str(settings["num_workers"])), int(str(settings["batch_size"]))
     torch.set_float32_matmul_precision(str(settings.get("float32_matmul_precision", "highest")))

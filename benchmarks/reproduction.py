@@ -128,7 +128,9 @@ def train(study: Path, file: Path, kind: str, seconds: float) -> float:
         best = Best(answer.model_copy(update={"config": answer.evidence.baseline.config}))
     best.apply_to_process()
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    model = best.prepare(mine.build_model().to(device))
+    model = best.prepare(
+        mine.build_model().to(device), checkpoint=getattr(mine, "checkpoint", None)
+    )
     options = best.optimizer_kwargs()
     build = getattr(mine, "build_optimizer", None)
     optimizer = (

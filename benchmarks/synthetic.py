@@ -35,6 +35,7 @@ _LANGUAGE = Model(0.03, 0.021, 0.0004, 0.00001, 18.0, 1.4, 0.85, 1.0, 32)
 _TABULAR = Model(0.0016, 0.0000011, 0.0000045, 0.0000004, 0.4, 0.0002, 0.3, 1.0, 4096)
 _HALF: tuple[Value, ...] = (None, "bfloat16", "float16")
 _OFF_ON: tuple[Value, ...] = (False, True)
+_UNFUSED_FUSED: tuple[Value, ...] = (None, "fused")
 _IMAGE_SPACE: Mapping[str, tuple[Value, ...]] = {
     "batch_size": (16, 32, 64, 128, 256, 512),
     "num_workers": (0, 1, 2, 4, 8, 16),
@@ -62,7 +63,7 @@ def language_compute() -> SyntheticWorkload:
         "amp_dtype": _HALF,
         "float32_matmul_precision": ("highest", "high"),
         "compile_mode": (None, "default", "reduce-overhead", "max-autotune"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
     }
     return SyntheticWorkload(
         "language_compute", space, {"batch_size": 4}, lambda c: step(_LANGUAGE, c), _LANGUAGE
@@ -77,7 +78,7 @@ def tabular() -> SyntheticWorkload:
         "prefetch_factor": (2, 4),
         "pin_memory": _OFF_ON,
         "compile_mode": (None, "default", "reduce-overhead"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
         "amp_dtype": (None, "bfloat16"),
     }
     return SyntheticWorkload(
@@ -95,7 +96,7 @@ def oom_cliff() -> SyntheticWorkload:
         "amp_dtype": _HALF,
         "channels_last": _OFF_ON,
         "compile_mode": (None, "default", "reduce-overhead"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
     }
     return SyntheticWorkload(
         "oom_cliff", space, {"batch_size": 32, "num_workers": 2}, lambda c: step(model, c), model
@@ -124,7 +125,7 @@ def deceptive_pair() -> SyntheticWorkload:
             "num_workers": {4: 0.0}.get(number(config, "num_workers"), -0.1),
             "compile_mode": -0.08 if config["compile_mode"] else 0.0,
             "pin_memory": 0.0 if config["pin_memory"] else -0.05,
-            "fused_optimizer": 0.0 if config["fused_optimizer"] else -0.04,
+            "optimizer_impl": 0.0 if config["optimizer_impl"] == "fused" else -0.04,
             "float16": -0.3 if config["amp_dtype"] == "float16" else 0.0,
         }
         half, last = config["amp_dtype"] == "bfloat16", bool(config["channels_last"])
@@ -140,9 +141,9 @@ def deceptive_pair() -> SyntheticWorkload:
         "amp_dtype": _HALF,
         "channels_last": _OFF_ON,
         "compile_mode": (None, "default", "reduce-overhead"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
     }
-    own = {"batch_size": 64, "num_workers": 4, "pin_memory": True, "fused_optimizer": True}
+    own = {"batch_size": 64, "num_workers": 4, "pin_memory": True, "optimizer_impl": "fused"}
     return SyntheticWorkload("deceptive_pair", space, own, law)
 
 
@@ -173,7 +174,7 @@ def speech() -> SyntheticWorkload:
         "pin_memory": _OFF_ON,
         "amp_dtype": _HALF,
         "compile_mode": (None, "default"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
         "float32_matmul_precision": ("highest", "high"),
     }
     return SyntheticWorkload(
@@ -197,7 +198,7 @@ def recommender() -> SyntheticWorkload:
         "pin_memory": _OFF_ON,
         "amp_dtype": (None, "bfloat16"),
         "compile_mode": (None, "default", "max-autotune"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
     }
     return SyntheticWorkload("recommender", space, {"batch_size": 1024}, law, model)
 
@@ -235,7 +236,7 @@ def fine_tuning() -> SyntheticWorkload:
         "amp_dtype": _HALF,
         "float32_matmul_precision": ("highest", "high"),
         "compile_mode": (None, "default", "reduce-overhead", "max-autotune"),
-        "fused_optimizer": _OFF_ON,
+        "optimizer_impl": _UNFUSED_FUSED,
     }
     own = {"batch_size": 8, "num_workers": 2, "pin_memory": True, "amp_dtype": "bfloat16"}
     return SyntheticWorkload("fine_tuning", space, own, lambda c: step(model, c), model)

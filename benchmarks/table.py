@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.configuration.job import Measure, Probe, Task
+from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.storage.identity import ALIKE
@@ -306,7 +307,9 @@ def _parsed_header(path: Path, line: str) -> Header:
         raise UsageError(f"{path}:1 is no header of a table: {fault_of(error)}.") from error
     if header.format > _FORMAT:
         raise UsageError(f"{path} has format {header.format}; this version reads {_FORMAT}.")
-    return header
+    baseline = TrainingConfig.of(header.baseline)
+    space = whole_space(header.space, baseline)
+    return replace(header, space=space, baseline=baseline.as_dict())
 
 
 def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:

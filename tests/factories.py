@@ -41,6 +41,9 @@ IMAGE_FACTS = WorkloadFacts(
     has_evaluate=True,
     baseline={},
     model_parameters=1000,
+    repeated_blocks=True,
+    has_checkpoint=True,
+    attention=True,
 )
 
 

@@ -6,6 +6,7 @@ study, their thresholds and the decision are here.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import spelled
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import (
@@ -32,6 +32,8 @@ PRECISION = ("amp_dtype", "float32_matmul_precision")
 """Knobs of numerics that lower the precision; the others reorder the same arithmetic."""
 NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
+# File systems take names of 255 bytes.
+_LONGEST_NAME = 240
 UNNOTICED = 0.08
 """Error that is no fault, as a share of what it is an error of.
 
@@ -92,7 +94,7 @@ class NumericsChecker:
         tested, reference = self._compared(config)
         if tested == reference:
             return None
-        key = ",".join(f"{name}={spelled(tested[name])}" for name in NUMERICS)
+        key = tested.note_key(NUMERICS)
         outcome = self.study.notes.numerics_check(key)
         # A note in another version's format reads as Lost and is measured again.
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
@@ -146,6 +148,8 @@ class NumericsChecker:
 
     def _folder(self, key: str) -> Path:
         name = key.replace(",", "-").replace("=", "_")
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
         return self.context.options.study.folder / "trials" / "gates" / name
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.older_names import RENAMED
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
@@ -108,7 +109,7 @@ class ScriptOptions:
         """Return True if a search can apply the knob to the script."""
         if knob.name in BY_FLAG_ALONE or knob.name in {flag.knob for flag in self.flags}:
             return knob.name in {flag.knob for flag in self.flags}
-        return is_harmless(knob) or self.allow_numerics
+        return not knob.script_obstacle and (is_harmless(knob) or self.allow_numerics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,14 @@ def flag_from(text: str) -> Flag:
     knob, colon, only = left.partition(":")
     if not equals or not name.startswith("-"):
         raise UsageError(f"--map {text!r} is no pair; write batch_size=--batch-size.")
+    if knob in RENAMED:
+        now = RENAMED[knob]
+        if not colon:
+            raise UsageError(
+                f"--map {text!r}: {knob} is called {now.name} now; map its values one by one, as "
+                f"in {now.name}:VALUE={name}."
+            )
+        knob, only = now.name, spelled(now.values.get(only, only))
     if knob not in KNOBS:
         raise UsageError(f"--map {text!r}: unknown knob {knob!r}.{did_you_mean(knob, KNOBS)}")
     return Flag(knob, name, only if colon else None)
@@ -218,7 +227,8 @@ def plan_run(
             continue
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
-        if is_harmless(knob) or (means_something and allow_numerics and value != _SCALED):
+        allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
+        if is_harmless(knob) or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
@@ -236,6 +246,8 @@ def plan_run(
 
 
 def _obstacle(knob: Knob, value: Value) -> str:
+    if knob.script_obstacle:
+        return knob.script_obstacle
     if value == _SCALED:
         return f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
     return "needs --allow numerics"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
@@ -13,6 +13,7 @@ from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.older_names import present_name, present_value
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.workload_facts import WorkloadFacts
@@ -86,6 +87,20 @@ def _nearest(value: Value, domain: tuple[Value, ...]) -> Value:
     if type(value) is not int or not numbers:
         return domain[0]
     return min(numbers, key=lambda number: abs(math.log2((1 + number) / (1 + value))))
+
+
+def whole_space(
+    domains: Mapping[str, Sequence[Value]], baseline: TrainingConfig
+) -> dict[str, tuple[Value, ...]]:
+    """Return the values of every knob, given those that an earlier version knew.
+
+    A knob that it did not know has the baseline's value.
+    """
+    known = {
+        present_name(name): tuple(present_value(name, value) for value in values)
+        for name, values in domains.items()
+    }
+    return {knob.name: known.get(knob.name, (baseline[knob.name],)) for knob in ALL_KNOBS}
 
 
 def narrow(

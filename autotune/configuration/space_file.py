@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
+from autotune.knobs.older_names import RENAMED, fault_of_older, present_name, present_value
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, read
 from autotune.values.text import did_you_mean
@@ -82,7 +83,12 @@ def read_space(path: Path) -> SpaceFile:
             faults.append(f"{document.position(word)}: {word} must be {meaning}, not {value!r}.")
     offers = {}
     for name, choice in document.value.items():
-        if name in KNOBS:
+        if name in RENAMED:
+            if fault := _fault_of_older(name, choice, document.value):
+                faults.append(f"{document.key_position(name)}: {fault}")
+            else:
+                offers[present_name(name)] = tuple(present_value(name, v) for v in choice)
+        elif name in KNOBS:
             offers[name] = _values(document, name, choice, faults)
         elif name not in _WORDS:
             hint = did_you_mean(name, [*KNOBS, *_WORDS])
@@ -99,6 +105,13 @@ def read_space(path: Path) -> SpaceFile:
         offers=offers,
         document=document,
     )
+
+
+def _fault_of_older(name: str, choice: Any, others: Mapping[str, Any]) -> str | None:
+    if not isinstance(choice, list) or not choice:
+        return f"{name} needs a list with at least one value; got {choice!r}."
+    faults = (fault_of_older(name, value, others) for value in choice)
+    return next((fault for fault in faults if fault), None)
 
 
 def _values(document: Document, name: str, written: Any, faults: list[str]) -> tuple[Value, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.older_names import RENAMED, fault_of_older, note_key, present
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
@@ -26,12 +27,15 @@ class TrainingConfig:
     def of(cls, settings: Mapping[str, Value]) -> TrainingConfig:
         """Check `settings`, fill in defaults and bring the result into canonical form.
 
+        Knobs may have the names of earlier versions.
+
         Raises:
             UsageError: unknown knobs or illegal values, all named at once.
         """
         faults = setting_faults(settings)
         if faults:
             raise UsageError("\n".join(faults.values()))
+        settings = present(settings)
         complete = {knob.name: settings.get(knob.name, knob.default) for knob in ALL_KNOBS}
         return cls(tuple(_canonical(knob, complete) for knob in ALL_KNOBS))
 
@@ -44,7 +48,7 @@ class TrainingConfig:
 
     def replace(self, **changes: Value) -> TrainingConfig:
         """Return the configuration with some knobs changed."""
-        return TrainingConfig.of({**self.as_dict(), **changes})
+        return TrainingConfig.of({**self.as_dict(), **present(changes)})
 
     def resolved(self, machine: Machine) -> TrainingConfig:
         """Return the configuration with PyTorch's automatic defaults spelled out for `machine`."""
@@ -62,11 +66,11 @@ class TrainingConfig:
 
         Configurations with the same key share one accuracy probe.
         """
-        return ",".join(
-            f"{knob.name}={spelled(self[knob.name])}"
-            for knob in ALL_KNOBS
-            if knob.effect != "exact"
-        )
+        return self.note_key(knob.name for knob in ALL_KNOBS if knob.effect != "exact")
+
+    def note_key(self, names: Iterable[str]) -> str:
+        """Return the settings of these knobs as a text by which a study keeps its notes."""
+        return note_key((name, self[name], KNOBS[name].default) for name in names)
 
 
 _POSITION = {knob.name: position for position, knob in enumerate(ALL_KNOBS)}
@@ -76,7 +80,10 @@ def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:
     """Return setting name to its fault, for unknown names and illegal values."""
     faults = {}
     for name, value in settings.items():
-        if name not in KNOBS:
+        if name in RENAMED:
+            if fault := fault_of_older(name, value, settings):
+                faults[name] = fault
+        elif name not in KNOBS:
             faults[name] = f"unknown knob {name!r}.{did_you_mean(name, KNOBS)}"
         elif fault := KNOBS[name].values.fault(value):
             faults[name] = f"{name}={value!r} is not possible; {fault}."

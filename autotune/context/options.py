@@ -15,6 +15,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value
+from autotune.knobs.older_names import present
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.machine import Machine
@@ -56,8 +57,9 @@ class WorkloadOptions:
         Raises:
             UsageError: other settings switch off one of `baseline`.
         """
-        config = TrainingConfig.of({**facts.baseline, **self.baseline})
-        lost = {n: v for n, v in self.baseline.items() if v is not None and config[n] != v}
+        asked = present(self.baseline)
+        config = TrainingConfig.of({**present(facts.baseline), **asked})
+        lost = {n: v for n, v in asked.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(
                 f"--baseline {render(lost)} contradicts the other settings, with which it must "

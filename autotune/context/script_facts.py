@@ -107,4 +107,4 @@ def _way(knob: Knob) -> str:
         return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
-    return "it changes the arithmetic, so it needs --allow numerics"
+    return knob.script_obstacle or "it changes the arithmetic, so it needs --allow numerics"

@@ -33,11 +33,12 @@ def to_accelerate(best: BestConfig) -> Exported:
             "dynamo_backend": "INDUCTOR",
             "dynamo_mode": mode,
             "dynamo_use_fullgraph": False,
-            "dynamo_use_dynamic": False,
+            # Accelerate has no word for torch's own choice.
+            "dynamo_use_dynamic": bool(config["compile_dynamic"]),
         }
     flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
     launch = f"accelerate launch --config_file FILE{flag} train.py"
-    carried = {"compile_mode"} if refused else {"amp_dtype", "compile_mode"}
+    carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
     instead = {"num_threads": _OWN_THREADS if threads is None else launch}
     dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
     return Exported(dump(values), dropped, launch)

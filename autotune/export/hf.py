@@ -49,10 +49,9 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
         "persistent_workers": {"dataloader_persistent_workers": config["persistent_workers"]},
         "pin_memory": {"dataloader_pin_memory": config["pin_memory"]},
         "compile_mode": {"torch_compile": mode is not None},
-        "fused_optimizer": {
-            "optim": "adamw_torch_fused" if config["fused_optimizer"] else "adamw_torch"
-        },
     }
+    if (optimizer := config["optimizer_impl"]) in (None, "fused"):
+        words["optimizer_impl"] = {"optim": "adamw_torch_fused" if optimizer else "adamw_torch"}
     if not is_half_on_cpu(best):
         words["amp_dtype"] = {"bf16": dtype == "bfloat16", "fp16": dtype == "float16"}
     if config["num_workers"]:  # else transformers refuses it

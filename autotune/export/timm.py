@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
@@ -32,10 +33,10 @@ def to_timm(best: BestConfig) -> Exported:
         values["device"] = "cpu"
     if dtype is not None:
         values["amp_dtype"] = dtype
-    if config["fused_optimizer"]:
-        values["opt_kwargs"] = {"fused": True}
+    if optimizer := KNOBS["optimizer_impl"].optimizer_kwargs(config["optimizer_impl"]):
+        values["opt_kwargs"] = dict(optimizer)
     carried = {"batch_size", "num_workers", "pin_memory", "amp_dtype", "channels_last"}
-    carried |= {"compile_mode", "fused_optimizer"}
+    carried |= {"compile_mode", "optimizer_impl"}
     in_force = {"persistent_workers": True, **({} if on_cpu else _ON_CUDA)}
     instead = dict.fromkeys(in_force, _HARD_CODED)
     dropped = left_out(best, carried, in_force, instead)

@@ -6,11 +6,14 @@ tests, documentation and the reader of search spaces use this list.
 
 from __future__ import annotations
 
+from autotune.knobs.attention import ATTENTION_KNOBS
 from autotune.knobs.base import Knob
+from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.host_memory import HOST_MEMORY_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
-from autotune.knobs.model import MODEL_KNOBS
+from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS
+from autotune.knobs.optimizer import OPTIMIZER_KNOBS
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.workers import WORKER_KNOBS
@@ -20,7 +23,11 @@ ALL_KNOBS: tuple[Knob, ...] = (
     *WORKER_KNOBS,
     DEVICE_PREFETCH,
     *PRECISION_KNOBS,
+    *COMPILE_KNOBS,
     *MODEL_KNOBS,
+    *OPTIMIZER_KNOBS,
+    *ATTENTION_KNOBS,
+    *MEMORY_KNOBS,
     *PROCESS_KNOBS,
     *HOST_MEMORY_KNOBS,
 )

@@ -100,6 +100,9 @@ class Knob:
     idle: ClassVar[Value] = None
     """Value while the knob in `needs` is off."""
 
+    script_obstacle: ClassVar[str] = ""
+    """Reason why the knob cannot be applied beside an unmodified script; empty if it can."""
+
     summary: ClassVar[str]
     pays: ClassVar[str]
     hurts: ClassVar[str]

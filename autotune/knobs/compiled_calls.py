@@ -1,6 +1,6 @@
-"""Replace the compiled call of a model: compiled in training alone, results safe to keep.
+"""Compile a model or its blocks in place: compiled in training alone, results safe to keep.
 
-Trials, `Best.prepare` and `autotune run` all compile through the knob.
+Trials, `Best.prepare` and `autotune run` all compile through these functions.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,75 @@ from autotune.knobs.torch_private import compiled_call, eager_call, set_compiled
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+_FEWEST_BLOCKS = 3
+
+
+def compile_in_place(module: nn.Module, copies: bool, **options: Any) -> None:
+    """Let calls of `module` in training run code that is compiled at the first of them.
+
+    Args:
+        module: the model or a part of it.
+        copies: give results that belong to the caller; see `for_training`.
+        options: keyword arguments of torch.compile.
+    """
+    if type(module).__module__.startswith("torch.nn"):
+        # Before torch 2.15 compile() silently did nothing for torch's own classes.
+        import torch
+
+        set_compiled_call(module, torch.compile(_inlined(eager_call(module)), **options))
+    else:
+        module.compile(**options)
+    for_training(module, copies)
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that a model repeats, in the order of `model.modules()`.
+
+    A block has modules of its own, and an nn.ModuleList or nn.Sequential holds at least three of
+    its class. Blocks inside of blocks are left out.
+    """
+    from torch import nn
+
+    found: dict[nn.Module, None] = {}
+    inside: set[nn.Module] = set()
+    for module in model.modules():
+        if module in inside or not isinstance(module, nn.ModuleList | nn.Sequential):
+            continue
+        alike: dict[type, list[nn.Module]] = defaultdict(list)
+        for child in dict.fromkeys(module.children()):
+            if any(True for _ in child.children()):
+                alike[type(child)].append(child)
+        for block in (
+            b for blocks in alike.values() if len(blocks) >= _FEWEST_BLOCKS for b in blocks
+        ):
+            found[block] = None
+            inside.update(block.modules())
+    return [module for module in model.modules() if module in found]
+
+
+def compiled_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the model if its calls are compiled, else those of its repeated blocks that are."""
+    return [
+        module
+        for module in ([model] if _is_compiled(model) else repeated_blocks(model))
+        if _is_compiled(module)
+    ]
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    # A call that is wrapped by autocast alone has no compiler.
+    return hasattr(compiled_call(module), "get_compiler_config")
+
+
+def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `call` in a function of this package, because Dynamo skips torch's own functions."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return forward
 
 
 def for_training(model: nn.Module, copies: bool) -> None:

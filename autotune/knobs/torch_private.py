@@ -7,6 +7,7 @@ the torch that is installed, `make test-oldest` on the oldest one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,19 @@ def compile_modes() -> Mapping[str, Mapping[str, Any]]:
     return modes
 
 
+def compiled_dynamic(compiled: Any) -> bool | None:
+    """Return the `dynamic` of the torch.compile that made a function or wrapper module.
+
+    `get_compiler_config` tells the options of the mode alone. It is a closure over the context that
+    the compiler runs in, which holds the rest.
+    """
+    import inspect
+
+    context = inspect.getclosurevars(compiled.get_compiler_config).nonlocals["self"]
+    dynamic: bool | None = context._dynamic
+    return dynamic
+
+
 def compiled_graphs() -> int:
     """Return the number of graphs that this process compiled: compiling can silently do nothing."""
     from torch._dynamo.utils import counters
@@ -91,6 +105,52 @@ def draw_as_eager_does() -> None:
     import torch._inductor.config
 
     torch._inductor.config.fallback_random = True
+
+
+def is_profiling() -> bool:
+    """Return True if a profiler runs, beside which no second one can; torch has no public word."""
+    import torch
+
+    return bool(torch.autograd._profiler_enabled())
+
+
+_checkpointed = 0
+
+
+def checkpointed_calls() -> int:
+    """Return the calls of checkpointed functions so far; the first call begins to count.
+
+    A call is counted as it runs or as the compiler meets it. `torch.utils.checkpoint` tells nobody,
+    and models import its function by name, so that it cannot be replaced by one that counts.
+    """
+    from torch._dynamo.variables.higher_order_ops import CheckpointHigherOrderVariable
+    from torch.utils import checkpoint
+
+    for kind, method in (
+        (checkpoint._CheckpointFrame, "__init__"),
+        (checkpoint.CheckpointFunction, "forward"),
+        (CheckpointHigherOrderVariable, "_call_function"),
+    ):
+        original = getattr(kind, method)
+        if not hasattr(original, _COUNTS):
+            counting = _counting(original)
+            # The forward of an autograd function has no self.
+            setattr(kind, method, staticmethod(counting) if method == "forward" else counting)
+    return _checkpointed
+
+
+_COUNTS = "counts_checkpointed_calls"
+
+
+def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _checkpointed  # noqa: PLW0603 (one count for the process)
+        _checkpointed += 1
+        return original(*args, **kwargs)
+
+    setattr(call, _COUNTS, True)
+    return call
 
 
 def watching_operators(

@@ -24,10 +24,11 @@ from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value
+from autotune.knobs.compiled_calls import compiled_modules
 from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.wrappers import fuse_optimizers, or_eager, under_autocast
+from autotune.scripting.wrappers import change_optimizers, or_eager, under_autocast
 from autotune.training.apply_settings import Settings
 
 # Steps that show every module that training calls; then settings that change the model are applied.
@@ -36,7 +37,7 @@ SETTLED = 2
 _DONE = 4
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
-_MODEL = ("channels_last", "compile_mode", "amp_dtype")
+_MODEL = ("channels_last", "compile_mode", "compile_dynamic", "compile_scope", "amp_dtype")
 _NO_MODEL = "the script calls its model only inside code that it compiles"
 
 
@@ -73,9 +74,9 @@ class Interposition:
                 KNOBS[name].on_process(self.config[name])
         with self._guarded(*LOADER_KNOBS):
             self.loaders.watch()
-        with self._guarded("fused_optimizer"):
-            if "fused_optimizer" in self.asked and self.config["fused_optimizer"]:
-                fuse_optimizers(self._settings.optimizer_kwargs(), self._fail)
+        with self._guarded("optimizer_impl"):
+            if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
+                change_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*_MODEL):
             register_optimizer_step_post_hook(self._after_step)
             if self.is_trial or self.asked.intersection(_MODEL):
@@ -163,9 +164,10 @@ class Interposition:
         if "compile_mode" in self.asked and self.config["compile_mode"]:
             with self._guarded("compile_mode"):
                 for model in filter(_is_eager, models):
-                    KNOBS["compile_mode"].on_model(self.config["compile_mode"], model)
+                    self._settings.compiled(model)
                     if not self.is_trial:
-                        or_eager(model, partial(self._fail, "compile_mode"))
+                        for module in compiled_modules(model):
+                            or_eager(module, partial(self._fail, "compile_mode"))
         if (
             "amp_dtype" in self.asked
             and self.config["amp_dtype"]

@@ -12,6 +12,8 @@ from torch.utils.data import IterableDataset
 from autotune.configuration.script import is_harmless
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
+from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.observed_training import ObservedTraining
@@ -24,7 +26,6 @@ from autotune.values.workload_facts import WorkloadFacts
 # Steps before the speed is measured, and steps over which it is.
 _FIRST = 3
 _STEPS = 10
-_IMAGE_DIMENSIONS = 4
 
 
 class Observation:
@@ -89,7 +90,7 @@ class Observation:
         if isinstance(self._loader_dataset(), IterableDataset):
             fixed["num_workers"] = STREAM
         if "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
-            fixed["fused_optimizer"] = "the script's optimizer has no fused kernel"
+            fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
         return fixed
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
@@ -97,13 +98,20 @@ class Observation:
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
             dataset_samples=len(dataset) if sized else None,
-            image_batches=any(weight.dim() == _IMAGE_DIMENSIONS for weight in weights),
+            image_batches=any(weight.dim() in IMAGE_DIMENSIONS for weight in weights),
             optimizer_options=True,
             has_evaluate=False,
             baseline=settings,
             model_parameters=sum(weight.numel() for weight in weights),
             sample_bytes=self._stream.sample_bytes,
+            repeated_blocks=self._repeats_blocks(),
         )
+
+    def _repeats_blocks(self) -> bool:
+        try:
+            return bool(repeated_blocks(self._observed.model))
+        except LookupError:  # the script calls no module of its own
+            return False
 
     def _loader_dataset(self) -> Any:
         assert self._stream.loader is not None

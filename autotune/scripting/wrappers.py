@@ -100,7 +100,7 @@ def _dtype_in_force(device: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
-def fuse_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
+def change_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
     """Patch torch's optimizers to use `kwargs`, such as `fused=True`, unless the script sets them.
 
     An optimizer that refuses them is built as the script wrote it, and `fail` gets the error.
@@ -140,7 +140,7 @@ def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any
             bound.arguments.update(mine)
             original(*bound.args, **bound.kwargs)
         except (RuntimeError, ValueError, TypeError) as error:
-            fail("fused_optimizer", error)
+            fail("optimizer_impl", error)
             for name in mine:
                 bound.arguments.pop(name)
             original(*bound.args, **bound.kwargs)

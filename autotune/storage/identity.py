@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.search_space import SearchSpace, whole_space
+from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs.base import Value
 
 ALIKE = 0.01
@@ -43,9 +43,7 @@ class Identity:
     def space(self) -> SearchSpace | None:
         """The search space before the diagnosis; None if it is not known."""
         domains = self.facts.get("space")
-        if domains is None:
-            return None
-        return SearchSpace({name: tuple(values) for name, values in domains.items()})
+        return None if domains is None else SearchSpace(whole_space(domains, self.baseline))
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -84,12 +82,24 @@ class _IdentityFacts:
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that differs between the study and now, or is only in one."""
-    now = json.loads(json.dumps(identity))
+    known, now = _in_present_words(known), _in_present_words(json.loads(json.dumps(identity)))
     return [
         f"  {name}: {_short(known.get(name))} in the study, {_short(now.get(name))} now"
         for name in {**now, **known}
         if not _is_same(name, known.get(name), now.get(name))
     ]
+
+
+def _in_present_words(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the facts with the settings that the present version would write for them."""
+    if facts.get("baseline") is None or setting_faults(facts["baseline"]):
+        return facts
+    baseline = TrainingConfig.of(facts["baseline"])
+    written = {**facts, "baseline": baseline.as_dict()}
+    if facts.get("space") is not None:
+        space = whole_space(facts["space"], baseline)
+        written["space"] = {name: list(values) for name, values in space.items()}
+    return written
 
 
 def _is_same(name: str, known: Any, now: Any) -> bool:

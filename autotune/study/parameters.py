@@ -9,6 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.knobs.older_names import present
 
 
 def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
@@ -19,7 +20,7 @@ def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
 def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
     """Return the configuration for Optuna's parameters, frozen knobs included."""
     frozen = {name: values[0] for name, values in space.domains.items()}
-    return TrainingConfig.of({**frozen, **params})
+    return TrainingConfig.of({**frozen, **present(params)})
 
 
 def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:

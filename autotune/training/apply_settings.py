@@ -7,7 +7,7 @@ pieces, and production puts the same pieces into its own loop. So what was measu
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.affinity import AFFINITY, WorkerInit
 from autotune.knobs.base import Knob
+from autotune.knobs.compile import compiled
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
+from autotune.values.errors import UsageError
 
 # Only these: entering a dozen empty contexts would take longer than some training steps.
 _CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
@@ -47,11 +49,30 @@ class Settings:
         for knob in ALL_KNOBS:
             knob.on_process(self.config[knob.name])
 
-    def prepare(self, model: nn.Module) -> nn.Module:
-        """Return the model to train, given a model that is on its device already."""
+    def prepare(
+        self, model: nn.Module, checkpoint: Callable[[nn.Module], object] | None = None
+    ) -> nn.Module:
+        """Return the model to train, given a model that is on its device already.
+
+        `checkpoint` is the function of model.py that wraps what is to be recomputed.
+
+        Raises:
+            UsageError: the configuration recomputes activations, and `checkpoint` is None.
+        """
+        if self.config["activation_checkpointing"]:
+            if checkpoint is None:
+                raise UsageError(
+                    "activation_checkpointing=true needs the function checkpoint(model) of "
+                    "model.py; write best.prepare(model, checkpoint=checkpoint)."
+                )
+            checkpoint(model)
         for knob in ALL_KNOBS:
             model = knob.on_model(self.config[knob.name], model)
-        return model
+        return self.compiled(model)
+
+    def compiled(self, model: nn.Module) -> nn.Module:
+        """Return the model, compiled in place as the knobs of torch.compile say."""
+        return compiled(model, self.config.as_dict())
 
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""

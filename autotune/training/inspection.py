@@ -16,7 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs import ALL_KNOBS
+from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
+from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.training.loading.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
@@ -25,7 +28,6 @@ from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Host, Machine, c_compiler, nvidia_driver, probe_host
 from autotune.values.workload_facts import WorkloadFacts
 
-_IMAGE_DIMENSIONS = 4
 # Rows and columns; below this size CPU kernels ignore float32_matmul_precision.
 _MATMUL_SIZE = 512
 _TF32_CAPABILITY = (8, 0)
@@ -125,7 +127,9 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     weights = list(model.parameters())
     return WorkloadFacts(
         dataset_samples=samples,
-        image_batches=_has_images(batch) and any(w.dim() == _IMAGE_DIMENSIONS for w in weights),
+        image_batches=any(
+            _has(batch, n) and any(w.dim() == n for w in weights) for n in IMAGE_DIMENSIONS
+        ),
         optimizer_options=workload.optimizer_options,
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
@@ -134,7 +138,14 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         local_modules=local_modules(workload.path),
         counts_tokens=workload.count_tokens is not None,
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
+        repeated_blocks=bool(repeated_blocks(model)),
+        has_checkpoint=workload.checkpoint is not None,
+        attention=mentions_attention(model, _sources(workload.path)),
     )
+
+
+def _sources(model: Path) -> list[Path]:
+    return [model, *(model.resolve().parent / name for name in local_modules(model))]
 
 
 def local_modules(model: Path) -> dict[str, str]:
@@ -286,13 +297,14 @@ def tensor_bytes(batch: Any) -> int:
             return 0
 
 
-def _has_images(batch: Any) -> bool:
+def _has(batch: Any, dimensions: int) -> bool:
+    """Return True if a nested batch has a tensor of so many dimensions."""
     match batch:
         case Tensor():
-            return batch.dim() == _IMAGE_DIMENSIONS
+            return batch.dim() == dimensions
         case dict():
-            return any(map(_has_images, batch.values()))
+            return any(_has(part, dimensions) for part in batch.values())
         case tuple() | list():
-            return any(map(_has_images, batch))
+            return any(_has(part, dimensions) for part in batch)
         case _:
             return False

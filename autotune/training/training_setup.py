@@ -97,7 +97,7 @@ def apply(
     seed_everything(seed)
     target = torch.device(device)
     settings = Settings(config)
-    model = settings.prepare(build_model(workload).to(target))
+    model = settings.prepare(build_model(workload).to(target), workload.checkpoint)
     optimizer = workload.build_optimizer(model.parameters(), **settings.optimizer_kwargs())
     if not isinstance(optimizer, Optimizer):
         raise WorkloadError(

@@ -49,6 +49,8 @@ class Workload:
     collate_fn: Callable[[list[Any]], Any] | None
     count_tokens: Callable[[Any], int] | None
     baseline: Mapping[str, Any]
+    checkpoint: Callable[[nn.Module], object] | None = None
+    """Function that wraps the parts of a model whose activations are to be computed again."""
 
     def tokens_in(self, batch: Any) -> int:
         """Return the tokens of a batch that the DataLoader collated, by count_tokens.
@@ -99,7 +101,8 @@ def load_workload(path: Path) -> Workload:
     found = {name: getattr(module, name, None) for name in _CONTRACT}
     if found["build_optimizer"] is None:
         found["build_optimizer"] = default_optimizer
-    return Workload(path=path, baseline=getattr(module, _BASELINE, {}), **found)  # type: ignore[arg-type]
+    baseline = getattr(module, _BASELINE, {})
+    return Workload(path=path, baseline=baseline, checkpoint=_checkpoint(module), **found)  # type: ignore[arg-type]
 
 
 def _import(path: Path) -> ModuleType:
@@ -114,6 +117,17 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _checkpoint(module: ModuleType) -> Callable[[nn.Module], object] | None:
+    """Return the file's own function checkpoint(model), or None.
+
+    It is no fault to have another one: files import torch's function of this name, and save models
+    by one.
+    """
+    function = getattr(module, "checkpoint", None)
+    own = inspect.isfunction(function) and not function.__module__.startswith("torch.")
+    return function if own and _accepts(function, "(model)") else None
 
 
 def _missing(module: ModuleType) -> list[str]:

@@ -12,7 +12,7 @@ class WorkloadFacts:
     dataset_samples: int | None
     """Value of len(dataset); None for an iterable dataset without a length."""
     image_batches: bool
-    """True if batches hold 4-D tensors and the model has 4-D weights, as channels_last needs."""
+    """True if batches hold 4-D tensors and the model has 4-D weights, or both 5-D."""
     optimizer_options: bool
     """True if build_optimizer is absent or takes options such as fused=True."""
     has_evaluate: bool
@@ -28,3 +28,9 @@ class WorkloadFacts:
     workers_obstacle: str = ""
     """Reason why workers would not load the stream's samples once each; empty if they would, and
     for a map-style dataset."""
+    repeated_blocks: bool = False
+    """True if the model repeats blocks that can be compiled one by one."""
+    has_checkpoint: bool = False
+    """True if model.py has a function checkpoint(model)."""
+    attention: bool = False
+    """True if a source of the model mentions torch's scaled_dot_product_attention."""

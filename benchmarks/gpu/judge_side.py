@@ -25,8 +25,9 @@ from torch import Tensor
 KNOWN = {
     "batch_size", "num_workers", "prefetch_factor", "persistent_workers", "pin_memory",
     "amp_dtype", "float32_matmul_precision", "compile_mode", "channels_last", "cudnn_benchmark",
-    "fused_optimizer", "num_threads", "omp_wait_policy",
+    "optimizer_impl", "fused_optimizer", "compile_dynamic", "num_threads", "omp_wait_policy",
 }  # fmt: skip
+OFF = (None, False, "whole")  # values of knobs that change nothing
 IMAGES = 4  # number of dimensions of tensors that channels_last applies to
 
 
@@ -39,7 +40,7 @@ def main() -> None:
     side = Side(model, device, settings)
     answer: dict[str, Any] = {
         "seconds": time.perf_counter() - start,
-        "not_applied": sorted(n for n in settings.keys() - KNOWN if settings[n] is not None),
+        "not_applied": sorted(n for n in settings.keys() - KNOWN if settings[n] not in OFF),
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
@@ -51,6 +52,19 @@ def main() -> None:
             break
         command = json.loads(line)
         answer = side.warm_up(**command) if "most" in command else side.run(**command)
+
+
+def compiled(model: Any, mode: str, dynamic: bool | None) -> Any:
+    """Return the model, to be compiled at its first call."""
+    return torch.compile(model, mode=mode, dynamic=dynamic)
+
+
+def optimizer_options(settings: dict[str, Any]) -> dict[str, bool]:
+    """Return the arguments of the optimizer; older files say `fused_optimizer`."""
+    implementation = settings.get("optimizer_impl")
+    if implementation == "fused" or settings.get("fused_optimizer"):
+        return {"fused": True}
+    return {"foreach": implementation == "foreach"} if implementation else {}
 
 
 class Side:
@@ -67,11 +81,10 @@ class Side:
         model = workload.build_model().to(device)
         if settings.get("channels_last"):
             model = model.to(memory_format=torch.channels_last)
-        fused = {"fused": True} if settings.get("fused_optimizer") else {}
         build = getattr(workload, "build_optimizer", adamw)
-        self.optimizer = build(model.parameters(), **fused)
+        self.optimizer = build(model.parameters(), **optimizer_options(settings))
         mode = settings.get("compile_mode")
-        self.model = torch.compile(model, mode=mode) if mode else model
+        self.model = compiled(model, mode, settings.get("compile_dynamic")) if mode else model
         self.compute_loss = workload.compute_loss
         dtype = settings.get("amp_dtype")
         self.amp = getattr(torch, dtype) if dtype else None

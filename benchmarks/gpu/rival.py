@@ -88,7 +88,7 @@ def settings_of(pick: dict[str, Any]) -> dict[str, Any]:
         "cudnn_benchmark": not plain,
         "compile_mode": None if pick["compile"] == "off" else pick["compile"],
         "channels_last": pick["channels_last"],
-        "fused_optimizer": pick["fused_opt"],
+        "optimizer_impl": "fused" if pick["fused_opt"] else None,
     }
 
 

@@ -11,12 +11,23 @@ import pytest
 from autotune.training.workload import Workload, load_workload
 from restored import process_state
 
+WORKLOADS = Path(__file__).parents[1] / "workloads"
+
 
 @pytest.fixture
 def workload(tiny_conv_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, tiny_conv_path.stem, None)
     return load_workload(tiny_conv_path)
+
+
+@pytest.fixture
+def blocks_workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
+    """A workload of repeated blocks with attention, which can be recomputed."""
+    path = WORKLOADS / "attention_blocks.py"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, path.stem, None)
+    return load_workload(path)
 
 
 @pytest.fixture(autouse=True)

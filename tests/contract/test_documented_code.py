@@ -20,7 +20,7 @@ from needs import library
 
 ROOT = Path(__file__).parents[2]
 MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
-FASTER = MINE.replace(batch_size=64, amp_dtype="bfloat16", fused_optimizer=True, num_threads=2)
+FASTER = MINE.replace(batch_size=64, amp_dtype="bfloat16", optimizer_impl="fused", num_threads=2)
 
 
 def code_in(page: str, containing: str) -> str:

@@ -61,7 +61,7 @@ def training_arguments(path: Path) -> object:
 
 
 def test_transformers_takes_every_field_at_its_value(tmp_path: Path) -> None:
-    best = on_cpu(**LOADED, amp_dtype="bfloat16", fused_optimizer=True, compile_mode="default")
+    best = on_cpu(**LOADED, amp_dtype="bfloat16", optimizer_impl="fused", compile_mode="default")
     fields = read(best, "hf")
     arguments = training_arguments(file_of(tmp_path, best, "hf"))
     taken = {name: getattr(arguments, name) for name in fields}

@@ -32,11 +32,18 @@ MACHINES = (CPU, cpu_machine(64), plain_cpu_machine(1), cuda_machine())
 # Of no use on a CPU, but there to be set and read.
 ALSO_SETTABLE = (("pin_memory", True), ("cudnn_benchmark", True))
 
+# They need attention, repeated blocks or a function checkpoint(model).
+OF_BLOCKS = ("compile_scope", "sdpa_backend", "activation_checkpointing")
+
 # Read when a process starts, so that this one comes too late: see `test_environment_knobs.py`.
 ENVIRONMENT_KNOBS = [k for k in ALL_KNOBS if type(k).environ is not Knob.environ]
 
 every_knob = pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    # Dynamo hides this one from users, but not from pytest.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
 
 
 def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
@@ -47,9 +54,8 @@ def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
 
 def switched_on(name: str | None) -> dict[str, Value]:
     """The setting of a knob that another one needs, if any."""
-    if name is None:
-        return {}
-    return {name: True if isinstance(KNOBS[name].values, OneOf) else 2}
+    on: dict[str, Value] = {"num_workers": 2, "compile_mode": "default"}
+    return {} if name is None else {name: on.get(name, True)}
 
 
 def every_value() -> list[Any]:
@@ -61,10 +67,14 @@ def every_value() -> list[Any]:
             knob,
             value,
             id=f"{knob.name}={spelled(value)}",
-            marks=[pytest.mark.slow] if knob.name == "compile_mode" and value else [],
+            marks=[pytest.mark.slow] if compiles(knob, value) else [],
         )
         for knob, value in pairs
     ]
+
+
+def compiles(knob: Knob, value: Value) -> bool:
+    return knob.needs == "compile_mode" or (knob.name == "compile_mode" and value is not None)
 
 
 def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
@@ -121,9 +131,10 @@ def test_a_knob_means_something_to_a_workload_that_allows_everything(knob: Knob)
 
 @pytest.mark.parametrize(("knob", "value"), every_value())
 def test_a_value_is_in_force_trains_and_is_read_back_beside_all_others(
-    knob: Knob, value: Value, workload: Workload
+    knob: Knob, value: Value, workload: Workload, blocks_workload: Workload
 ) -> None:
-    setup = set_up(settings_with(knob, value), workload)
+    used = blocks_workload if knob.name in OF_BLOCKS else workload
+    setup = set_up(settings_with(knob, value), used)
     assert math.isfinite(one_step(setup))
     assert knob.read_back(setup) == value
     assert [other.name for other, _ in setup.not_applied()] == []
@@ -173,7 +184,7 @@ def another_model(setup: TrainingSetup) -> TrainingSetup:
 
 def unfused_groups(setup: TrainingSetup) -> TrainingSetup:
     for group in setup.optimizer.param_groups:
-        group["fused"] = False
+        group["fused"] = group["foreach"] = None
     return setup
 
 
@@ -194,7 +205,12 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("channels_last", True, images_first),
         ("channels_last", True, another_model),
         ("cudnn_benchmark", True, no_search),
-        ("fused_optimizer", True, unfused_groups),
+        ("optimizer_impl", "fused", unfused_groups),
+        ("optimizer_impl", "foreach", unfused_groups),
+        ("compile_dynamic", True, another_model),
+        ("compile_scope", "blocks", another_model),
+        ("sdpa_backend", "math", another_model),
+        ("activation_checkpointing", True, another_model),
         ("num_threads", 1, one_thread_more),
         ("cpu_affinity", "workers_apart", all_cores),
         ("loader_start_method", "spawn", plain_loader),
@@ -203,9 +219,10 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
     ],
 )
 def test_an_effect_that_is_undone_behind_our_back_is_noticed(
-    name: str, value: Value, undo: Undo, workload: Workload
+    name: str, value: Value, undo: Undo, workload: Workload, blocks_workload: Workload
 ) -> None:
-    setup = undo(set_up(settings_with(KNOBS[name], value), workload))
+    used = blocks_workload if name in OF_BLOCKS else workload
+    setup = undo(set_up(settings_with(KNOBS[name], value), used))
     assert name in [knob.name for knob, _ in setup.not_applied()]
 
 

@@ -8,6 +8,7 @@ import importlib.util
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs import torch_private
@@ -46,6 +47,35 @@ def test_a_compilation_is_seen_and_its_wrapper_known() -> None:
     assert torch_private.compiled_graphs() == before + 1
     assert told[0] == "start"
     assert told[-1] == "end"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_calls_of_checkpointed_functions_are_counted(reentrant: bool) -> None:
+    layer, batch = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
+    before = torch_private.checkpointed_calls()
+    layer(batch).sum().backward()
+    assert torch_private.checkpointed_calls() == before
+    checkpoint(layer, batch, use_reentrant=reentrant).sum().backward()
+    assert torch_private.checkpointed_calls() == before + 1
+
+
+@pytest.mark.slow
+def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it() -> None:
+    layer, batch = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
+    before = torch_private.checkpointed_calls()
+
+    def forward(batch: torch.Tensor) -> torch.Tensor:
+        return checkpoint(layer, batch, use_reentrant=False)
+
+    torch.compile(forward, backend="eager")(batch)
+    assert torch_private.checkpointed_calls() > before
+
+
+def test_a_profiler_that_runs_is_seen() -> None:
+    assert not torch_private.is_profiling()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert torch_private.is_profiling()
+    assert not torch_private.is_profiling()
 
 
 def test_modes_are_those_of_the_documentation() -> None:

@@ -20,7 +20,7 @@ SETTINGS: list[dict[str, Value]] = [
     {"amp_dtype": "bfloat16"},
     {"float32_matmul_precision": "high"},
     {"channels_last": True},
-    {"fused_optimizer": True},
+    {"optimizer_impl": "fused"},
 ]
 # Compiling takes longer than all others together; on a CPU tests/integration has one.
 GRAPHS: dict[str, Value] = {"compile_mode": "reduce-overhead"}
@@ -67,7 +67,7 @@ def test_what_cancels_in_bfloat16_is_seen(device: str, gated: Callable[..., Gate
 def test_where_float64_draws_other_numbers_float32_is_the_best_known(
     gated: Callable[..., Gated],
 ) -> None:
-    found = gated(CUDA, "draws", fused_optimizer=True)
+    found = gated(CUDA, "draws", optimizer_impl="fused")
     assert found.seed_spread > 0.1
     assert not found.in_double
     assert found.gradient_error < 1e-3

@@ -22,7 +22,7 @@ from scripted_runner import (
 )
 
 EXACT = "num_workers: [0, 2]\n"
-FUSED = "fused_optimizer: [false, true]\n"
+FUSED = "optimizer_impl: [null, fused]\n"
 AMP = "amp_dtype: [null, bfloat16]\n"
 THREE_AND_THE_BASELINES = ["accuracy"] * (3 + 2)
 """Seeds of a configuration, and those of the baseline that were not needed before."""
@@ -80,7 +80,7 @@ def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
     class Noting(ScriptedRunner):
         def run(self, job, folder):
             if job.task.kind == "probe":
-                probed.append((job.config["batch_size"], job.config["fused_optimizer"]))
+                probed.append((job.config["batch_size"], job.config["optimizer_impl"]))
             return super().run(job, folder)
 
     events_of(options_in(tmp_path, TWO_BATCHES + FUSED, trials=4), Noting(changed_is_faster))

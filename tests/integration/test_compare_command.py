@@ -48,7 +48,7 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     for workload in ("stalls_when_fused", "plain"):
         shutil.copy(WORKLOADS / f"{workload}.py", tmp_path)
     (tmp_path / "stalls_when_fused.py").rename(tmp_path / "model.py")
-    best = answer(tmp_path, "best.yaml", fused_optimizer=True)
+    best = answer(tmp_path, "best.yaml", optimizer_impl="fused")
     assert read_best(best).evidence.speedup.ratio == 1.5, "what it was once"
     _, model, best, *flags = documented_check()
     flags += ["--rounds", "6", "--device", "cpu", "--json"]

@@ -38,7 +38,7 @@ KNOBS = {
     "num_threads",
     "channels_last",
     "float32_matmul_precision",
-    "fused_optimizer",
+    "optimizer_impl",
 }
 
 

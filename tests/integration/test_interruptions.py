@@ -148,17 +148,17 @@ def test_a_study_of_something_else_is_continued_beside_it_by_force(tmp_path):
 
 def test_a_value_that_did_not_take_effect_is_not_tried_with_others(tmp_path):
     def ignores(config, phase):
-        if phase == "trial" and config["fused_optimizer"]:
-            return NotApplied("fused_optimizer", "true", "false")
+        if phase == "trial" and config["optimizer_impl"]:
+            return NotApplied("optimizer_impl", "fused", "null")
         return in_proportion(config, phase)
 
-    space = "batch_size: [8, 16, 32, 64]\nfused_optimizer: [false, true]\nnum_workers: [0, 1, 2]\n"
+    space = "batch_size: [8, 16, 32, 64]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
     options = options_in(tmp_path, space=space, trials=12)
     events = events_of(options, ScriptedRunner(ignores))
     trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
-    assert sum(bool(config["fused_optimizer"]) for config in trials) == 1
+    assert sum(bool(config["optimizer_impl"]) for config in trials) == 1
     (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
-    assert left_out == "fused_optimizer=true, which did not take effect"
+    assert left_out == "optimizer_impl=fused, which did not take effect"
     again = events_of(changed(options, trials=14), ScriptedRunner(ignores))
     more = [event.trial.config for event in again if isinstance(event, TrialEnded)]
-    assert not [config for config in more if config["fused_optimizer"]], "the study remembers"
+    assert not [config for config in more if config["optimizer_impl"]], "the study remembers"

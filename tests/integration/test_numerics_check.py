@@ -49,11 +49,11 @@ def fault_of(gated, settings):
     ("workload", "settings"),
     [
         ("plain", {}),
-        ("plain", {"fused_optimizer": True}),
+        ("plain", {"optimizer_impl": "fused"}),
         ("plain", {"amp_dtype": "bfloat16"}),
         ("plain", {"amp_dtype": "float16"}),
         ("nested_batches", {"amp_dtype": "bfloat16"}),
-        ("stream", {"fused_optimizer": True}),
+        ("stream", {"optimizer_impl": "fused"}),
         ("tiny_conv", {"channels_last": True}),
         ("draws", {"amp_dtype": "bfloat16"}),
         # One batch is an epoch: another seed changes nothing but the order in it.
@@ -75,14 +75,14 @@ def test_what_only_rounds_passes(workload, settings, outcome_of):
     [
         ("cancels", {"amp_dtype": "bfloat16"}, "gradients differ from float64 by"),
         ("bad_layout", {"channels_last": True}, "gradients differ from float64 by"),
-        ("wrong_when_fused", {"fused_optimizer": True}, "the optimizer's update differs"),
+        ("wrong_when_fused", {"optimizer_impl": "fused"}, "the optimizer's update differs"),
         (
             "wrong_later_when_fused",
-            {"fused_optimizer": True},
+            {"optimizer_impl": "fused"},
             "weights after the first steps differ",
         ),
-        ("forgets_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
-        ("slows_when_fused", {"fused_optimizer": True}, "weights after the first steps differ"),
+        ("forgets_when_fused", {"optimizer_impl": "fused"}, "weights after the first steps differ"),
+        ("slows_when_fused", {"optimizer_impl": "fused"}, "weights after the first steps differ"),
     ],
 )
 def test_what_computes_something_else_is_refused_with_the_reason(
@@ -100,7 +100,7 @@ def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_
 
 
 def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(outcome_of):
-    found = outcome_of("wrong_later_when_fused", fused_optimizer=True)
+    found = outcome_of("wrong_later_when_fused", optimizer_impl="fused")
     assert found.path_error > 1
     steps = {"path_error": 0.0, "reach_error": 0.0}
     assert fault_of(replace(found, **steps), {}) is None
@@ -108,7 +108,7 @@ def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(
 
 @pytest.mark.parametrize("workload", ["forgets_when_fused", "slows_when_fused"])
 def test_lost_momentum_and_half_a_rate_show_in_the_weights_alone(workload, outcome_of):
-    found = outcome_of(workload, fused_optimizer=True)
+    found = outcome_of(workload, optimizer_impl="fused")
     assert found.path_error > 0.3
     assert found.reach_error > 0.3
     assert fault_of(replace(found, path_error=0.0), {}) is not None
@@ -116,8 +116,8 @@ def test_lost_momentum_and_half_a_rate_show_in_the_weights_alone(workload, outco
 
 
 def test_a_model_that_draws_numbers_may_go_another_way(outcome_of):
-    assert outcome_of("draws", fused_optimizer=True).rounding_path_error > 0.05
-    assert outcome_of("plain", fused_optimizer=True).rounding_path_error < 0.01
+    assert outcome_of("draws", optimizer_impl="fused").rounding_path_error > 0.05
+    assert outcome_of("plain", optimizer_impl="fused").rounding_path_error < 0.01
 
 
 def test_no_batch_is_kept_in_memory(tmp_path):
@@ -165,7 +165,7 @@ def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
 
 
 def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):
-    found = outcome_of("single_only", fused_optimizer=True)
+    found = outcome_of("single_only", optimizer_impl="fused")
     assert not found.in_double
     assert found.reference_gradient_error == 0
     assert fault_of(found, {}) is None
@@ -180,7 +180,7 @@ def test_another_batch_tells_how_much_gradients_vary(outcome_of):
 
 
 def test_a_loss_that_is_not_finite_is_told_as_such(outcome_of):
-    outcome = outcome_of("nan_loss", fused_optimizer=True)
+    outcome = outcome_of("nan_loss", optimizer_impl="fused")
     assert isinstance(outcome, NonFinite)
     assert "the loss of one batch" in outcome.detail
 

@@ -25,7 +25,7 @@ def runner(tmp_path_factory):
 def gate(runner, tmp_path):
     def run(workload, limit_mib, in_double=True):
         task = Gate(TrainingConfig.of(SETTINGS).as_dict(), in_double)
-        settings = {"fused_optimizer": True}
+        settings = {"optimizer_impl": "fused"}
         path = WORKLOADS / f"{workload}.py"
         job = job_for(path, settings, task, memory_limit_bytes=limit_mib * MIB)
         return runner.run(job, tmp_path / "trial")

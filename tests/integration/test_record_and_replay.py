@@ -238,7 +238,7 @@ def test_a_space_without_end_is_refused(tmp_path: Path) -> None:
     wide = options_in(
         tmp_path,
         SPACE + "num_threads: [1, 2]\nprefetch_factor: {low: 1, high: 64}\n"
-        "persistent_workers: [false, true]\nfused_optimizer: [false, true]\n"
+        "persistent_workers: [false, true]\noptimizer_impl: [null, fused]\n"
         "compile_mode: [null, default, max-autotune-no-cudagraphs]\n"
         "omp_wait_policy: [null, passive, active]\n",
     )

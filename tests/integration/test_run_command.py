@@ -18,7 +18,7 @@ from tuned_scripts import BASELINE, SCRIPTS, best, report_of, run
 NUMERICS: dict[str, Value] = {
     "amp_dtype": "bfloat16",
     "channels_last": True,
-    "fused_optimizer": True,
+    "optimizer_impl": "fused",
 }
 
 
@@ -33,7 +33,7 @@ def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: 
     assert report[0].startswith("applied: num_workers=1, prefetch_factor=2")
     assert "num_threads=1" in report[0]
     assert report[1:] == [
-        "not applied: amp_dtype=bfloat16, channels_last=true, fused_optimizer=true "
+        "not applied: amp_dtype=bfloat16, channels_last=true, optimizer_impl=fused "
         "(needs --allow numerics)",
         "not applied: batch_size=32 (the script has 8, and only its own flag can change it: "
         "--map batch_size=--FLAG)",
@@ -59,7 +59,7 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
     settings: dict[str, Value] = {
         "num_threads": 2,
         "amp_dtype": "bfloat16",
-        "fused_optimizer": True,
+        "optimizer_impl": "fused",
     }
     path = best(tmp_path, **settings)
     done = autotune(folder, "run", path, "--allow", "numerics", "train.py")
@@ -69,7 +69,7 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
     report = report_of(done)
     assert "amp_dtype=bfloat16" in report[0]
     assert report[1:] == [
-        "overridden by the script: fused_optimizer=false instead of true",
+        "overridden by the script: optimizer_impl=forloop instead of fused",
         "overridden by the script: num_threads=1 instead of 2",
     ]
 
@@ -126,7 +126,7 @@ def test_a_flag_that_the_script_takes_for_something_else_is_not_said_to_be_appli
 def test_a_default_is_applied_where_the_script_was_found_with_something_else(
     tmp_path: Path,
 ) -> None:
-    own = BASELINE.replace(float32_matmul_precision="high", fused_optimizer=True)
+    own = BASELINE.replace(float32_matmul_precision="high", optimizer_impl="fused")
     path = tmp_path / "best.yaml"
     write_best(best_config(BASELINE, own), path)
     script = tmp_path / "train.py"
@@ -135,10 +135,10 @@ def test_a_default_is_applied_where_the_script_was_found_with_something_else(
     script.write_text(own_kernel)
     applied, overridden = report_of(autotune(tmp_path, "run", path, "--allow", "numerics", script))
     assert "float32_matmul_precision=highest" in applied
-    assert overridden == "overridden by the script: fused_optimizer=true instead of false"
+    assert overridden == "overridden by the script: optimizer_impl=fused instead of null"
     *_, refused = report_of(autotune(tmp_path, "run", path, script))
     assert refused == (
-        "not applied: float32_matmul_precision=highest, fused_optimizer=false "
+        "not applied: float32_matmul_precision=highest, optimizer_impl=null "
         "(needs --allow numerics)"
     )
 

@@ -27,7 +27,7 @@ from needs import installed
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "num_threads")
-NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "fused_optimizer")
+NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
 LONG = ("--epochs", "10000")
 
 
@@ -245,7 +245,7 @@ def test_numerics_are_put_into_force_and_read_back(ask: Ask) -> None:
     settings: dict[str, Value] = {
         "amp_dtype": "bfloat16",
         "channels_last": True,
-        "fused_optimizer": True,
+        "optimizer_impl": "fused",
     }
     asked = (*LOADER, *NUMERICS)
     outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings, asked=asked)

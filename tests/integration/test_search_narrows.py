@@ -15,7 +15,7 @@ from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOu
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
 
-SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\nfused_optimizer: [false, true]\n"
+SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"
 # Loading and updating take no time worth mentioning.
 STAGES = Diagnosed(
     batch_size=8,
@@ -36,7 +36,7 @@ def searched(folder: Path, scripted: ScriptedRunner, trials: int = 20) -> list[E
 
 
 def configs(events: list[Event]) -> list[tuple[object, ...]]:
-    names = ("batch_size", "num_workers", "fused_optimizer")
+    names = ("batch_size", "num_workers", "optimizer_impl")
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
     return [tuple(trial.config[name] for name in names) for trial in trials]
 
@@ -54,7 +54,7 @@ def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> No
     text = "\n".join(said)
     assert "your settings wait for computing" in text
     assert "num_workers stays 0: loading takes 0.1 % of computing" in text
-    assert "fused_optimizer stays false: the optimizer takes 0.5 % of a step" in text
+    assert "optimizer_impl stays null: the optimizer takes 0.5 % of a step" in text
     assert "3 configurations are left" in text
 
 

@@ -88,7 +88,7 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
         (job_for(model, task=FindLimits(QUICK)), SpeedLimits),
         (job_for(model, task=Diagnose(QUICK, (0,))), Diagnosed),
         (job_for(model, task=Profile(1)), Profiled),
-        (job_for(model, {"fused_optimizer": True}, Gate(job_for(model).config)), Gated),
+        (job_for(model, {"optimizer_impl": "fused"}, Gate(job_for(model).config)), Gated),
     ]
     for number, (job, kind) in enumerate(jobs):
         assert isinstance(runner.run(job, tmp_path / str(number)), kind)

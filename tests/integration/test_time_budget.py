@@ -172,7 +172,7 @@ def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
 
     ScriptedRunner.run, restore = run, plain  # type: ignore[method-assign]
     try:
-        events_of(options_with(tmp_path, 200.0, SPACE + "fused_optimizer: [false, true]\n"), runner)
+        events_of(options_with(tmp_path, 200.0, SPACE + "optimizer_impl: [null, fused]\n"), runner)
     finally:
         ScriptedRunner.run = restore  # type: ignore[method-assign]
     assert {"inspection", "baseline", "diagnosis", "trial", "accuracy", "confirmation"} <= set(seen)
@@ -317,10 +317,10 @@ def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
 
 
 def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tmp_path):
-    space = "batch_size: [8]\nfused_optimizer: [false, true]\nnum_workers: [0, 1, 2]\n"
+    space = "batch_size: [8]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
 
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
-        return at(200.0 if config["fused_optimizer"] else 100.0)
+        return at(200.0 if config["optimizer_impl"] else 100.0)
 
     class Slow(TimedRunner):
         def run(self, job: Job, folder: Path) -> TrialOutcome:
@@ -338,4 +338,4 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
     with suppress(NotSearchedEnoughError):
         assert not events_of(options, runner())[-1].best.keeps_baseline
     again = events_of(changed(options, time_budget_seconds=1000.0), runner())
-    assert again[-1].best.config["fused_optimizer"]
+    assert again[-1].best.config["optimizer_impl"]

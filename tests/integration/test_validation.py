@@ -224,15 +224,15 @@ def test_a_trial_stopped_early_beside_a_revoked_incumbent_may_be_the_answer(seed
 
 def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
     def measure(config, phase):
-        fused = 100 if config["fused_optimizer"] and batch_of(config) == 8 else 0
+        fused = 100 if config["optimizer_impl"] and batch_of(config) == 8 else 0
         rate = 640 if batch_of(config) == 64 else 100 + 50 * float(config["num_workers"] or 0)
         return at(rate + fused)
 
     def gate(config):
-        return agreeing(update_error=1.0) if config["fused_optimizer"] else agreeing()
+        return agreeing(update_error=1.0) if config["optimizer_impl"] else agreeing()
 
-    space = "batch_size: [8, 64]\nnum_workers: [0, 1]\nfused_optimizer: [false, true]\n"
-    wanted = ({"batch_size": 64}, {"batch_size": 8, "fused_optimizer": True}, {"num_workers": 1})
+    space = "batch_size: [8, 64]\nnum_workers: [0, 1]\noptimizer_impl: [null, fused]\n"
+    wanted = ({"batch_size": 64}, {"batch_size": 8, "optimizer_impl": "fused"}, {"num_workers": 1})
     options = options_for(
         tmp_path,
         space=space,
@@ -244,7 +244,7 @@ def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
     events = events_of(options, runner)
     answer = events[-1].best.config
     assert (answer["batch_size"], answer["num_workers"]) == (8, 1)
-    assert not answer["fused_optimizer"]
+    assert not answer["optimizer_impl"]
 
 
 def test_an_incumbent_whose_further_seed_fails_is_revoked(tmp_path):

@@ -136,7 +136,7 @@ def test_long_settings_leave_numbers_and_verdict_their_room(
     ended = seen[-1]
     assert isinstance(ended, TrialEnded)
     changes = {"num_workers": 2, "amp_dtype": "bfloat16", "channels_last": True}
-    config = ended.trial.config.replace(**changes, fused_optimizer=True)
+    config = ended.trial.config.replace(**changes, optimizer_impl="fused")
     trial = replace(ended.trial, number=777, config=config)
     text = frame([*seen, replace(ended, trial=trial)], width=width)
     (shown,) = [line for line in text.splitlines() if "777" in line]

@@ -122,7 +122,8 @@ def test_settings_that_cannot_change_the_model_share_a_quality_key(name: str, va
         ("compile_mode", "default"),
         ("channels_last", True),
         ("cudnn_benchmark", True),
-        ("fused_optimizer", True),
+        ("optimizer_impl", "fused"),
+        ("optimizer_impl", "forloop"),
     ],
     ids=str,
 )

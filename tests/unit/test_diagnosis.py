@@ -78,7 +78,7 @@ def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() ->
     ("stage", "seconds", "knobs"),
     [
         ("transfer_seconds", 0.0002, {"pin_memory", "device_prefetch"}),
-        ("optimizer_seconds", 0.0007, {"fused_optimizer"}),
+        ("optimizer_seconds", 0.0007, {"optimizer_impl"}),
     ],
 )
 def test_a_stage_that_takes_next_to_nothing_is_frozen(

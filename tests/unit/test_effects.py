@@ -80,25 +80,25 @@ def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default() -
 
 
 def always_together() -> list[FinishedTrial]:
-    """bfloat16 and channels_last, in the same trials, give 2 times; fused_optimizer nothing."""
+    """bfloat16 and channels_last, in the same trials, give 2 times; optimizer_impl nothing."""
     trials = []
     for number in range(8):
         both = {"amp_dtype": "bfloat16", "channels_last": True} if number % 2 else {}
         rate = 200.0 if both else 100.0
         fused = number in {2, 3}
-        trials.append(trial(number, rate, fused_optimizer=fused, **both))
+        trials.append(trial(number, rate, optimizer_impl="fused" if fused else None, **both))
     return trials
 
 
 def test_values_that_were_always_tried_together_have_one_effect() -> None:
     effects = found(always_together())
-    assert set(effects) == {"amp_dtype", "fused_optimizer"}
+    assert set(effects) == {"amp_dtype", "optimizer_impl"}
     both = effects["amp_dtype"].of("bfloat16")
     assert both is not None
     assert both.together == {"channels_last": True}
     assert both.ratio == pytest.approx(2.0, rel=0.05), "of both, not the root of it for each"
     assert both.is_told_apart
-    alone = effects["fused_optimizer"].of(True)
+    alone = effects["optimizer_impl"].of("fused")
     assert alone is not None
     assert not alone.together
     assert not alone.is_told_apart
@@ -116,7 +116,7 @@ def test_one_trial_with_one_of_two_values_tells_their_effects_apart() -> None:
 def test_knobs_that_are_told_apart_come_before_those_that_are_not() -> None:
     noisy = [trial(8, 60.0, batch_size=8), trial(9, 190.0, batch_size=8)]
     order = [(one.knob, one.is_told_apart) for one in knob_effects(always_together(), BASELINE)]
-    assert order == [("amp_dtype", True), ("fused_optimizer", False)]
+    assert order == [("amp_dtype", True), ("optimizer_impl", False)]
     told = [one.is_told_apart for one in knob_effects([*always_together(), *noisy], BASELINE)]
     assert told == sorted(told, reverse=True)
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn, optim
 
 from autotune.scripting.program import AfterImport
-from autotune.scripting.wrappers import fuse_optimizers, in_float32, under_autocast
+from autotune.scripting.wrappers import change_optimizers, in_float32, under_autocast
 
 Model = TypeVar("Model", bound=nn.Module)
 FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
@@ -28,7 +28,7 @@ def failures() -> Iterator[list[str]]:
     """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
     originals = {kind: kind.__init__ for kind in FUSABLE}
     found: list[str] = []
-    fuse_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
+    change_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
     yield found
     for kind, original in originals.items():
         kind.__init__ = original
@@ -58,7 +58,7 @@ def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures: lis
     assert not built.param_groups[0]["fused"]
     assert len(built.param_groups[0]["params"]) == 2
     # Said by AdamW and by Adam, which it builds on.
-    assert {failure.partition(":")[0] for failure in failures} == {"fused_optimizer"}
+    assert {failure.partition(":")[0] for failure in failures} == {"optimizer_impl"}
 
 
 def test_the_scripts_own_mistakes_stay_its_own(failures: list[str]) -> None:

@@ -126,7 +126,7 @@ def test_what_may_go_better_the_next_time_is_tried_again(
     runner = ScriptedRunner(gate=lambda config: next(script))
     context = survey(options_in(tmp_path), runner)
     keeper = NumericsChecker(context, runner, study)
-    fused = context.baseline.replace(fused_optimizer=True)
+    fused = context.baseline.replace(optimizer_impl="fused")
     assert keeper.gated(fused) == passing
     assert study.notes.numerics_checks == {}
     assert keeper.gated(fused) == keeper.gated(fused) == agreeing()
@@ -137,7 +137,7 @@ def test_a_note_that_lacks_a_number_is_measured_anew(study, tmp_path: Path) -> N
     runner = ScriptedRunner()
     context = survey(options_in(tmp_path), runner)
     keeper = NumericsChecker(context, runner, study)
-    fused = context.baseline.replace(fused_optimizer=True)
+    fused = context.baseline.replace(optimizer_impl="fused")
     found = keeper.gated(fused)
     notes = {key: json.loads(note) for key, note in study.notes.numerics_checks.items()}
     older = [

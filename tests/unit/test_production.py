@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")
 
 MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 2})
 FASTER = MINE.replace(
-    batch_size=16, amp_dtype="bfloat16", channels_last=True, fused_optimizer=True, num_threads=1
+    batch_size=16, amp_dtype="bfloat16", channels_last=True, optimizer_impl="fused", num_threads=1
 )
 CPU = torch.device("cpu")
 ROWS = TensorDataset(torch.ones(40, 3, 4, 4))

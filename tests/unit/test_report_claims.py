@@ -20,8 +20,9 @@ def tried_together(url: str, count: int) -> str:
     for n in range(2, count):
         changed = BOTH if n % 2 else {}
         rate = 100.0 + (n % 3) + (100.0 if changed else 0.0)
-        trials.append(trial(n, rate, fused_optimizer=n % 4 > 1, batch_size=16 << n % 2, **changed))
-    best = best_config(BASELINE.replace(**BOTH, fused_optimizer=True, batch_size=32), BASELINE)
+        fused = {"optimizer_impl": "fused"} if n % 4 > 1 else {}
+        trials.append(trial(n, rate, batch_size=16 << n % 2, **fused, **changed))
+    best = best_config(BASELINE.replace(**BOTH, optimizer_impl="fused", batch_size=32), BASELINE)
     return stored(url, trials, best)
 
 
@@ -30,7 +31,7 @@ def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(u
     told = {one["knob"]: one["effects"] for one in as_json(source)["effects"]}
     assert told["amp_dtype"][0]["together"] == {"channels_last": True}
     assert told["amp_dtype"][0]["ratio"] == pytest.approx(2.0, rel=0.1)
-    assert told["fused_optimizer"][0]["together"] == {}
+    assert told["optimizer_impl"][0]["together"] == {}
     assert "channels_last" not in told
     both = "amp_dtype=bfloat16 and channels_last=true (always tried together) make 1."
     assert both in report(source, "--explain")
@@ -42,14 +43,14 @@ def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(u
 def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url: str) -> None:
     source = tried_together(url, 8)
     told = {one["knob"]: one["effects"][0] for one in as_json(source)["effects"]}
-    low, high = told["fused_optimizer"]["interval"]
+    low, high = told["optimizer_impl"]["interval"]
     assert low < 1 < high
     sentence = report(source, "--explain").partition("Not told apart from no change: ")[2]
-    assert "fused_optimizer=true" in sentence.partition(".")[0]
+    assert "optimizer_impl=fused" in sentence.partition(".")[0]
     seen = as_page(source).text
     assert "not told apart, 3 trials" in seen or "not told apart, 4 trials" in seen
     assert f"{low:.2f} to {high:.2f}" not in seen + sentence
-    assert f"{told['fused_optimizer']['ratio']:.2f}x  (" not in seen
+    assert f"{told['optimizer_impl']['ratio']:.2f}x  (" not in seen
 
 
 @pytest.mark.parametrize("count", [11, 12])

@@ -113,7 +113,7 @@ def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another()
     own: dict[str, Value] = {"compile_mode": "default", "float32_matmul_precision": "high"}
     plan = plan_run(LARGE, own, [], allow_numerics=True)
     assert {"compile_mode", "float32_matmul_precision"} <= set(plan.asked)
-    assert not {"amp_dtype", "fused_optimizer", "channels_last"} & set(plan.asked)
+    assert not {"amp_dtype", "optimizer_impl", "channels_last"} & set(plan.asked)
     held_back = plan_run(LARGE, own, [], allow_numerics=False).withheld
     assert held_back == {
         "compile_mode=null": "needs --allow numerics",

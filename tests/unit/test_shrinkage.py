@@ -13,8 +13,8 @@ from autotune.configuration.training_config import TrainingConfig
 from benchmarks.shrinkage import Array, shrunk
 
 CONFIGS = [
-    TrainingConfig.of({"batch_size": b, "num_workers": w, "num_threads": t, "fused_optimizer": f})
-    for b, w, t, f in itertools.product((8, 16, 32, 64, 128), (0, 1, 2, 3), (1, 2), (False, True))
+    TrainingConfig.of({"batch_size": b, "num_workers": w, "num_threads": t, "optimizer_impl": f})
+    for b, w, t, f in itertools.product((8, 16, 32, 64, 128), (0, 1, 2, 3), (1, 2), (None, "fused"))
 ]
 
 

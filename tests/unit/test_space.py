@@ -86,12 +86,12 @@ def test_no_compile_mode_is_left_where_there_is_no_compiler(tmp_path: Path) -> N
 
 
 def test_a_knob_that_means_nothing_to_the_workload_is_frozen_with_a_note(tmp_path: Path) -> None:
-    text = "channels_last: [false, true]\nfused_optimizer: [false, true]\n"
+    text = "channels_last: [false, true]\noptimizer_impl: [null, fused]\n"
     space = narrowed(written(tmp_path, text), cpu_machine(), facts=FLAT_FACTS)
     assert space.varied() == {}
     assert [note.split(":")[0] for note in space.notes] == [
         "channels_last stays false",
-        "fused_optimizer stays false",
+        "optimizer_impl stays null",
     ]
 
 

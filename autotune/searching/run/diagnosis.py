@@ -35,7 +35,9 @@ COMPUTE = (
     "compile_mode",
     "channels_last",
     "cudnn_benchmark",
-    "fused_optimizer",
+    "optimizer_impl",
+    "compile_dynamic",
+    "compile_scope",
 )
 """Knobs that change how fast a batch is computed."""
 NEGLIGIBLE = 0.03
@@ -187,7 +189,7 @@ class Diagnosis:
             yield from ((name, why) for name in COMPUTE)
         elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
-            yield "fused_optimizer", f"{why} of a step"
+            yield "optimizer_impl", f"{why} of a step"
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
         # If a larger batch takes no longer, a step is mostly overhead, which more samples share.
         works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds

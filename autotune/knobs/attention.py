@@ -1,0 +1,159 @@
+"""Knobs of attention: the kernel of torch's scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.knobs.base import Knob, OneOf, Setup, Value
+from autotune.knobs.torch_private import compiled_graphs, is_profiling
+from autotune.values.machine import Machine
+from autotune.values.workload_facts import WorkloadFacts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_BACKENDS: Mapping[str, str] = {
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "math": "MATH",
+    "cudnn": "CUDNN_ATTENTION",
+}
+_HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": tuple(_BACKENDS)}
+# Names of operators begin so; the one of flash attention on a CPU has a longer name.
+_OPERATOR = "aten::_scaled_dot_product_"
+_MATH = f"{_OPERATOR}attention_math"
+
+_TAG = " sdpa_backend="
+# Frameworks that let their users choose call it by its short name.
+_NAMES = ("scaled_dot_product_attention", "sdpa")
+# The first forward pass may be the one in which the model is compiled.
+_PASSES = 2
+_seen: dict[Value, list[frozenset[str]]] = {}
+"""By value, the operators of attention in each of the first forward passes under it."""
+
+
+class SdpaBackend(Knob):
+    """The kernel of scaled_dot_product_attention."""
+
+    name = "sdpa_backend"
+    default = None
+    values = OneOf((None, *_BACKENDS))
+    effect = "numerics"
+    script_obstacle = "it needs a context around the script's own forward pass"
+    summary = "Kernel of scaled_dot_product_attention; null is PyTorch's choice for each call."
+    pays = "Long sequences, and shapes for which PyTorch's order of preference is not the best."
+    hurts = "A kernel that does not take a call's mask, type or shape fails the training."
+    call = "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)"
+    source = "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html"
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if value is None or value in _HERE.get(machine.device_type, ()):
+            return None
+        return f"PyTorch has no such kernel for {machine.device_type}"
+
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        if facts.attention:
+            return None
+        return "no source of the model mentions scaled_dot_product_attention"
+
+    def on_process(self, value: Value) -> None:
+        _seen.pop(value, None)
+        _mark_compiled_code(value)
+
+    def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
+        if value is None:
+            return nullcontext()
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        kernel: AbstractContextManager[None] = sdpa_kernel(
+            getattr(SDPBackend, _BACKENDS[str(value)])
+        )
+        if len(_seen.get(value, ())) < _PASSES and not is_profiling():
+            return _watched(value, kernel)
+        return kernel
+
+    def read_back(self, setup: Setup) -> Value:
+        with setup.forward_context():
+            permitted = _permitted()
+        # Permission proves nothing: the model may not call it, or the compiler replace it.
+        passes = _seen.get(permitted)
+        return permitted if passes and _kernel_of(passes[-1]) == permitted else None
+
+
+def _mark_compiled_code(value: Value) -> None:
+    """Keep code that is compiled under one kernel from being used under another.
+
+    The kernel is chosen as the code is compiled, and is no part of the key of torch's caches.
+    """
+    from torch.compiler import config
+
+    own = config.cache_key_tag.partition(_TAG)[0]
+    config.cache_key_tag = own if value is None else f"{own}{_TAG}{value}"
+
+
+@contextmanager
+def _watched(value: Value, kernel: AbstractContextManager[None]) -> Iterator[None]:
+    """Enter the context of a kernel, and note which operators of attention run in it."""
+    from torch.autograd.profiler import profile
+
+    with kernel, profile(use_kineto=False) as watch:
+        yield
+    if names := {
+        event.name for event in watch.function_events or ()
+    }:  # knobs that read back run nothing
+        found = frozenset(name for name in names if name.startswith(_OPERATOR))
+        _seen.setdefault(value, []).append(found)
+
+
+def _permitted() -> Value:
+    """Return the kernel that is permitted alone; None if several are."""
+    from torch.backends import cuda
+
+    found = {
+        "flash": cuda.flash_sdp_enabled(),
+        "efficient": cuda.mem_efficient_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+    }
+    names = [name for name, is_permitted in found.items() if is_permitted]
+    return names[0] if len(names) == 1 else None
+
+
+def _kernel_of(operators: frozenset[str]) -> Value:
+    """Return the kernel of the operators that ran; None if none or several did."""
+    kernels = {name for name in _BACKENDS for o in operators if o.startswith(_OPERATOR + name)}
+    if not kernels and (_MATH in operators or compiled_graphs()):
+        # The compiler takes the formula apart, so that no operator of it is left.
+        return "math"
+    return kernels.pop() if len(kernels) == 1 else None
+
+
+def mentions_attention(model: nn.Module, files: Iterable[Path]) -> bool:
+    """Return True if one of `files`, or a source of the model's classes, mentions the function.
+
+    Nothing is run, so that a large model costs nothing. torch's own attention counts by its class,
+    because the file that it stands in defines other layers too.
+    """
+    from torch import nn
+
+    if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
+        return True
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    names = {kind.__module__ for kind in kinds if kind.__module__.partition(".")[0] != "torch"}
+    sources = {getattr(sys.modules.get(name), "__file__", None) for name in names}
+    return any(map(_mentions, {*files, *(Path(source) for source in sources if source)}))
+
+
+def _mentions(file: Path) -> bool:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(name in text for name in _NAMES)
+
+
+ATTENTION_KNOBS: tuple[Knob, ...] = (SdpaBackend(),)

@@ -1,0 +1,165 @@
+"""The kernel of attention and recomputed activations, read back from what ran."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.attention import mentions_attention
+from autotune.training.apply_settings import Settings
+from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.training.workload import Workload, load_workload
+from autotune.values.errors import UsageError
+from factories import cpu_machine, cuda_machine
+
+# Dynamo hides this warning from users, but not from pytest.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
+CPU_KERNELS = ("flash", "math")
+COMPILED = pytest.param("default", marks=pytest.mark.slow)
+
+
+def set_up(workload: Workload, **settings: object) -> TrainingSetup:
+    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})  # type: ignore[dict-item]
+    Settings(config).apply_to_process()
+    return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
+
+
+def trained(setup: TrainingSetup, steps: int = 1) -> list[torch.Tensor]:
+    """The gradients after some steps, with the same random numbers each time."""
+    torch.manual_seed(1)
+    for _ in range(steps):
+        setup.step(next(iter(setup.loader)))
+    return [weight.grad.clone() for weight in setup.model.parameters() if weight.grad is not None]
+
+
+@pytest.mark.parametrize("mode", [None, COMPILED])
+@pytest.mark.parametrize("kernel", CPU_KERNELS)
+def test_the_kernel_is_read_from_the_operators_that_ran(
+    kernel: str, mode: str | None, blocks_workload: Workload
+) -> None:
+    setup = set_up(blocks_workload, sdpa_backend=kernel, compile_mode=mode)
+    assert KNOBS["sdpa_backend"].read_back(setup) is None, "permitted, and nothing has run"
+    trained(setup, steps=3)
+    assert setup.not_applied() == []
+
+
+@pytest.mark.parametrize("kernel", CPU_KERNELS)
+def test_a_model_that_calls_no_attention_has_no_kernel(kernel: str, workload: Workload) -> None:
+    setup = set_up(workload, sdpa_backend=kernel)
+    trained(setup)
+    assert KNOBS["sdpa_backend"].read_back(setup) is None
+
+
+def test_a_profile_of_the_users_own_goes_on(blocks_workload: Workload) -> None:
+    setup = set_up(blocks_workload, sdpa_backend="math")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        trained(setup)
+    assert "aten::_scaled_dot_product_attention_math" in {event.name for event in own.events()}
+    trained(setup)
+    assert setup.not_applied() == []
+
+
+def test_kernels_differ_by_rounding_alone(blocks_workload: Workload) -> None:
+    flash, math = (trained(set_up(blocks_workload, sdpa_backend=k)) for k in CPU_KERNELS)
+    for one, other in zip(flash, math, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_kernel_is_offered_where_torch_has_it() -> None:
+    knob = KNOBS["sdpa_backend"]
+    assert knob.suggestions(cpu_machine()) == (None, "flash", "math")
+    assert knob.suggestions(cuda_machine()) == (None, "flash", "efficient", "math", "cudnn")
+    assert "no such kernel for cpu" in str(knob.obstacle("efficient", cpu_machine()))
+
+
+def test_a_source_that_mentions_attention_is_found(
+    blocks_workload: Workload, workload: Workload, tmp_path: Path
+) -> None:
+    plain = workload.build_model()
+    assert mentions_attention(blocks_workload.build_model(), [])
+    assert mentions_attention(nn.MultiheadAttention(4, 2), [])
+    assert not mentions_attention(plain, [workload.path, tmp_path / "missing.py"])
+    assert mentions_attention(plain, [blocks_workload.path])
+
+
+class Counting:
+    """A count of the calls of a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.calls = 0
+        module.register_forward_hook(self)
+
+    def __call__(self, *_: object) -> None:
+        self.calls += 1
+
+
+def test_recomputed_activations_run_again_and_give_the_same_gradients(
+    blocks_workload: Workload,
+) -> None:
+    found = {}
+    for value in (False, True):
+        setup = set_up(blocks_workload, activation_checkpointing=value)
+        counting = Counting(setup.model.blocks[0].attention)
+        found[value] = trained(setup)
+        assert counting.calls == 1 + value
+        assert setup.not_applied() == []
+    # Dropout draws the same numbers again.
+    assert all(map(torch.equal, found[False], found[True]))
+
+
+@pytest.mark.slow
+def test_recomputation_is_seen_in_compiled_code(blocks_workload: Workload) -> None:
+    setup = set_up(blocks_workload, activation_checkpointing=True, compile_mode="default")
+    trained(setup)
+    assert setup.not_applied() == []
+
+
+def test_a_function_that_wraps_nothing_is_noticed(blocks_workload: Workload) -> None:
+    idle = replace(blocks_workload, checkpoint=lambda model: None)
+    setup = set_up(idle, activation_checkpointing=True)
+    trained(setup)
+    assert [knob.name for knob, _ in setup.not_applied()] == ["activation_checkpointing"]
+
+
+def test_recomputation_without_the_users_function_says_what_to_pass() -> None:
+    settings = Settings(TrainingConfig.of({"activation_checkpointing": True}))
+    with pytest.raises(UsageError, match=r"best\.prepare\(model, checkpoint=checkpoint\)"):
+        settings.prepare(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_hook"),
+    [
+        ("from torch.utils.checkpoint import checkpoint", False),
+        ("def checkpoint(model, path):\n    ...", False),
+        ("def save_checkpoint(model):\n    ...", False),
+        ("def checkpoint(model):\n    ...", True),
+    ],
+)
+def test_only_a_function_of_the_file_with_one_argument_is_called(
+    tmp_path: Path, lines: str, is_hook: bool, workload: Workload
+) -> None:
+    path = tmp_path / "some_model.py"
+    path.write_text(f"{workload.path.read_text()}\n\n{lines}\n")
+    assert (load_workload(path).checkpoint is not None) == is_hook
+
+
+def test_volumes_and_their_weights_are_channels_last_beside_images() -> None:
+    settings = Settings(TrainingConfig.of({"channels_last": True}))
+    model = nn.ModuleList([nn.Conv3d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(2, 2)])
+    volumes, images, flat = settings.prepare(copy.deepcopy(model))
+    assert volumes.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert images.weight.is_contiguous(memory_format=torch.channels_last)
+    assert flat.weight.is_contiguous()
+    batch = settings.transfer([torch.ones(2, 3, 4, 4, 4), torch.ones(2, 3, 4, 4)], "cpu")
+    assert batch[0].is_contiguous(memory_format=torch.channels_last_3d)
+    assert batch[1].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(volumes.weight, model[0].weight)

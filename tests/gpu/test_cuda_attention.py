@@ -1,0 +1,55 @@
+"""Kernels of attention and implementations of the optimizer, read back from a step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.training.apply_settings import Settings
+from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.training.workload import load_workload
+from gpus import CUDA, on_cuda
+from restored import process_state
+
+PATH = Path(__file__).parents[1] / "workloads" / "attention_blocks.py"
+MODES = [None, pytest.param("default", marks=pytest.mark.slow)]
+KERNELS = [
+    *(("cpu", kernel) for kernel in ("flash", "math")),
+    *(on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "cudnn")),
+]
+
+
+def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) -> TrainingSetup:
+    """A training after three steps under these settings."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, PATH.stem, None)
+    workload = load_workload(PATH)
+    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})  # type: ignore[dict-item]
+    Settings(config).apply_to_process()
+    setup = apply(config, workload, device, seed=0, dataset=build_dataset(workload))
+    for _ in range(3):
+        setup.step(next(iter(setup.loader)))
+    return setup
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("device", "kernel"), KERNELS)
+def test_the_kernel_is_read_from_the_operators_that_ran(
+    device: str, kernel: str, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process_state():
+        settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16", "compile_mode": mode}
+        assert stepped(device, monkeypatch, **settings).not_applied() == []
+
+
+@pytest.mark.parametrize("implementation", [None, "foreach", "fused", "forloop"])
+def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
+    device: str, implementation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process_state():
+        settings = {"optimizer_impl": implementation, "activation_checkpointing": True}
+        assert stepped(device, monkeypatch, **settings).not_applied() == []
