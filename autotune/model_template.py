@@ -56,7 +56,8 @@ def evaluate(model: nn.Module, device: torch.device) -> float:
     return float((guesses == labels).float().mean())
 
 
-# Also optional: collate_fn(samples), given to the DataLoader.
+# Also optional: collate_fn(samples), given to the DataLoader, and clip_gradients(model), called
+# before each step of the optimizer.
 
 
 def _made_up_points(seed: int, samples: int) -> TensorDataset:

@@ -138,19 +138,24 @@ def train(study: Path, file: Path, kind: str, seconds: float) -> float:
     )
     for group in optimizer.param_groups if build else ():
         group["lr"] = best.lr(group["lr"])
-    scaler = best.scaler(device)
+    scaler, clip = best.scaler(device), getattr(mine, "clip_gradients", None)
     loader = best.loader(mine.build_dataset(), shuffle=True)
     start, since, samples = time.perf_counter(), 0.0, 0
-    for batch in chain.from_iterable(repeat(loader)):
-        optimizer.zero_grad(set_to_none=True)
+    for number, batch in enumerate(chain.from_iterable(repeat(loader)), start=1):
         with best.autocast(device):
             loss = mine.compute_loss(model, best.transfer(batch, device))
-        scaler.scale(loss).backward()
+        scaler.scale(loss / best.accumulation_steps).backward()
+        if number % best.accumulation_steps:
+            continue
+        if clip is not None:
+            scaler.unscale_(optimizer)
+            clip(model)
         scaler.step(optimizer)
         scaler.update()
+        optimizer.zero_grad(set_to_none=True)
         now = time.perf_counter()
         if since:
-            samples += loader.batch_size or 1
+            samples += best.accumulation_steps * (loader.batch_size or 1)
             if now - start > seconds:
                 break
         elif now - start > WARM_UP_SHARE * seconds:

@@ -45,7 +45,8 @@ class Identity:
         domains = self.facts.get("space")
         if domains is None:
             return None
-        return SearchSpace({name: tuple(values) for name, values in domains.items()})
+        offered = {name: tuple(values) for name, values in domains.items()}
+        return SearchSpace(offered, effective_batch=self.facts.get("effective_batch"))
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -80,6 +81,7 @@ class _IdentityFacts:
     baseline: dict[str, Value] = field(default_factory=dict)
     space: dict[str, list[Value]] = field(default_factory=dict)
     memory_limit_bytes: PositiveInt = 1
+    effective_batch: PositiveInt | None = None
 
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from autotune.training.loading.batches import (
     probe_boundary,
 )
 from autotune.training.loading.worst_batch import worst_batch
-from autotune.training.timing import Timer, synchronize
+from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import Block, Measurement, Noise
@@ -153,7 +154,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     step = _WatchedStep(setup)
     compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
-    timer = _timer(setup, step, setup.loader, compiler, peak)
+    timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
     step.check_finite()
     batch_size = setup.loader.batch_size or 1
@@ -190,7 +191,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     )
 
 
-def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> None:
+def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
     A compiled model is left out: it would be compiled anew for the batch's shape.
@@ -199,7 +200,7 @@ def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> No
         return
     batch = worst_batch(setup.loader)
     if batch is not None:
-        step(batch)
+        step(itertools.repeat(batch))
         synchronize(setup.device)
 
 
@@ -224,7 +225,8 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
         if isinstance(dataset, IterableDataset)
         else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
     )
-    short = build_loader(setup.config, setup.workload, start, seed=0)
+    config = setup.config.replace(accumulation_steps=1)  # a batch for each worker is enough
+    short = build_loader(config, setup.workload, start, seed=0)
     return probe_boundary(short, timer.clock, timer.synchronize)
 
 
@@ -257,10 +259,10 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 
 
 def seconds_per_batch(
-    setup: TrainingSetup, step: Callable[[Any], object], source: Any, plan: MeasurePlan
+    setup: TrainingSetup, step: Step, source: Any, plan: MeasurePlan, batches_per_step: int = 1
 ) -> float:
-    """Return the seconds of a step on batches of `source`: the median over the blocks."""
-    timer = _timer(setup, step, source)
+    """Return the seconds that a step takes for each of its batches: the median over the blocks."""
+    timer = _timer(setup, step, batches_per_step, source)
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
     return median(block.seconds_per_sample for block in blocks)
@@ -268,7 +270,8 @@ def seconds_per_batch(
 
 def _timer(
     setup: TrainingSetup,
-    step: Callable[[Any], object],
+    step: Step,
+    batches_per_step: int,
     source: Any,
     compiler: CompileClock | None = None,
     peak: memory.PeakWatch | None = None,
@@ -281,6 +284,7 @@ def _timer(
         wait,
         noise=between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
+        batches_per_step=batches_per_step,
     )
 
 
@@ -309,8 +313,8 @@ class _WatchedStep:
     setup: TrainingSetup
     loss: Tensor | None = field(default=None, init=False)
 
-    def __call__(self, batch: Any) -> None:
-        self.loss = self.setup.step(batch)
+    def __call__(self, batches: Iterator[Any]) -> None:
+        self.loss = self.setup.step(batches)
 
     def check_finite(self) -> None:
         """Check the last loss; a parameter that has become NaN stays NaN.

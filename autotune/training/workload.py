@@ -30,6 +30,7 @@ _CONTRACT: Mapping[str, tuple[str, bool]] = {
     "build_optimizer": ("(parameters, **options)", False),
     "evaluate": ("(model, device)", False),
     "collate_fn": ("(samples)", False),
+    "clip_gradients": ("(model)", False),
 }
 _BASELINE = "BASELINE"
 
@@ -45,6 +46,7 @@ class Workload:
     build_optimizer: Callable[..., Optimizer]
     evaluate: Callable[[nn.Module, Any], float] | None
     collate_fn: Callable[[list[Any]], Any] | None
+    clip_gradients: Callable[[nn.Module], object] | None
     baseline: Mapping[str, Any]
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
 def one_step(setup: TrainingSetup) -> float:
     """The loss of a step on a batch that was collated here, without starting workers."""
     dataset: Any = setup.loader.dataset
-    return setup.step(default_collate([dataset[index] for index in range(8)])).item()
+    return setup.step(repeat(default_collate([dataset[index] for index in range(8)]))).item()
 
 
 @every_knob
@@ -152,6 +153,12 @@ def another_model(setup: TrainingSetup) -> TrainingSetup:
     return replace(setup, model=nn.Conv2d(3, 8, kernel_size=3))
 
 
+def a_batch_at_a_time(setup: TrainingSetup) -> TrainingSetup:
+    dataset: Any = setup.loader.dataset
+    setup.step(repeat(default_collate([dataset[0], dataset[1]])), 1)
+    return setup
+
+
 def unfused_groups(setup: TrainingSetup) -> TrainingSetup:
     for group in setup.optimizer.param_groups:
         group["fused"] = False
@@ -169,6 +176,7 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("prefetch_factor", 4, plain_loader),
         ("persistent_workers", True, plain_loader),
         ("pin_memory", True, plain_loader),
+        ("accumulation_steps", 4, a_batch_at_a_time),
         ("amp_dtype", "float16", without_scaler),
         ("float32_matmul_precision", "high", precise_products),
         ("compile_mode", "default", another_model),

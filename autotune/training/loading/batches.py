@@ -100,8 +100,11 @@ class Batches:
         if has_iterator(self._loader):
             drop_iterator(self._loader)
 
-    def next(self) -> Any:
-        """Return the next batch.
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch; there is always one.
 
         Raises:
             EmptyEpochError: the loader gives no batch at all.
@@ -160,5 +163,5 @@ def probe_boundary(
     """
     batches = Batches(short, clock, synchronize)
     while not batches.boundary_seconds:
-        batches.next()
+        next(batches)
     return tuple(batches.boundary_seconds)
