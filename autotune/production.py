@@ -189,6 +189,6 @@ def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
     )
     yield f"allowed: {accuracy.allowed_text}"
     if accuracy.split_text:
-        yield accuracy.split_text
+        yield f"gradients: {accuracy.split_text}"
     if accuracy.probe_text:
         yield f"probes: {accuracy.probe_text}"

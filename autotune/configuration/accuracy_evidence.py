@@ -112,9 +112,9 @@ class AccuracyEvidence(Part):
         """Return how the gradients of smaller batches differ; empty if that was not measured."""
         if self.split_error is None:
             return ""
-        differ = f"smaller batches add up to gradients that differ by {100 * self.split_error:.2g} %"
+        percent = f"{100 * self.split_error:.2g} %"
         cause = "more than rounding, so it was probed" if self.needs_full_run else "by rounding"
-        return f"{differ} on the same samples: {cause}"
+        return f"summed over smaller batches they differ by {percent} on the same samples: {cause}"
 
     @property
     def _of_an_epoch(self) -> str:

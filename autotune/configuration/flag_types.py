@@ -98,8 +98,8 @@ class EffectiveBatchType(click.ParamType["EffectiveBatch"]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> EffectiveBatch:
         """Return the word or the number."""
-        if value == "free" or value == "keep":
-            return value
+        if value in ("free", "keep"):
+            return value  # type: ignore[return-value]
         if not re.fullmatch(r"[1-9]\d{0,8}", str(value)):
             self.fail(f"{value!r} is none of free, keep or a number of samples.", param, ctx)
         return int(str(value))

@@ -129,7 +129,7 @@ def _limits(best: BestConfig) -> Iterator[str]:
     if accuracy.is_measured:
         yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."
         if text := accuracy.split_text:
-            yield f"{text[0].upper()}{text[1:]}."
+            yield f"Gradients: {text}."
         if accuracy.probe_text:
             yield f"Probes: {accuracy.probe_text}."
         yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))

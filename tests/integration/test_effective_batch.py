@@ -1,4 +1,4 @@
-"""Searches that hold the effective batch: what is tried, on which evidence, and by real children."""
+"""Searches that hold the effective batch: what they try, on which evidence, by real children."""
 
 from dataclasses import replace
 
@@ -44,7 +44,9 @@ def searched(folder, *, baseline=None, space=SPLITS, trials=8, runner=None, **op
 
 def splits_tried(runner):
     """Batch sizes and batches a step of the timed trials, in ascending order."""
-    configs = [TrainingConfig.of(job.config) for job in runner.jobs if isinstance(job.task, Measure)]
+    configs = [
+        TrainingConfig.of(job.config) for job in runner.jobs if isinstance(job.task, Measure)
+    ]
     return sorted({(c["batch_size"], c["accumulation_steps"]) for c in configs})
 
 
@@ -66,7 +68,7 @@ def test_parts_whose_gradients_add_up_to_the_same_need_no_probe(tmp_path):
     assert accuracy.evidence == "gate"
     assert accuracy.split_error == 1e-6
     assert not accuracy.needs_full_run
-    assert accuracy.split_text.endswith("0.0001 % on the same samples: by rounding")
+    assert accuracy.split_text.endswith("by 0.0001 % on the same samples: by rounding")
 
 
 def test_each_split_is_checked_once_with_the_numerics_of_the_baseline(tmp_path):
@@ -149,7 +151,7 @@ def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_pa
     searched(tmp_path, effective_batch="keep")
     answer = read_best(tmp_path / "best.yaml").training_config
     (tmp_path / "again").mkdir()
-    runner, events = searched(tmp_path / "again", effective_batch=32, warm_start=(answer,))
+    _, events = searched(tmp_path / "again", effective_batch=32, warm_start=(answer,))
     first = next(e for e in events if isinstance(e, TrialEnded) and e.trial.number == 1)
     assert (first.trial.config["batch_size"], first.trial.config["accumulation_steps"]) == (8, 4)
 

@@ -302,9 +302,7 @@ BOTH = (Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumu
 def held_search(folder: Path, flags: tuple[Flag, ...]) -> tuple[ScriptedRunner, Planned]:
     """A search of a script that steps after four batches of 16, and the jobs that it made."""
     folder.mkdir()
-    seen = replace(
-        SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4})
-    )
+    seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     space = "batch_size: [8, 16, 32, 48, 64]\nnum_workers: [0, 2]\n"
     script = ScriptOptions((), flags, metric="accuracy ([0-9.]+)")

@@ -1,4 +1,4 @@
-"""A search space that holds the effective batch: which batch sizes are left, and what is refused."""
+"""A search space that holds the effective batch: the batch sizes left, and what is refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_free_search_counts_doublings_of_the_effective_batch(tmp_path: Path) -
     path = written(tmp_path, "batch_size: [8, 16]\naccumulation_steps: [1, 4]\n")
     settings = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
     code = Encoding(narrow(read_space(path), cpu_machine(), IMAGE_FACTS, settings))
-    configs = [settings.replace(batch_size=b, accumulation_steps=k) for b in (8, 16) for k in (1, 4)]
+    configs = [
+        settings.replace(batch_size=b, accumulation_steps=k) for b in (8, 16) for k in (1, 4)
+    ]
     rows = code.rows(configs)
     np.testing.assert_array_equal(code.doublings(rows, rows[0]), [0, 2, 1, 3])
 
@@ -88,7 +90,10 @@ def test_a_shipped_space_offers_smaller_batches_than_the_baselines() -> None:
 
 
 def test_a_space_of_the_users_own_offers_what_it_says(tmp_path: Path) -> None:
-    assert pairs(held(written(tmp_path, "batch_size: [4, 8]\n"), 8, batch_size=8)) == [(4, 2), (8, 1)]
+    assert pairs(held(written(tmp_path, "batch_size: [4, 8]\n"), 8, batch_size=8)) == [
+        (4, 2),
+        (8, 1),
+    ]
 
 
 def test_a_batch_size_that_is_not_offered_is_not_split() -> None:

@@ -7,6 +7,7 @@
 #   prefetch_factor=4: DataLoader(prefetch_factor=...)
 #   persistent_workers=true: DataLoader(persistent_workers=...)
 #   pin_memory=true: DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)
+#   accumulation_steps=2: (loss / accumulation_steps).backward() for each batch, then optimizer.step()
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
 #   compile_mode=max-autotune: Module.compile(mode=...)
