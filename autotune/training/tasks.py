@@ -171,7 +171,6 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
     _take_worst_batch(setup, step)
     peak.look()
-    peak_bytes = peak.bytes
     return Measured(
         Measurement(
             blocks=blocks,
@@ -182,7 +181,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=peak_bytes,
+            peak_memory_bytes=peak.bytes,
             device_memory=memory.device_memory(setup.device),
             allocator_retries=retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
@@ -225,8 +224,7 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
         if isinstance(dataset, IterableDataset)
         else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
     )
-    config = setup.config.replace(accumulation_steps=1)  # a batch for each worker is enough
-    short = build_loader(config, setup.workload, start, seed=0)
+    short = build_loader(setup.config.replace(accumulation_steps=1), setup.workload, start, seed=0)
     return probe_boundary(short, timer.clock, timer.synchronize)
 
 
@@ -261,7 +259,7 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 def seconds_per_batch(
     setup: TrainingSetup, step: Step, source: Any, plan: MeasurePlan, batches_per_step: int = 1
 ) -> float:
-    """Return the seconds that a step takes for each of its batches: the median over the blocks."""
+    """Return the seconds of a step for each of its batches: the median over the blocks."""
     timer = _timer(setup, step, batches_per_step, source)
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)

@@ -187,7 +187,7 @@ def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
 
 # Arguments of timm's train.py (1.0.31), by hand: numbers, switches, words.
 TRAIN_PY = {
-    int: ("--batch-size", "--workers"),
+    int: ("--batch-size", "--workers", "--grad-accum-steps"),
     bool: ("--pin-mem", "--amp", "--channels-last"),
     str: ("--device", "--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"),
 }
