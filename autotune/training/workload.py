@@ -46,8 +46,8 @@ class Workload:
     build_optimizer: Callable[..., Optimizer]
     evaluate: Callable[[nn.Module, Any], float] | None
     collate_fn: Callable[[list[Any]], Any] | None
-    clip_gradients: Callable[[nn.Module], object] | None
     baseline: Mapping[str, Any]
+    clip_gradients: Callable[[nn.Module], object] | None = None
 
     @property
     def optimizer_options(self) -> bool:
