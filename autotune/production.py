@@ -4,9 +4,14 @@
     best.apply_to_process()
     model = best.prepare(build_model().to(device))
     optimizer = AdamW(model.parameters(), lr=best.lr(1e-3), **best.optimizer_kwargs())
-    for batch in best.batches(best.loader(dataset, shuffle=True), device):
+    batches = best.batches(best.loader(dataset, shuffle=True), device)
+    for number, batch in enumerate(batches, start=1):
         with best.autocast(device):
-            loss = compute_loss(model, batch)
+            loss = compute_loss(model, batch) / best.accumulation_steps
+        loss.backward()
+        if number % best.accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
 
 Each method stands alone: use those that you need.
 """
@@ -100,6 +105,11 @@ class Best:
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return arguments for the optimizer, such as `fused=True`."""
         return self.settings.optimizer_kwargs()
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Batches of the loader in an optimizer step; divide each batch's loss by it."""
+        return int(self.config["accumulation_steps"] or 1)
 
     def lr(self, lr: float) -> float:
         """Return the learning rate for the new batch size, by the search's `--lr-scaling`."""
@@ -208,5 +218,7 @@ def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
         f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
     )
     yield f"allowed: {accuracy.allowed_text}"
+    if accuracy.split_text:
+        yield f"gradients: {accuracy.split_text}"
     if accuracy.probe_text:
         yield f"probes: {accuracy.probe_text}"

@@ -140,20 +140,26 @@ def train(study: Path, file: Path, kind: str, seconds: float) -> float:
     )
     for group in optimizer.param_groups if build else ():
         group["lr"] = best.lr(group["lr"])
-    scaler = best.scaler(device)
+    scaler, clip = best.scaler(device), getattr(mine, "clip_gradients", None)
     loader = best.loader(mine.build_dataset(), shuffle=True)
     start, since, samples = 0.0, 0.0, 0
-    for batch in chain.from_iterable(repeat(loader)):
-        optimizer.zero_grad(set_to_none=True)
+    batches = best.batches(chain.from_iterable(repeat(loader)), device)
+    for number, batch in enumerate(batches, start=1):
         with best.autocast(device):
-            loss = mine.compute_loss(model, best.transfer(batch, device))
-        scaler.scale(loss).backward()
+            loss = mine.compute_loss(model, batch)
+        scaler.scale(loss / best.accumulation_steps).backward()
+        if number % best.accumulation_steps:
+            continue
+        if clip is not None:
+            scaler.unscale_(optimizer)
+            clip(model)
         scaler.step(optimizer)
         scaler.update()
+        optimizer.zero_grad(set_to_none=True)
         now = time.perf_counter()
         start = start or now  # the first step compiles
         if since:
-            samples += loader.batch_size or 1
+            samples += best.accumulation_steps * (loader.batch_size or 1)
             if now - start > seconds:
                 break
         elif now - start > WARM_UP_SHARE * seconds:

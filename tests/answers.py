@@ -9,6 +9,7 @@ from factories import best_config
 _BASELINE = TrainingConfig.of({"batch_size": 32, "num_threads": 2})
 _GPU = _BASELINE.replace(
     batch_size=64,
+    accumulation_steps=2,
     num_workers=4,
     prefetch_factor=4,
     persistent_workers=True,

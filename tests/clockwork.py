@@ -60,7 +60,8 @@ class Bench:
     """Numbers of the steps at which something is compiled."""
     compilations: int = 0
 
-    def step(self, batch: object) -> None:
+    def step(self, batches: Iterator[object]) -> None:
+        next(batches)
         self.loader.clock.wait(self.seconds[min(self.steps, len(self.seconds) - 1)])
         self.compilations += self.steps in self.compiling
         self.steps += 1

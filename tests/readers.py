@@ -46,6 +46,7 @@ RUN = asdict(measurement())
 # What a search notes of itself.
 FACTS: dict[str, Any] = {
     "identity": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30},
+    "reference": {"batch_size": 4, "accumulation_steps": 2},
     "start_seconds": 2.5,
     "baseline_run_seconds": 3,
     "baseline_runs": [RUN, RUN],

@@ -3,6 +3,7 @@
 The knobs that differ from the baseline decide which evidence is needed. Exact knobs need none.
 Knobs of numerics need the check of `autotune.accuracy.numerics_verdict`. A lower precision or
 another batch size also needs a probe: training on as many samples as the baseline, seed by seed.
+The same effective batch in other parts needs one if the parts' gradients add up to others.
 Checks and probes run once. Configurations that differ only in what a probe cannot tell share their
 probes.
 """
@@ -25,7 +26,7 @@ from autotune.accuracy.numerics_verdict import (
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import Probe
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
@@ -71,14 +72,14 @@ def seed_seconds(context: SearchContext, study: TuningStudy) -> float:
 def probe_samples(context: SearchContext, samples_per_second: float) -> int:
     """Return the samples that every probe trains on: some seconds of the baseline's training.
 
-    The number is a multiple of all batch sizes if that fits, or else of the largest one or of the
-    baseline's. Batch sizes that do not divide it end with a smaller batch.
+    The number is a multiple of all effective batches if that fits, or else of the largest one or
+    of the baseline's. Those that do not divide it end with a smaller batch.
     """
-    baseline_batch = int(context.baseline["batch_size"] or 1)
+    baseline_batch = context.baseline.effective_batch
     enough = _FEWEST_BASELINE_STEPS * baseline_batch
     affordable = math.ceil(_MOST_SECONDS * samples_per_second)
     wanted = max(math.ceil(probe_seconds(context) * samples_per_second), min(enough, affordable))
-    sizes = [size for size in context.space.domains["batch_size"] if isinstance(size, int)]
+    sizes = context.space.effective_batches
     fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
     unit = fitting[0] if fitting else baseline_batch
     return math.ceil(wanted / unit) * unit
@@ -147,6 +148,8 @@ class AccuracyProber:
             return AccuracyVerdict("reject", fault.margin, (), fault.reason)
         if fault is not None:
             return fault
+        if isinstance(split := self._numerics.split(config), Lost):
+            return split
         if not self.needs_probe(config):
             rule = self.rule()
             if not isinstance(rule, AccuracyRule):
@@ -202,7 +205,7 @@ class AccuracyProber:
 
     def evidence(self, config: TrainingConfig) -> Evidence:
         """Return the kind of evidence that the verdict on `config` rests on."""
-        gated = self._numerics.needed(config)
+        gated = self._numerics.needed(config) or self._numerics.sums_alike(config)
         probed = self.needs_probe(config)
         if gated:
             return "gate and probe" if probed else "gate"
@@ -212,6 +215,10 @@ class AccuracyProber:
         """Return the result of the numerics check of `config`; None if there is none."""
         found = self._numerics.gated(config)
         return found if isinstance(found, Gated) else None
+
+    def split_error(self, config: TrainingConfig) -> float | None:
+        """Return the relative difference of gradients that micro-batches make; None if unknown."""
+        return self._numerics.split_error(config)
 
     @property
     def _numerics(self) -> NumericsChecks:
@@ -247,10 +254,13 @@ class AccuracyProber:
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe of `config` trains.
 
-        Knobs for which the numerics check is enough have the baseline's values.
+        Knobs for which the numerics check is enough have the baseline's values. So has the split of
+        the effective batch, if its gradients are known to differ by rounding alone.
         """
-        reordering = (name for name in NUMERICS if name not in PRECISION)
-        return config.replace(**{name: self.context.baseline[name] for name in reordering})
+        shared = [name for name in NUMERICS if name not in PRECISION]
+        if self._numerics.sums_alike(config):
+            shared += BATCH_KNOBS
+        return config.replace(**{name: self.context.baseline[name] for name in shared})
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for the first `seeds` seeds; known seeds are not probed again."""

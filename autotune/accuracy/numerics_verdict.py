@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from autotune.configuration.job import Gate
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.processes.runner import Runner
@@ -59,6 +59,14 @@ It is the epsilon of float16 and TF32, the shortest formats in which an optimize
 """
 
 
+OF_SPLIT = {True: 2.0**-14, False: 2.0**-10}
+"""Difference of the summed gradients of micro-batches that is rounding, in float64 or not.
+
+In float64 it leaves room for a layer that computes in float32 all the same. Without float64 it is
+the epsilon of float16 and TF32.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class NumericsFault:
     """A failed numerics check: its reason, and the margin by which it fails."""
@@ -80,6 +88,18 @@ class NumericsChecks(Protocol):
     def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
         """Return why `config` does not pass; None if it does."""
 
+    def split(self, config: TrainingConfig) -> Gated | Failure | None:
+        """Return by how much the gradients differ that `config` sums of the baseline's samples.
+
+        None if its steps have other samples than the baseline's, or the same batches.
+        """
+
+    def split_error(self, config: TrainingConfig) -> float | None:
+        """Return that relative difference; None if it is not known. Runs nothing."""
+
+    def sums_alike(self, config: TrainingConfig) -> bool:
+        """Return whether that difference is known to be rounding. Runs nothing."""
+
 
 @dataclass(frozen=True)
 class NumericsChecker:
@@ -95,6 +115,46 @@ class NumericsChecker:
         if tested == reference:
             return None
         key = tested.note_key(NUMERICS)
+        return self._measured(key, tested, reference)
+
+    def split(self, config: TrainingConfig) -> Gated | Failure | None:
+        """Return by how much the gradients differ that `config` sums of the baseline's samples.
+
+        Both sides compute eagerly in the baseline's precision, or in float64.
+        """
+        if not self._is_split(config):
+            return None
+        plain = {name: KNOBS[name].default for name in NUMERICS if name not in PRECISION}
+        reference = self.context.baseline.replace(num_workers=0, **plain)
+        tested = reference.replace(**{name: config[name] for name in BATCH_KNOBS})
+        return self._measured(_split_key(config), tested, reference)
+
+    def split_error(self, config: TrainingConfig) -> float | None:
+        """Return the difference that `split` found; None if it found none. Runs nothing."""
+        found = self._known_split(config)
+        return None if found is None else found.gradient_error
+
+    def sums_alike(self, config: TrainingConfig) -> bool:
+        """Return whether `split` found nothing but rounding. Runs nothing."""
+        found = self._known_split(config)
+        return found is not None and found.gradient_error <= OF_SPLIT[found.in_double]
+
+    def _known_split(self, config: TrainingConfig) -> Gated | None:
+        if not self._is_split(config):
+            return None
+        found = self.study.notes.numerics_check(_split_key(config))
+        return found if isinstance(found, Gated) else None
+
+    def _is_split(self, config: TrainingConfig) -> bool:
+        """Return whether steps have the baseline's samples in other batches."""
+        own = self.context.baseline
+        same_samples = config.effective_batch == own.effective_batch
+        return same_samples and config["batch_size"] != own["batch_size"]
+
+    def _measured(
+        self, key: str, tested: TrainingConfig, reference: TrainingConfig
+    ) -> Gated | Failure:
+        """Return the noted outcome of a check, or run it and note its outcome."""
         outcome = self.study.notes.numerics_check(key)
         # A note in another version's format reads as Lost and is measured again.
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
@@ -204,6 +264,10 @@ def errors(gated: Gated, lower_precision: bool) -> tuple[Error, ...]:
 
 def _limit(rounding: float | None, drawn: float = 0.0) -> float:
     return math.inf if rounding is None else max(UNNOTICED, MULTIPLE * rounding + drawn)
+
+
+def _split_key(config: TrainingConfig) -> str:
+    return ",".join(f"{name}={config[name]}" for name in BATCH_KNOBS)
 
 
 def _expected(outcome: TrialOutcome) -> Gated | Failure:

@@ -30,6 +30,16 @@ class NoNumericsChecks:
         """Return False: no configuration needs a check."""
         return False
 
+    def split(self, config: TrainingConfig) -> None:
+        """Return None: nothing is measured."""
+
+    def split_error(self, config: TrainingConfig) -> None:
+        """Return None: nothing is measured."""
+
+    def sums_alike(self, config: TrainingConfig) -> bool:  # noqa: ARG002
+        """Return False: a script's gradients are not seen."""
+        return False
+
 
 @dataclass(frozen=True)
 class ScriptProber(AccuracyProber):

@@ -105,8 +105,10 @@ def _is_script(model: Path) -> bool:
 
 def _faults(options: ScriptOptions) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
+    from autotune.configuration.training_config import BATCH_KNOBS
+
     changing = ["--allow numerics"] if options.allow_numerics else []
-    changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob == "batch_size"]
+    changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
     if changing and options.metric is None:
         yield (
             f"{' and '.join(changing)} can change the accuracy, and only the script knows its "
@@ -127,11 +129,15 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
 
 def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
     from autotune.configuration.script import is_harmless
+    from autotune.configuration.training_config import BATCH_KNOBS
     from autotune.knobs import KNOBS
 
     for flag in flags:
-        if flag.knob != "batch_size" and not is_harmless(KNOBS[flag.knob]):
-            yield f"--map {flag.knob} is for `autotune run`; a search maps batch_size alone."
+        if flag.knob not in BATCH_KNOBS and not is_harmless(KNOBS[flag.knob]):
+            yield (
+                f"--map {flag.knob} is for `autotune run`; a search maps "
+                f"{' and '.join(BATCH_KNOBS)} alone."
+            )
 
 
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:

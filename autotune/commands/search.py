@@ -11,7 +11,13 @@ import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
-from autotune.configuration.flag_types import DURATION, SHARE, SIZE, ToleranceType
+from autotune.configuration.flag_types import (
+    DURATION,
+    SHARE,
+    SIZE,
+    EffectiveBatchType,
+    ToleranceType,
+)
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 
@@ -112,6 +118,13 @@ _NOTHING_FEASIBLE = 3
     default="none",
     show_default=True,
     help="Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
+)
+@click.option(
+    "--effective-batch",
+    type=EffectiveBatchType(),
+    metavar="free|keep|N",
+    help="Hold batch_size x accumulation_steps at yours (keep) or at N; free lets the batch size "
+    "vary alone. Default: keep if your settings accumulate gradients, else free.",
 )
 @common.BASELINE
 @click.option(

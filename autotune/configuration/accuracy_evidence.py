@@ -73,6 +73,11 @@ class AccuracyEvidence(Part):
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int
     needs_full_run: bool
+    split_error: float | None = None
+    """Relative difference of the gradients that smaller batches add up to, on the same samples.
+
+    None unless the effective batch is the baseline's in other parts, and in older files.
+    """
 
     @property
     def is_measured(self) -> bool:
@@ -101,6 +106,15 @@ class AccuracyEvidence(Part):
             else "the same value with every seed, so how fine it is, is not known"
         )
         return f"{self.samples} samples each{length}; {shown}"
+
+    @property
+    def split_text(self) -> str:
+        """Return how the gradients of smaller batches differ; empty if that was not measured."""
+        if self.split_error is None:
+            return ""
+        percent = f"{100 * self.split_error:.2g} %"
+        cause = "more than rounding, so it was probed" if self.needs_full_run else "by rounding"
+        return f"summed over smaller batches they differ by {percent} on the same samples: {cause}"
 
     @property
     def _of_an_epoch(self) -> str:

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from autotune.configuration.accuracy_rule import Tolerance
+    from autotune.configuration.search_space import EffectiveBatch
     from autotune.knobs.base import Value
 
 _Number = TypeVar("_Number", bound=float)
@@ -86,6 +87,22 @@ class ToleranceType(click.ParamType["Tolerance"]):
         if amount is None:
             self.fail(f"{value!r} is not a tolerance; write 1%, 0.01 or noise.", param, ctx)
         return Tolerance(amount, relative)
+
+
+class EffectiveBatchType(click.ParamType["EffectiveBatch"]):
+    """Samples of an optimizer step: free, keep, or a number above zero."""
+
+    name = "effective batch"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> EffectiveBatch:
+        """Return the word or the number."""
+        if value in ("free", "keep"):
+            return value  # type: ignore[return-value]
+        if not re.fullmatch(r"[1-9]\d{0,8}", str(value)):
+            self.fail(f"{value!r} is none of free, keep or a number of samples.", param, ctx)
+        return int(str(value))
 
 
 class SettingsType(click.ParamType["dict[str, Value]"]):

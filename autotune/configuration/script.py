@@ -3,8 +3,8 @@
 * Settings that keep the arithmetic (DataLoader arguments, threads, cuDNN's search) are applied
   beside the script.
 * Settings that change the arithmetic need permission: `--allow numerics`.
-* Batch size and float16 change the course of training, which schedules, epochs and scalers rely
-  on. Only the script's own flags apply them (`--map`).
+* Batch size, gradient accumulation and float16 change the course of training, which schedules,
+  epochs and scalers rely on. Only the script's own flags apply them (`--map`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.older_names import RENAMED
@@ -235,7 +235,7 @@ def plan_run(
     left_alone = {
         knob.name: knob.default
         for knob in ALL_KNOBS
-        if not is_harmless(knob) and knob.name not in (*asked, *mapped, "batch_size")
+        if not is_harmless(knob) and knob.name not in (*asked, *mapped, *BATCH_KNOBS)
     }
     return Plan(
         settings=config.replace(**left_alone).as_dict(),

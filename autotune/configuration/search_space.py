@@ -8,15 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
+from typing import Literal
 
 from autotune.configuration.space_file import SpaceFile
-from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.older_names import present_name, present_value
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.workload_facts import WorkloadFacts
+
+EffectiveBatch = Literal["free", "keep"] | int
+"""Samples of an optimizer step: any number, the baseline's, or this one."""
+# Divisors that an error names, the largest ones.
+_MOST_DIVISORS = 12
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class SearchSpace:
     domains: Mapping[str, tuple[Value, ...]]
     notes: tuple[str, ...] = ()
     """Remarks on values and knobs that were dropped for this machine, with reasons."""
+    effective_batch: int | None = None
+    """Samples of every optimizer step, from which accumulation_steps follows; None: they vary."""
 
     @cached_property
     def size(self) -> int:
@@ -37,6 +45,22 @@ class SearchSpace:
             if knob.needs is None and knob.name not in needed
         )
         return free * math.prod(self._size_with_dependents(name) for name in sorted(needed))
+
+    @property
+    def effective_batches(self) -> list[int]:
+        """Samples that an optimizer step may have."""
+        if self.effective_batch is not None:
+            return [self.effective_batch]
+        sizes, counts = (self.domains.get(name, (1,)) for name in BATCH_KNOBS)
+        return sorted({int(size or 1) * int(count or 1) for size in sizes for count in counts})
+
+    def config(self, chosen: Mapping[str, Value]) -> TrainingConfig:
+        """Return the configuration with these values; a knob without one has its domain's first."""
+        settings = {name: values[0] for name, values in self.domains.items()} | dict(chosen)
+        if self.effective_batch is not None:
+            batches = self.effective_batch // int(settings["batch_size"] or 1)
+            settings["accumulation_steps"] = max(1, batches)
+        return TrainingConfig.of(settings)
 
     def noted(self, notes: Iterable[str]) -> SearchSpace:
         """Return the space with further notes."""
@@ -52,17 +76,17 @@ class SearchSpace:
 
     def sample(self, random: Random) -> TrainingConfig:
         """Draw a configuration uniformly, knob by knob."""
-        return TrainingConfig.of({name: random.choice(v) for name, v in self.domains.items()})
+        return self.config({name: random.choice(v) for name, v in self.domains.items()})
 
     def within(self, config: TrainingConfig) -> TrainingConfig:
         """Return `config` with each value outside of its domain replaced by the nearest one."""
-        return TrainingConfig.of({n: _nearest(config[n], v) for n, v in self.domains.items()})
+        return self.config({n: nearest(config[n], v) for n, v in self.domains.items()})
 
     def neighbours(self, config: TrainingConfig) -> Iterator[TrainingConfig]:
         """Yield every configuration that differs from `config` in one knob's setting."""
         for name, values in self.varied().items():
             for value in values:
-                neighbour = config.replace(**{name: value})
+                neighbour = self.config({**config.as_dict(), name: value})
                 if neighbour != config:
                     yield neighbour
 
@@ -70,7 +94,7 @@ class SearchSpace:
     def _all(self) -> tuple[TrainingConfig, ...]:
         choices = itertools.product(*self.domains.values())
         settings = (dict(zip(self.domains, values, strict=True)) for values in choices)
-        return tuple(dict.fromkeys(map(TrainingConfig.of, settings)))
+        return tuple(dict.fromkeys(map(self.config, settings)))
 
     def _size_with_dependents(self, needed: str) -> int:
         dependents = math.prod(
@@ -79,7 +103,7 @@ class SearchSpace:
         return sum(dependents if value else 1 for value in self.domains[needed])
 
 
-def _nearest(value: Value, domain: tuple[Value, ...]) -> Value:
+def nearest(value: Value, domain: Sequence[Value]) -> Value:
     """Return the number that is off by the smallest factor; else the first value."""
     if value in domain:
         return value
@@ -104,12 +128,20 @@ def whole_space(
 
 
 def narrow(
-    file: SpaceFile, machine: Machine, facts: WorkloadFacts | None, baseline: TrainingConfig
+    file: SpaceFile,
+    machine: Machine,
+    facts: WorkloadFacts | None,
+    baseline: TrainingConfig,
+    effective_batch: int | None = None,
 ) -> SearchSpace:
-    """Return the part of a space that can be searched here; the baseline is always in it.
+    """Return the part of a space that can be searched here; the baseline is in it.
+
+    With an `effective_batch`, it has only configurations whose optimizer steps are of so many
+    samples. The baseline's may be of another number.
 
     Raises:
-        UsageError: the file is not portable and has values that this machine cannot run.
+        UsageError: the file is not portable and has values that this machine cannot run, or no
+            batch size divides `effective_batch`.
     """
     faults: list[str] = []
     notes: list[str] = []
@@ -140,7 +172,67 @@ def narrow(
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))
     if faults:
         raise UsageError("\n".join(faults))
-    return SearchSpace(domains, tuple(notes))
+    if effective_batch is not None:
+        sizes = _dividing(file, domains, facts, baseline, effective_batch)
+        domains |= {"batch_size": sizes, "accumulation_steps": (effective_batch // sizes[0],)}
+        notes.append(_kept(effective_batch, sizes))
+    return SearchSpace(domains, tuple(notes), effective_batch)
+
+
+def _dividing(
+    file: SpaceFile,
+    domains: Mapping[str, tuple[Value, ...]],
+    facts: WorkloadFacts | None,
+    baseline: TrainingConfig,
+    effective_batch: int,
+) -> tuple[int, ...]:
+    """Return the batch sizes in ascending order of which several make an effective batch.
+
+    A portable file that varies the batch size gets the halves of the baseline's, down to an eighth:
+    they fit where memory is short.
+
+    Raises:
+        UsageError: there is none, or the dataset is smaller.
+    """
+    offered = {int(size or 1) for size in domains["batch_size"]}
+    if file.portable and "batch_size" in file.offers and len(offered) > 1:
+        own = int(baseline["batch_size"] or 1)
+        offered |= {own // parts for parts in (2, 4, 8) if own % parts == 0}
+    legal, counts = KNOBS["accumulation_steps"].values, domains["accumulation_steps"]
+    fitting = [
+        size
+        for size in sorted(offered)
+        if effective_batch % size == 0
+        and not legal.fault(effective_batch // size)
+        and ("accumulation_steps" not in file.offers or effective_batch // size in counts)
+    ]
+    samples = None if facts is None else facts.dataset_samples
+    if samples is not None and effective_batch > samples:
+        raise UsageError(
+            f"--effective-batch {effective_batch}: the dataset has {samples} samples. Give fewer."
+        )
+    if not fitting:
+        raise UsageError(_no_divisor(file, sorted(offered), effective_batch))
+    return tuple(fitting)
+
+
+def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -> str:
+    small = [n for n in range(1, math.isqrt(effective_batch) + 1) if effective_batch % n == 0]
+    divisors = sorted({*small, *(effective_batch // n for n in small)})
+    shown = ", ".join(map(str, divisors[-_MOST_DIVISORS:]))
+    place = file.document.position("batch_size") if "batch_size" in file.offers else file.name
+    least = offered[0] * math.ceil(effective_batch / offered[0])
+    return (
+        f"{place}: --effective-batch {effective_batch}: no batch_size of "
+        f"{', '.join(map(str, offered))} times accumulation_steps gives it; its divisors are "
+        f"{shown}. Offer one of them as batch_size, or give a multiple of {offered[0]}, such as "
+        f"{least}."
+    )
+
+
+def _kept(effective_batch: int, sizes: Sequence[int]) -> str:
+    pairs = ", ".join(f"{size} x {effective_batch // size}" for size in sizes)
+    return f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
 
 
 def _too_large(knob: Knob, value: Value, facts: WorkloadFacts | None) -> str | None:

@@ -56,6 +56,11 @@ class TrainingConfig:
             {knob.name: knob.resolve(self[knob.name], machine) for knob in ALL_KNOBS}
         )
 
+    @property
+    def effective_batch(self) -> int:
+        """Samples of an optimizer step: batch_size x accumulation_steps."""
+        return int(self["batch_size"] or 1) * int(self["accumulation_steps"] or 1)
+
     def differences(self, other: TrainingConfig) -> dict[str, Value]:
         """Return the settings of this configuration that differ from those of `other`."""
         mine = self.as_dict()
@@ -73,6 +78,8 @@ class TrainingConfig:
         return note_key((name, self[name], KNOBS[name].default) for name in names)
 
 
+BATCH_KNOBS = ("batch_size", "accumulation_steps")
+"""Knobs whose product is the effective batch."""
 _POSITION = {knob.name: position for position, knob in enumerate(ALL_KNOBS)}
 
 

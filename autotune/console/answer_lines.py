@@ -119,6 +119,8 @@ def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",
         f"  allowed     {accuracy.allowed_text}",
     ]
+    if accuracy.split_text:
+        lines.append(f"  gradients   {accuracy.split_text}")
     return [*lines, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else lines
 
 

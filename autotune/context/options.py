@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.script import ScriptOptions
+from autotune.configuration.search_space import EffectiveBatch
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value
@@ -37,6 +38,8 @@ class WorkloadOptions:
     """Settings that override the workload's own."""
     lr_scaling: LrRule = "none"
     """Rule by which the learning rate follows the batch size."""
+    effective_batch: EffectiveBatch | None = None
+    """Samples of every optimizer step; None keeps the baseline's if it accumulates gradients."""
     fresh_data: bool = False
     """True if each process builds its dataset itself, instead of forking a host that did."""
 
@@ -50,6 +53,14 @@ class WorkloadOptions:
         if self.script is not None:
             return "metric_regex", self.script.higher_is_better
         return ("evaluate", True) if facts.has_evaluate else ("held_out_loss", False)
+
+    def held_batch(self, baseline: TrainingConfig) -> int | None:
+        """Return the samples of every optimizer step; None if they may vary."""
+        accumulates = baseline["accumulation_steps"] != 1
+        asked = self.effective_batch or ("keep" if accumulates else "free")
+        if asked == "keep":
+            return baseline.effective_batch
+        return None if asked == "free" else int(asked)
 
     def own_settings(self, facts: WorkloadFacts) -> TrainingConfig:
         """Return the user's settings: those of the workload, overridden by `baseline`.

@@ -9,8 +9,8 @@ from pathlib import Path
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions
 from autotune.configuration.space_file import SpaceFile
-from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
@@ -76,10 +76,17 @@ def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
 
 
 def reachable(
-    file: SpaceFile, script: ScriptOptions, observed: Observed
+    file: SpaceFile, script: ScriptOptions, observed: Observed, holds_batch: bool = False
 ) -> tuple[SpaceFile, tuple[str, ...]]:
-    """Return the space file without knobs that cannot reach the script, and a note on each."""
+    """Return the space file without knobs that cannot reach the script, and a note on each.
+
+    `holds_batch` is True if batch_size and accumulation_steps may only change together.
+    """
     obstacles = dict(_obstacles(file, script, observed))
+    unmapped = [name for name in BATCH_KNOBS if not script.reaches(KNOBS[name])]
+    if holds_batch and unmapped:
+        for name in set(BATCH_KNOBS) & file.offers.keys():
+            obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
     offers = {
         name: tuple(value for value in values if value != _SCALED)
         for name, values in file.offers.items()

@@ -63,6 +63,25 @@ class SearchContext:
     device_free_bytes: int | None = None
     """Memory of the accelerator that was free before the search; None if not known."""
 
+    def in_smaller_batches(self) -> SearchContext | None:
+        """Return the search with the next smaller batches of the baseline's effective batch.
+
+        None if the effective batch is not kept, or the space has no smaller ones.
+        """
+        own, smaller = int(self.baseline["batch_size"] or 1), self.space.domains["batch_size"]
+        sizes = [int(size or 1) for size in smaller if int(size or 1) < own]
+        if not sizes or self.space.effective_batch != self.baseline.effective_batch:
+            return None
+        settings = {**self.baseline.as_dict(), "batch_size": max(sizes)}
+        return self.beginning_with(self.space.config(settings))
+
+    def beginning_with(self, baseline: TrainingConfig) -> SearchContext:
+        """Return the search with another baseline, without larger batch sizes than its own."""
+        most, offered = int(baseline["batch_size"] or 1), self.space.domains["batch_size"]
+        sizes = tuple(size for size in offered if int(size or 1) <= most)
+        space = replace(self.space, domains={**self.space.domains, "batch_size": sizes})
+        return replace(self, baseline=baseline, space=space)
+
     @property
     def may_settle(self) -> bool:
         """True if the search may end early: the user did not ask for a number of trials."""
@@ -98,6 +117,7 @@ class SearchContext:
             "model_sha256": sha256_of(workload.model_path),
             **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
+            **self._held,
             "baseline": self.baseline.as_dict(),
             "objective": self.objective.identity,
             "memory_limit_bytes": self.memory_limit_bytes,
@@ -106,10 +126,15 @@ class SearchContext:
             "machine": self.machine.fingerprint,
         }
 
+    @property
+    def _held(self) -> dict[str, object]:
+        held = self.space.effective_batch
+        return {} if held is None else {"effective_batch": held}
+
     def lr_factor(self, config: TrainingConfig) -> float:
         """Return the factor by which `config` multiplies the baseline's learning rates."""
-        batch, baseline = (int(c["batch_size"] or 1) for c in (config, self.baseline))
-        return lr_factor(self.options.workload.lr_scaling, batch, baseline)
+        rule, own = self.options.workload.lr_scaling, self.baseline.effective_batch
+        return lr_factor(rule, config.effective_batch, own)
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
@@ -155,20 +180,22 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     inspected = _inspected(options, observed, runner, folder)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
-    if workload.script is not None and observed is not None:
-        file, notes = reachable(file, workload.script, observed)
+    if observed is not None:
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
     assert facts is not None
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)  # raises UsageError before a trial does
     options.objective.counts_tokens(facts, workload.model_path)  # the same
     baseline = workload.own_settings(facts).resolved(inspected.machine)
+    held = workload.held_batch(baseline)
+    if workload.script is not None and observed is not None:
+        file, notes = reachable(file, workload.script, observed, held is not None)
     return SearchContext(
         options=options,
         machine=inspected.machine,
         facts=facts,
         baseline=baseline,
-        space=narrow(file, inspected.machine, facts, baseline).noted(notes),
+        space=narrow(file, inspected.machine, facts, baseline, held).noted(notes),
         trials=options.budget.trials or file.trials,
         memory_limit_bytes=options.resources.bytes_per_trial(inspected.machine),
         time_budget_seconds=time_budget_of(options),

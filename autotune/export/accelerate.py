@@ -10,6 +10,8 @@ from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+# Accelerator() reads it; a configuration file has no word for it without DeepSpeed.
+_ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 
 
@@ -37,8 +39,11 @@ def to_accelerate(best: BestConfig) -> Exported:
             "dynamo_use_dynamic": bool(config["compile_dynamic"]),
         }
     flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
-    launch = f"accelerate launch --config_file FILE{flag} train.py"
+    count = config["accumulation_steps"]
+    variable = "" if count == 1 else f"{_ACCUMULATION}={count} "
+    launch = f"{variable}accelerate launch --config_file FILE{flag} train.py"
     carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
     instead = {"num_threads": _OWN_THREADS if threads is None else launch}
+    instead |= {"accumulation_steps": launch}
     dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
     return Exported(dump(values), dropped, launch)

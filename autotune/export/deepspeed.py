@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
@@ -16,7 +17,7 @@ def to_deepspeed(best: BestConfig) -> Exported:
     """
     config = best.training_config
     dtype = config["amp_dtype"]
-    patch = {
+    patch: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": config["batch_size"],
         "torch_autocast": {"enabled": False}
         if dtype is None
@@ -24,9 +25,11 @@ def to_deepspeed(best: BestConfig) -> Exported:
         "bf16": {"enabled": False},
         "fp16": {"enabled": False},
     }
+    if config["accumulation_steps"] != 1:
+        patch["gradient_accumulation_steps"] = config["accumulation_steps"]
     dropped = left_out(
         best,
-        {"batch_size", "amp_dtype"},
+        {"batch_size", "accumulation_steps", "amp_dtype"},
         instead={"compile_mode": "engine.compile(compile_kwargs={'mode': ...})"},
     )
     return Exported(json.dumps(patch, indent=2) + "\n", dropped)

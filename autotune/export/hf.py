@@ -52,6 +52,8 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
     }
     if (optimizer := config["optimizer_impl"]) in (None, "fused"):
         words["optimizer_impl"] = {"optim": "adamw_torch_fused" if optimizer else "adamw_torch"}
+    count = config["accumulation_steps"]
+    words["accumulation_steps"] = {} if count == 1 else {"gradient_accumulation_steps": count}
     if not is_half_on_cpu(best):
         words["amp_dtype"] = {"bf16": dtype == "bfloat16", "fp16": dtype == "float16"}
     if config["num_workers"]:  # else transformers refuses it

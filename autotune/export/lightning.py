@@ -39,8 +39,10 @@ def to_lightning(best: BestConfig) -> Exported:
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }
+    if config["accumulation_steps"] != 1:
+        sections["trainer"]["accumulate_grad_batches"] = config["accumulation_steps"]
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
-    carried |= {"cudnn_benchmark", "optimizer_impl", *_IN_TORCH}
+    carried |= {"accumulation_steps", "cudnn_benchmark", "optimizer_impl", *_IN_TORCH}
     carried |= set() if silent else {"amp_dtype"}
     dropped = left_out(best, carried, instead={"amp_dtype": _FLOAT16_ON_CPU} if silent else None)
     use = (

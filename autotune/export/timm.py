@@ -33,10 +33,12 @@ def to_timm(best: BestConfig) -> Exported:
         values["device"] = "cpu"
     if dtype is not None:
         values["amp_dtype"] = dtype
+    if config["accumulation_steps"] != 1:
+        values["grad_accum_steps"] = config["accumulation_steps"]
     if optimizer := KNOBS["optimizer_impl"].optimizer_kwargs(config["optimizer_impl"]):
         values["opt_kwargs"] = dict(optimizer)
     carried = {"batch_size", "num_workers", "pin_memory", "amp_dtype", "channels_last"}
-    carried |= {"compile_mode", "optimizer_impl"}
+    carried |= {"compile_mode", "optimizer_impl", "accumulation_steps"}
     in_force = {"persistent_workers": True, **({} if on_cpu else _ON_CUDA)}
     instead = dict.fromkeys(in_force, _HARD_CODED)
     dropped = left_out(best, carried, in_force, instead)

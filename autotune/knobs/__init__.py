@@ -6,6 +6,7 @@ tests, documentation and the reader of search spaces use this list.
 
 from __future__ import annotations
 
+from autotune.knobs.accumulation import ACCUMULATION_KNOBS
 from autotune.knobs.attention import ATTENTION_KNOBS
 from autotune.knobs.base import Knob
 from autotune.knobs.compile import COMPILE_KNOBS
@@ -22,6 +23,7 @@ ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
     *WORKER_KNOBS,
     DEVICE_PREFETCH,
+    *ACCUMULATION_KNOBS,
     *PRECISION_KNOBS,
     *COMPILE_KNOBS,
     *MODEL_KNOBS,

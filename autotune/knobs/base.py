@@ -76,6 +76,10 @@ class Setup(Protocol):
         """Return the DataLoader of the training set."""
 
     @property
+    def accumulation_steps(self) -> int:
+        """Return the number of backward passes before the optimizer's last step."""
+
+    @property
     def scaler(self) -> torch.amp.GradScaler:
         """Return the gradient scaler, which is disabled if the loss is not scaled."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from autotune.limits.matmul_rate import matmul_rate
 from autotune.training import disturbance
 from autotune.training.loading.batches import Batches
 from autotune.training.tasks import CompileClock, LoadedJob
-from autotune.training.timing import Timer, synchronize
+from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset
 from autotune.values.measurement import Block
 from autotune.values.outcome import SpeedLimits, StageRound, TrialOutcome
@@ -53,7 +52,8 @@ def _with_arithmetic(
     found: SpeedLimits, setup: TrainingSetup, resident: list[Any], task: FindLimits
 ) -> SpeedLimits:
     """Add the FLOPs of a sample and, unless the search knows it, the rate of matrix products."""
-    counted = count_flops([partial(setup.step, batch) for batch in resident], setup.device)
+    steps = [partial(setup.step, itertools.repeat(batch)) for batch in resident]
+    counted = count_flops(steps, setup.device)
     if isinstance(counted, str):
         return replace(found, uncounted=counted)
     if counted.number_format not in task.known_formats:
@@ -61,7 +61,7 @@ def _with_arithmetic(
         torch.set_num_threads(task.machine_threads)
         rate = matmul_rate(setup.device, counted.number_format)
         found = replace(found, matmul_flops_per_second=rate)
-    samples = len(resident) * (setup.loader.batch_size or 1)
+    samples = len(resident) * setup.batches_per_step * (setup.loader.batch_size or 1)
     return replace(
         found,
         flops_per_sample=counted.flops / samples,
@@ -85,16 +85,17 @@ def _stages(setup: TrainingSetup) -> _Stages:
     noise = disturbance.watch(setup.device, clock)
     compiler = CompileClock(setup.config["compile_mode"] is not None)
 
-    def timer(step: Callable[[Any], object], batches: Batches) -> Timer:
-        return Timer(step, batches, clock, wait, noise, lambda: compiler.events)
+    def timer(step: Step, batches: Batches, each: int) -> Timer:
+        compilations = lambda: compiler.events  # noqa: E731
+        return Timer(step, batches, clock, wait, noise, compilations, batches_per_step=each)
 
     ahead = partial(setup.settings.copied_ahead, device=setup.device)
-    stream = Batches(setup.loader, clock, wait, ahead)
-    resident = [setup.transfer(stream.next()) for _ in range(_BATCHES)]
+    stream, each = Batches(setup.loader, clock, wait, ahead), setup.batches_per_step
+    resident = [setup.transfer(next(stream)) for _ in range(_BATCHES)]
     return _Stages(
-        training=timer(setup.step, stream),
-        computing=timer(setup.step, Batches(itertools.cycle(resident), clock, wait)),
-        loading=timer(lambda _: None, stream),
+        training=timer(setup.step, stream, each),
+        computing=timer(setup.step, Batches(itertools.cycle(resident), clock, wait), each),
+        loading=timer(next, stream, 1),
         resident=resident,
     )
 
@@ -105,7 +106,7 @@ def _rounds(stages: _Stages, plan: MeasurePlan, batch_size: int) -> list[StageRo
     Args:
         stages: the timers.
         plan: its first look is the number of undisturbed rounds; twice as many are timed at most.
-        batch_size: samples of a step.
+        batch_size: samples of a batch.
     """
     timers = (stages.training, stages.computing, stages.loading)
     seconds = [timer.warm_up(plan).calm_seconds for timer in timers]
@@ -120,7 +121,10 @@ def _rounds(stages: _Stages, plan: MeasurePlan, batch_size: int) -> list[StageRo
         loading = _block(stages.loading, plan, seconds[2], batch_size)
         rounds.append(StageRound(training, computing, loading))
         blocks = (training, computing, loading)
-        seconds = [batch_size * block.seconds / block.samples for block in blocks]
+        seconds = [
+            timer.batches_per_step * batch_size * block.seconds / block.samples
+            for timer, block in zip(timers, blocks, strict=True)
+        ]
         calm = sum(not one.is_disturbed for one in rounds)
         late = clock() - start > plan.max_seconds and len(rounds) >= _FEWEST_ROUNDS
         if calm >= plan.looks[0] or len(rounds) >= 2 * plan.looks[0] or late:
@@ -145,6 +149,6 @@ def _let_fill(stages: _Stages) -> None:
     full = batches.queued - batches.workers
     until = computing.clock() + _FILL_SECONDS
     while batches.workers and (batches.ready() or 0) < full and computing.clock() < until:
-        computing.step(computing.batches.next())
+        computing.step(computing.batches)
         computing.synchronize()
     computing.noise()

@@ -15,35 +15,26 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
+from autotune.knobs.torch_private import draw_as_eager_does, map_leaves
 from autotune.numerics import trajectory
 from autotune.numerics.disk_store import DiskStore, Load
+from autotune.numerics.split_check import compare_splits
+from autotune.numerics.training_loops import State, TrainingLoops, double_by_default, doubled
 from autotune.numerics.trajectory import Snapshot, Tensors, distance, norm, share, snapshot
 from autotune.system.trial_folder import NUMERICS_CHECK
 from autotune.training.apply_settings import Settings
-from autotune.training.loading.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
-from autotune.training.training_setup import (
-    TrainingSetup,
-    build_dataset,
-    build_loader,
-    seed_everything,
-)
+from autotune.training.training_setup import TrainingSetup, build_dataset, seed_everything
 from autotune.values.outcome import Gated, TrialOutcome
-
-State = Mapping[str, Any]
 
 # A fresh GradScaler starts at the first; training settles at the largest without overflow.
 _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
@@ -87,32 +78,10 @@ class _Reference:
     """Loss and gradients in float64; None if not asked for or if the model does not run in it."""
 
 
-@dataclass(frozen=True)
-class _TrainingLoops:
-    """A builder of equal training loops; each use needs a new one, since optimizers have state."""
-
-    loaded: LoadedJob
-    dataset: Dataset[Any]
-    store: DiskStore
-
-    def setup(self, state: State | None = None) -> TrainingSetup:
-        setup = self.loaded.setup(self.dataset, self.loaded.job.seed)
-        _without_dropout(setup.model.train())
-        if state is not None:
-            setup.model.load_state_dict(state)
-        return setup
-
-    def batches(self) -> Iterator[Any]:
-        """Yield batches without end, the same ones in each call."""
-        loaded = self.loaded
-        seed_everything(loaded.job.seed)
-        loader = build_loader(loaded.config, loaded.workload, self.dataset, loaded.job.seed)
-        return endless(loader)
-
-
 def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
     """Compare loss, gradients, update and first steps under the job's settings with the reference.
 
+    Where these have another batch size and the same effective batch, gradients alone are compared.
     Memory use is that of training, because all tensors that are compared lie in a file.
 
     Raises:
@@ -120,11 +89,14 @@ def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
     """
     loaded.folder.enter_phase(NUMERICS_CHECK)
     with tempfile.TemporaryFile(dir=loaded.folder.path) as file:
-        loops = _TrainingLoops(loaded, build_dataset(loaded.workload), DiskStore(file))
+        loops = TrainingLoops(loaded, build_dataset(loaded.workload), DiskStore(file))
+        reference = TrainingConfig.of(task.reference)
+        if reference["batch_size"] != loaded.config["batch_size"]:
+            return compare_splits(loops, reference, task.in_double)
         return _compared(loops, task)
 
 
-def _compared(loops: _TrainingLoops, task: Gate) -> TrialOutcome:
+def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     loaded, seed, store = loops.loaded, loops.loaded.job.seed, loops.store
     plain = replace(loops, loaded=replace(loaded, config=TrainingConfig.of(task.reference)))
     Settings(plain.loaded.config).apply_to_process()
@@ -152,7 +124,7 @@ def _compared(loops: _TrainingLoops, task: Gate) -> TrialOutcome:
 
 
 def _tested(
-    loops: _TrainingLoops, reference: _Reference, used: Sequence[Load]
+    loops: TrainingLoops, reference: _Reference, used: Sequence[Load]
 ) -> tuple[Gated, float, Snapshot]:
     """Return the errors on the first batch, how much of them is rounding, and the steps' end."""
     seed, store = loops.loaded.job.seed, loops.store
@@ -169,14 +141,14 @@ def _tested(
     return gated, rounding, trajectory.steps(setup, trajectory.loaded(used), seed, store)
 
 
-def _refer(loops: _TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _Reference:
+def _refer(loops: TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _Reference:
     reference = _in_single(loops, pair)
     if not in_double:
         return reference
     return replace(reference, in_double=_compute_in_double(loops, pair[0], reference.state))
 
 
-def _in_single(loops: _TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
+def _in_single(loops: TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
     """Compute the reference without float64, for which this model has to be freed first."""
     setup, seed, store = loops.setup(), loops.loaded.job.seed, loops.store
     state, before = store.put_all(setup.model.state_dict()), snapshot(setup, store)
@@ -189,14 +161,6 @@ def _in_single(loops: _TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
         batch_spread=_distance(_compute(setup, pair[1], seed, store), standard),
         updated=_update(setup, standard.gradients, store),
     )
-
-
-def _without_dropout(model: nn.Module) -> None:
-    for module in model.modules():
-        if is_dropout(module):
-            module.p = 0.0  # type: ignore[assignment]  # mypy does not know the private class
-        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-            module.dropout = 0.0
 
 
 def _compute(setup: TrainingSetup, load: Load, seed: int, store: DiskStore) -> _Computed:
@@ -231,33 +195,19 @@ def _backward(
     return computed
 
 
-def _compute_in_double(loops: _TrainingLoops, load: Load, state: State) -> _Computed | None:
+def _compute_in_double(loops: TrainingLoops, load: Load, state: State) -> _Computed | None:
     """Return loss and gradients in float64, without autocast; None if that does not work."""
     config = loops.loaded.config.replace(amp_dtype=None)
     try:
         exact = replace(loops, loaded=replace(loops.loaded, config=config)).setup(state)
         exact.model.double()
-        with _double_by_default():
-            batch = map_leaves(_doubled, exact.transfer(load()))
+        with double_by_default():
+            batch = map_leaves(doubled, exact.transfer(load()))
             computed = _backward(exact, batch, loops.loaded.job.seed, loops.store)
     # Code that was not written for float64 may raise anything; memory may run out.
     except Exception:
         return None
     return computed if computed.is_finite else None
-
-
-@contextmanager
-def _double_by_default() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _doubled(leaf: Any) -> Any:
-    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 def _update(setup: TrainingSetup, gradients: Tensors, store: DiskStore) -> Tensors:

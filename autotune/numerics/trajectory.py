@@ -107,7 +107,7 @@ def _step(setup: TrainingSetup, seed: int, batch: Any) -> float:
     """Take a step and return its loss; repeat it while the scaler skips it to lower its scale."""
     while (scale := setup.scaler.get_scale()) >= 1:
         seed_everything(seed)
-        loss = float(setup.step(batch).detach())
+        loss = float(setup.step(iter((batch,)), 1))
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"the loss of the first steps becomes {loss}")
         if setup.scaler.get_scale() >= scale:

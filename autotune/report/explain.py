@@ -137,6 +137,8 @@ def _limits(best: BestConfig) -> Iterator[str]:
     yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
     if accuracy.is_measured:
         yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."
+        if text := accuracy.split_text:
+            yield f"Gradients: {text}."
         if accuracy.probe_text:
             yield f"Probes: {accuracy.probe_text}."
         yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))

@@ -14,8 +14,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.search_space import SearchSpace, nearest
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
@@ -83,27 +83,32 @@ class Encoding:
         return np.asarray(sum(columns, np.zeros(len(rows))))
 
     def doublings(self, rows: Indices, own: Indices) -> Array:
-        """Return log2 of each row's batch size over that of `own` (knobs,), at least 0."""
-        if "batch_size" not in self.values:
-            return np.zeros(len(rows))
-        sizes = np.log2([float(value or 1) for value in self.values["batch_size"]])
-        column = list(self.values).index("batch_size")
-        return np.asarray(np.maximum(0.0, sizes[rows[:, column]] - sizes[own[column]]))
+        """Return log2 of each row's effective batch over that of `own` (knobs,), at least 0."""
+        doublings = np.zeros(len(rows))
+        if self.space.effective_batch is not None:
+            return doublings
+        for column, (name, values) in enumerate(self.values.items()):
+            if name in BATCH_KNOBS:
+                sizes = np.log2([float(value or 1) for value in values])
+                doublings += sizes[rows[:, column]] - sizes[own[column]]
+        return np.asarray(np.maximum(0.0, doublings))
 
     def rows(self, configs: Sequence[TrainingConfig]) -> Indices:
-        """Encode configurations as rows, shape (configs, knobs)."""
+        """Encode configurations as rows, shape (configs, knobs).
+
+        The baseline's batch size may lie outside of the space; the nearest one stands for it.
+        """
         places = [
             (name, {value: place for place, value in enumerate(values)})
             for name, values in self.values.items()
         ]
-        rows = [[at[config[name]] for name, at in places] for config in configs]
+        rows = [[at[nearest(config[name], list(at))] for name, at in places] for config in configs]
         return np.array(rows, dtype=np.intp).reshape(len(configs), len(places))
 
     def config(self, row: Indices) -> TrainingConfig:
         """Decode a row (knobs,) into a configuration, frozen knobs included."""
         chosen = {n: v[at] for (n, v), at in zip(self.values.items(), row.tolist(), strict=True)}
-        frozen = {name: values[0] for name, values in self.space.domains.items()}
-        return TrainingConfig.of({**frozen, **chosen})
+        return self.space.config(chosen)
 
     @cached_property
     def every_row(self) -> Indices:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,7 @@ class BatchStream(Batches):
         self.sample_bytes = 0
         """Bytes of the tensors of one sample, from the very first batch."""
         self._counted_from = (0, 0)
+        self._batches_of_steps: Counter[int] = Counter()
         self._standing = 0.0
         self._last = 0.0
         self._elsewhere = False
@@ -84,6 +86,7 @@ class BatchStream(Batches):
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
         self.steps += 1
+        self._batches_of_steps[batches] += 1
         self.batches += batches
         self.samples += samples
         self._since_step = (loader, 0, 0)
@@ -105,6 +108,11 @@ class BatchStream(Batches):
         tells nothing of these, so that the next one is credited with their batches.
         """
         self._counted_from = (self.batches, self.steps)
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Batches of most optimizer steps; a scaler skips some steps, and an epoch may end one."""
+        return max(1, self._batches_of_steps.most_common(1)[0][0]) if self.steps else 1
 
     @property
     def samples_per_batch(self) -> float:

@@ -212,8 +212,9 @@ class Interposition:
 
     def _is_to_be_read(self, knob: Knob) -> bool:
         if knob.name in self.by_flag:
-            # Models may not have been observed.
-            return knob.name not in _MODEL
+            # Models may not have been observed, and only a trial counts batches.
+            is_counted = self.observed.batches_per_step is not None
+            return knob.name not in _MODEL and (knob.name != "accumulation_steps" or is_counted)
         # null means "off" for most knobs, but "whatever torch takes" for harmless ones.
         has_value = self.config[knob.name] is not None or not is_harmless(knob)
         return knob.name in self.asked and has_value

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from autotune.configuration.script import is_harmless
+from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
@@ -55,6 +56,7 @@ class Observation:
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
         loader = self._stream.loader
         assert loader is not None
+        self._observed.batches_per_step = self._stream.accumulation_steps
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         return Observed(
@@ -82,7 +84,8 @@ class Observation:
         fixed = {}
         for knob in ALL_KNOBS:
             value = settings[knob.name]
-            if not is_harmless(knob) and knob.name != "batch_size" and value != knob.default:
+            own_way = is_harmless(knob) or knob.name in BATCH_KNOBS
+            if not own_way and value != knob.default:
                 fixed[knob.name] = "the script does so itself"
         for name, value in process_settings().items():
             if value != self._before[name]:

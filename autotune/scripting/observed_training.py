@@ -42,6 +42,8 @@ class ObservedTraining:
         """True if the script scales its loss."""
         self.batch_size: int | None = None
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
+        self.batches_per_step: int | None = None
+        """Batches of an optimizer step; None if nobody counts them."""
         self._noted: dict[str, Value] = {}
 
     @property
@@ -127,6 +129,17 @@ class ObservedTraining:
     def scaler(self) -> torch.amp.GradScaler:
         """A new scaler, enabled if the script's is."""
         return torch.amp.GradScaler(self.device.type, enabled=self.scales)
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Batches of an optimizer step.
+
+        Raises:
+            LookupError: nobody counts them.
+        """
+        if self.batches_per_step is None:
+            raise LookupError("the batches of a step are not counted")
+        return self.batches_per_step
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the autocast context of the last forward pass."""

@@ -112,6 +112,7 @@ class Stopwatch:
 
     def _fault(self) -> Failure | None:
         """Return a setting that is not in force or a parameter that is not finite; None if fine."""
+        self.interposition.observed.batches_per_step = self.stream.accumulation_steps
         overridden = self.interposition.overridden()
         for name, reason in self.interposition.failed.items():
             return NotApplied(name, spelled(self.interposition.config[name]), reason)

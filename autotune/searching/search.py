@@ -45,7 +45,7 @@ from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (
     baseline_prober,
     first_rule,
-    measure_baseline,
+    measure_reference,
     tell_baseline,
 )
 from autotune.searching.trials.parallel import ExtraDevices, check_alike, run_together
@@ -145,7 +145,8 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         study.disconnect()
         raise
     context = replace(context, start_seconds=start_seconds)
-    return SearchRun(context, runner, study, started=clock.started, stop=stop)
+    search = SearchRun(context, runner, study, started=clock.started, stop=stop)
+    return search.with_noted_reference()
 
 
 def _as_begun(context: SearchContext, study: TuningStudy) -> SearchContext:
@@ -180,7 +181,7 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
         yield emit(search, known)
         return
     yield PhaseStarted("baseline", f"your settings in {RUNS} processes, then their accuracy")
-    runs = yield from measure_baseline(search)
+    search, runs = yield from measure_reference(search)
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})
         return

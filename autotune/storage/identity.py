@@ -43,7 +43,10 @@ class Identity:
     def space(self) -> SearchSpace | None:
         """The search space before the diagnosis; None if it is not known."""
         domains = self.facts.get("space")
-        return None if domains is None else SearchSpace(whole_space(domains, self.baseline))
+        if domains is None:
+            return None
+        offered = whole_space(domains, self.baseline)
+        return SearchSpace(offered, effective_batch=self.facts.get("effective_batch"))
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -78,6 +81,7 @@ class _IdentityFacts:
     baseline: dict[str, Value] = field(default_factory=dict)
     space: dict[str, list[Value]] = field(default_factory=dict)
     memory_limit_bytes: PositiveInt = 1
+    effective_batch: PositiveInt | None = None
 
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:

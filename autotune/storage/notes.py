@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, overload
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, TypeAdapter
 
+from autotune.knobs.base import Value
 from autotune.storage.identity import Identity, StoredIdentity
 from autotune.storage.note_types import (
     Answer,
@@ -101,6 +102,8 @@ class StudyNotes:
     constraint_names = Note[Sequence[str]]("constraint_names", list[str])
     """Names of the constraints, in Optuna's order; every study of autotune's has them."""
     identity = Note[Identity]("identity", StoredIdentity)
+    reference = Note[Mapping[str, Value]]("reference", dict[str, Value])
+    """Settings in place of the baseline's, whose batch exceeds the memory limit; mostly None."""
     start_seconds = Note[float]("start_seconds", Seconds)
     """Seconds that every trial is charged for the start of its process."""
     run_seconds = Note[float]("baseline_run_seconds", Seconds)

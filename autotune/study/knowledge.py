@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from optuna.trial import FrozenTrial
 
 from autotune.configuration.constraints import Verdict
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs.base import Value
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
 from autotune.storage.note_types import Revocation
@@ -143,5 +143,9 @@ class Knowledge:
 
 
 def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:
-    """Return a key that is equal for configurations that differ in their batch size alone."""
-    return tuple(value for name, value in config.as_dict().items() if name != "batch_size")
+    """Return a key that is equal for configurations that differ in their batch size alone.
+
+    The number of batches in a step may differ as well, unless it is one.
+    """
+    others = (value for name, value in config.as_dict().items() if name not in BATCH_KNOBS)
+    return (*others, config["accumulation_steps"] != 1)

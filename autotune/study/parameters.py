@@ -19,8 +19,7 @@ def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
     """Return the configuration for Optuna's parameters, frozen knobs included."""
-    frozen = {name: values[0] for name, values in space.domains.items()}
-    return TrainingConfig.of({**frozen, **present(params)})
+    return space.config(present(params))
 
 
 def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:

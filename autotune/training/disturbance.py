@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import torch
 
-from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
 from autotune.knobs.affinity import AFFINITY
+from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
 from autotune.system.process_tree import ProcessTree
 from autotune.values.cgroup import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.loading.batches import endless
 from autotune.training.tasks import LoadedJob, seconds_per_batch
-from autotune.training.timing import synchronize
+from autotune.training.timing import Step, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
@@ -58,13 +58,15 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     setup.model.train()
     raw = next(iter(setup.loader))
     batch = setup.transfer(raw)
-    compute = _seconds(setup, setup.step, batch, plan)
+    compute = _seconds_of_training(setup, batch, plan)
     return Diagnosed(
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
         transfer_seconds=_transfer(setup, raw, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
-        optimizer_seconds=_seconds(setup, lambda _: setup.optimizer.step(), batch, plan),
+        optimizer_seconds=_seconds(
+            setup, lambda _: setup.optimizer.step(), batch, plan, setup.batches_per_step
+        ),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
         launch_seconds=_launch(setup, batch),
         busy_seconds=_busy(setup, batch),
@@ -72,25 +74,31 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     )
 
 
+def _seconds_of_training(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> float:
+    """Return the seconds a batch of steps that get the same batch each time, without loading."""
+    return _seconds(setup, setup.step, batch, plan, setup.batches_per_step)
+
+
 def _seconds(
-    setup: TrainingSetup, step: Callable[[Any], object], batch: Any, plan: MeasurePlan
+    setup: TrainingSetup, step: Step, batch: Any, plan: MeasurePlan, batches_per_step: int = 1
 ) -> float:
-    """Return the seconds of a step that gets the same batch each time, without loading."""
-    return seconds_per_batch(setup, step, itertools.repeat(batch), plan)
+    """Return the seconds a batch of a step that gets the same batch each time."""
+    return seconds_per_batch(setup, step, itertools.repeat(batch), plan, batches_per_step)
 
 
 def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
     """Return the seconds of copying a batch to the device; 0 on a CPU."""
     if setup.device.type == "cpu":
         return 0.0
-    return _seconds(setup, setup.transfer, raw, plan)
+    return _seconds(setup, lambda batches: setup.transfer(next(batches)), raw, plan)
 
 
 def _launch(setup: TrainingSetup, batch: Any) -> float | None:
-    """Return the seconds until a step returns, the device still at work; None on a CPU."""
+    """Return the seconds a batch until a step returns, the device at work; None on a CPU."""
     if setup.device.type == "cpu":
         return None
-    return launch_seconds(partial(setup.step, batch), partial(synchronize, setup.device))
+    step = partial(setup.step, itertools.repeat(batch))
+    return launch_seconds(step, partial(synchronize, setup.device)) / setup.batches_per_step
 
 
 def launch_seconds(
@@ -119,7 +127,7 @@ def launch_seconds(
 
 
 def _busy(setup: TrainingSetup, batch: Any) -> float | None:
-    """Return the seconds of a step in which kernels run; None where no profiler sees them."""
+    """Return the seconds a batch in which kernels run; None where no profiler sees them."""
     if setup.device.type != "cuda":
         return None
     try:
@@ -127,12 +135,12 @@ def _busy(setup: TrainingSetup, batch: Any) -> float | None:
             activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)
         ) as profiler:
             for _ in range(sum(_SCHEDULE.values())):
-                setup.step(batch)
+                setup.step(itertools.repeat(batch))
                 synchronize(setup.device)
                 profiler.step()
     except RuntimeError:  # a container may lack the rights or the library
         return None
-    return busy_seconds(profiler.events(), _SCHEDULE["active"])
+    return busy_seconds(profiler.events(), _SCHEDULE["active"] * setup.batches_per_step)
 
 
 def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
@@ -177,7 +185,7 @@ def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> fl
         setup = apply(config, loaded.workload, job.device, job.seed, dataset, job.lr_factor)
         setup.model.train()
         batch = setup.transfer(next(iter(setup.loader)))
-        return _seconds(setup, setup.step, batch, plan)
+        return _seconds_of_training(setup, batch, plan)
     except (RuntimeError, ValueError, TypeError):
         return None
 
@@ -192,10 +200,10 @@ def _double(
     if loaded.config["compile_mode"] is not None:
         return None
     double = 2 * (setup.loader.batch_size or 1)
-    config = loaded.config.replace(batch_size=double, num_workers=0)
+    config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
     try:
         loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
-        return _seconds(setup, setup.step, setup.transfer(next(iter(loader))), plan)
+        return _seconds_of_training(setup, setup.transfer(next(iter(loader))), plan)
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
         return None
 
@@ -210,7 +218,7 @@ def _loading(
     """
     config = loaded.config.replace(num_workers=workers, persistent_workers=workers > 0)
     loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
-    return Loading(workers, seconds_per_batch(setup, lambda _: None, endless(loader), plan))
+    return Loading(workers, seconds_per_batch(setup, next, endless(loader), plan))
 
 
 def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
@@ -222,11 +230,11 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
     batches = endless(setup.loader)
-    for batch in itertools.islice(batches, task.warmup_steps):
-        setup.step(batch)
+    for _ in range(task.warmup_steps):
+        setup.step(batches)
     with profile(activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)) as profiler:
-        for batch in itertools.islice(batches, sum(_SCHEDULE.values())):
-            setup.step(batch)
+        for _ in range(sum(_SCHEDULE.values())):
+            setup.step(batches)
             synchronize(setup.device)
             profiler.step()
     if task.trace_path is not None:

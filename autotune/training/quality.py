@@ -11,7 +11,6 @@ batch; it cannot certify a full run.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -85,23 +85,31 @@ def probe(
 def _train(setup: TrainingSetup, samples: int) -> None:
     setup.model.train()
     loss = None
-    for loss in map(setup.step, _batches(setup, samples)):  # noqa: B007 - the last one counts
+    for loss in _steps(setup, samples):  # noqa: B007 - the last one counts
         pass
     setup.optimizer.zero_grad(set_to_none=True)
     if loss is not None and not torch.isfinite(loss).all():
         raise NonFiniteLossError(f"the loss is {loss.item()} after {samples} samples")
 
 
-def _batches(setup: TrainingSetup, samples: int) -> Iterator[Any]:
-    """Yield batches of `samples` samples in all: full batches, then one of the remainder."""
+def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
+    """Take steps on `samples` samples in all, and yield their losses.
+
+    Full steps come first, then one of the full batches that are left, then one of the remainder.
+    """
     size = setup.loader.batch_size or 1
-    left = samples % size
-    if left == 1 and samples > 1:
-        left += size  # BatchNorm cannot train on a single sample
-    yield from itertools.islice(_full_batches(setup.loader), (samples - left) // size)
+    batches, left = divmod(samples, size)
+    if left == 1 and batches:
+        batches, left = batches - 1, left + size  # BatchNorm cannot train on a single sample
+    steps, more = divmod(batches, setup.batches_per_step)
+    full = _full_batches(setup.loader)
+    for _ in range(steps):
+        yield setup.step(full)
+    if more:
+        yield setup.step(full, more)
     if left:
         _stop_compiling(setup)
-        yield _batch_of(left, setup.loader)
+        yield setup.step(iter((_batch_of(left, setup.loader),)), 1)
 
 
 def _full_batches(loader: DataLoader[Any]) -> Iterator[Any]:

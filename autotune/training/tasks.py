@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from autotune.training.loading.batches import (
 )
 from autotune.training.loading.tokens import count_tokens
 from autotune.training.loading.worst_batch import worst_batch
-from autotune.training.timing import Timer, synchronize
+from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import Block, Measurement, TokenCount
@@ -154,7 +155,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     step = _WatchedStep(setup)
     compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
-    timer = _timer(setup, step, setup.loader, compiler, peak)
+    timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
     step.check_finite()
     batch_size = setup.loader.batch_size or 1
@@ -171,7 +172,6 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
     _take_worst_batch(setup, step)
     peak.look()
-    peak_bytes = peak.bytes
     return Measured(
         Measurement(
             blocks=blocks,
@@ -182,7 +182,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=peak_bytes,
+            peak_memory_bytes=peak.bytes,
             device_memory=memory.device_memory(setup.device),
             token_count=_tokens(loaded, setup),
             allocator_retries=retries,
@@ -192,7 +192,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     )
 
 
-def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> None:
+def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
     A compiled model is left out: it would be compiled anew for the batch's shape.
@@ -201,7 +201,7 @@ def _take_worst_batch(setup: TrainingSetup, step: Callable[[Any], object]) -> No
         return
     batch = worst_batch(setup.loader)
     if batch is not None:
-        step(batch)
+        step(itertools.repeat(batch))
         synchronize(setup.device)
 
 
@@ -233,7 +233,7 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
         if isinstance(dataset, IterableDataset)
         else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
     )
-    short = build_loader(setup.config, setup.workload, start, seed=0)
+    short = build_loader(setup.config.replace(accumulation_steps=1), setup.workload, start, seed=0)
     return probe_boundary(short, timer.clock, timer.synchronize)
 
 
@@ -266,10 +266,10 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 
 
 def seconds_per_batch(
-    setup: TrainingSetup, step: Callable[[Any], object], source: Any, plan: MeasurePlan
+    setup: TrainingSetup, step: Step, source: Any, plan: MeasurePlan, batches_per_step: int = 1
 ) -> float:
-    """Return the seconds of a step on batches of `source`: the median over the blocks."""
-    timer = _timer(setup, step, source)
+    """Return the seconds of a step for each of its batches: the median over the blocks."""
+    timer = _timer(setup, step, batches_per_step, source)
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
     return median(block.seconds_per_sample for block in blocks)
@@ -277,7 +277,8 @@ def seconds_per_batch(
 
 def _timer(
     setup: TrainingSetup,
-    step: Callable[[Any], object],
+    step: Step,
+    batches_per_step: int,
     source: Any,
     compiler: CompileClock | None = None,
     peak: memory.PeakWatch | None = None,
@@ -291,6 +292,7 @@ def _timer(
         wait,
         noise=memory.between_blocks(disturbance.watch(setup.device, clock), peak),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
+        batches_per_step=batches_per_step,
     )
 
 
@@ -301,8 +303,8 @@ class _WatchedStep:
     setup: TrainingSetup
     loss: Tensor | None = field(default=None, init=False)
 
-    def __call__(self, batch: Any) -> None:
-        self.loss = self.setup.step(batch)
+    def __call__(self, batches: Iterator[Any]) -> None:
+        self.loss = self.setup.step(batches)
 
     def check_finite(self) -> None:
         """Check the last loss; a parameter that has become NaN stays NaN.

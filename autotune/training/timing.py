@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -20,7 +20,8 @@ from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 
-Step = Callable[[Any], object]
+Step = Callable[[Batches], object]
+"""Function that takes a step on the next batches."""
 Result = TypeVar("Result")
 StepRequests = Generator[int, None, Result]
 """Generator that yields numbers of training steps to take, resumes when they are taken, and returns
@@ -80,6 +81,8 @@ class Timer:
     """Function that returns the number of compilations begun plus those ended so far."""
     flags: set[str] = field(default_factory=set)
     """Remarks on the timing so far, see `Measurement.flags`."""
+    batches_per_step: int = 1
+    """Batches that a step takes."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
@@ -99,7 +102,7 @@ class Timer:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             for _ in range(steps):
-                self.step(self.batches.next())
+                self.step(self.batches)
 
     def warming_up(self, plan: MeasurePlan) -> StepRequests[WarmUp]:
         """Ask for untimed steps until enough in a row went by without a stall.
@@ -171,7 +174,7 @@ class Timer:
     def _steps(self, plan: MeasurePlan, step_seconds: float) -> int:
         steps = max(1, math.ceil(plan.block_seconds / step_seconds))
         workers = self.batches.workers
-        if steps < _STEPS_PER_WORKER * workers:
+        if steps * self.batches_per_step < _STEPS_PER_WORKER * workers:
             steps = math.ceil(steps / workers) * workers
         return steps
 
@@ -212,13 +215,13 @@ class Timer:
         return replace(
             block,
             seconds=max(block.seconds, 1e-9),
-            samples=steps * batch_size,
+            samples=block.samples * batch_size,
             stock_samples=_from_stock(block, ready, left, self.batches.workers) * batch_size,
             noise=noise,
         )
 
     def _time(self, steps: int) -> StepRequests[Block]:
-        """Time a block of steps; its `samples` is the number of steps, one sample a step."""
+        """Time a block of steps; its `samples` is the number of batches, one sample a batch."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         self.synchronize()
         start = self.clock()
@@ -227,7 +230,8 @@ class Timer:
         passed = self.batches.boundary_seconds[boundaries:]
         seconds = self.clock() - start - sum(passed)
         waited = self.batches.wait_seconds - wait
-        return Block(seconds, steps, waited, has_boundary=bool(passed))
+        batches = steps * self.batches_per_step
+        return Block(seconds, batches, waited, has_boundary=bool(passed))
 
 
 def synchronize(device: torch.device) -> None:

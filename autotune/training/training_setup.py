@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import islice
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.training.apply_settings import Settings
+from autotune.training.loading.whole_steps import WholeSteps
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 
@@ -36,11 +41,22 @@ class TrainingSetup:
     optimizer: Optimizer
     loader: DataLoader[Any]
     scaler: torch.amp.GradScaler
+    passes: BackwardPasses
 
     @property
     def config(self) -> TrainingConfig:
         """Configuration that should be in force."""
         return self.settings.config
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches whose gradients an optimizer step should add up."""
+        return int(self.config["accumulation_steps"] or 1)
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Backward passes before the optimizer's last step; 1 before the first step."""
+        return self.passes.before_last_step
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context in which the forward pass and the loss run, such as autocast."""
@@ -50,16 +66,42 @@ class TrainingSetup:
         """Return the batch with its tensors on the device."""
         return self.settings.transfer(batch, self.device)
 
-    def step(self, batch: Any) -> Tensor:
-        """Take one full training step on a batch from the loader and return the loss.
+    def step(self, batches: Iterator[Any], count: int | None = None) -> Tensor:
+        """Take one full training step on the next batches of the loader and return the mean loss.
 
         The device is not waited for.
+
+        Args:
+            batches: batches from the loader, of which the step takes `count`.
+            count: batches whose gradients are added up; None: as configured.
 
         Raises:
             WorkloadError: compute_loss returned no scalar tensor with a gradient.
         """
-        batch = self.transfer(batch)
+        loss = self.accumulate(batches, count or self.batches_per_step)
+        if self.workload.clip_gradients is not None:
+            self.scaler.unscale_(self.optimizer)
+            self.workload.clip_gradients(self.model)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+    def accumulate(self, batches: Iterator[Any], count: int) -> Tensor:
+        """Add up the gradients of the next `count` batches, and return their mean loss.
+
+        Each loss is divided by `count`, so that the gradients are those of the mean.
+
+        Raises:
+            WorkloadError: compute_loss returned no scalar tensor with a gradient.
+        """
         self.optimizer.zero_grad(set_to_none=True)
+        self.passes.begin()
+        # `map` keeps no batch, so that one is freed before the next is made.
+        return reduce(add, map(partial(self._backward, count), islice(batches, count)))
+
+    def _backward(self, count: int, batch: Any) -> Tensor:
+        """Add the gradients of one of `count` batches, and return its share of the mean loss."""
+        batch = self.transfer(batch)
         with self.forward_context():
             loss = self.workload.compute_loss(self.model, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
@@ -67,15 +109,43 @@ class TrainingSetup:
                 f"{self.workload.path}: compute_loss must return a scalar tensor that depends on "
                 f"the parameters; it returned {_described(loss)}."
             )
+        if count > 1:
+            loss = loss / count
+            self.passes.watch(loss)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return loss
+        return loss.detach()
 
     def not_applied(self) -> list[tuple[Knob, Value]]:
         """Return the knobs that read back another value than configured, each with that value."""
         read = ((knob, knob.read_back(self)) for knob in ALL_KNOBS)
         return [(knob, value) for knob, value in read if value != self.config[knob.name]]
+
+
+class BackwardPasses:
+    """A counter of the backward passes before each step of an optimizer.
+
+    Autograd tells of the passes, and the optimizer of its steps.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.before_last_step = 1
+        """Passes between the beginning of the optimizer's last step and its update."""
+        self._passes = 0
+        optimizer.register_step_post_hook(self._stepped)
+
+    def begin(self) -> None:
+        """Begin a step anew; a scaler may have skipped the optimizer's part in the last one."""
+        self._passes = 0
+
+    def watch(self, loss: Tensor) -> None:
+        """Count the backward pass of a loss, when it happens."""
+        loss.register_hook(self._passed)
+
+    def _passed(self, _gradient: Tensor) -> None:
+        self._passes += 1
+
+    def _stepped(self, *_: object) -> None:
+        self.before_last_step = max(1, self._passes)
 
 
 def apply(
@@ -107,7 +177,8 @@ def apply(
     _scale_learning_rates(optimizer, lr_factor)
     loader = build_loader(config, workload, dataset, seed)
     scaler = settings.scaler(target)
-    return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler)
+    passes = BackwardPasses(optimizer)
+    return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler, passes)
 
 
 def build_loader(
@@ -115,19 +186,25 @@ def build_loader(
 ) -> DataLoader[Any]:
     """Return the training loader: map-style datasets are shuffled, only full batches are given.
 
+    An epoch of a map-style dataset has the batches of whole optimizer steps, so that steps of the
+    same number of samples see the same samples, however many batches these are in.
+
     Raises:
         WorkloadError: the dataset is empty.
-        DatasetTooSmallError: the dataset is smaller than one batch.
+        DatasetTooSmallError: the dataset is smaller than one step needs.
     """
     iterable = isinstance(dataset, IterableDataset)
+    generator = torch.Generator().manual_seed(seed)
+    sampler = None
     if not iterable:
         _check_size(len(dataset), config, workload)  # type: ignore[arg-type]
+        sampler = WholeSteps(dataset, config.effective_batch, generator)
     return DataLoader(
         dataset,
-        shuffle=None if iterable else True,
+        sampler=sampler,
         drop_last=True,
         collate_fn=workload.collate_fn,
-        generator=torch.Generator().manual_seed(seed),
+        generator=generator,
         **Settings(config).loader_kwargs(),
     )
 
@@ -181,10 +258,12 @@ def _scale_learning_rates(optimizer: Optimizer, factor: float) -> None:
 def _check_size(samples: int, config: TrainingConfig, workload: Workload) -> None:
     if samples == 0:
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty dataset.")
-    if samples < int(config["batch_size"] or 0):
+    if samples < config.effective_batch:
+        batch, count = config["batch_size"], int(config["accumulation_steps"] or 1)
+        step = f"one batch of {batch}" if count == 1 else f"one step of {count} batches of {batch}"
         raise DatasetTooSmallError(
-            f"{workload.path}: the dataset has {samples} samples, fewer than one batch of "
-            f"{config['batch_size']}. Choose a smaller batch_size."
+            f"{workload.path}: the dataset has {samples} samples, fewer than {step}. "
+            f"Choose a smaller {'batch_size' if count == 1 else 'batch_size x accumulation_steps'}."
         )
 
 

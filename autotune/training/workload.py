@@ -32,6 +32,7 @@ _CONTRACT: Mapping[str, tuple[str, bool]] = {
     "evaluate": ("(model, device)", False),
     "collate_fn": ("(samples)", False),
     "count_tokens": ("(batch)", False),
+    "clip_gradients": ("(model)", False),
 }
 _BASELINE = "BASELINE"
 
@@ -49,6 +50,7 @@ class Workload:
     collate_fn: Callable[[list[Any]], Any] | None
     count_tokens: Callable[[Any], int] | None
     baseline: Mapping[str, Any]
+    clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
 

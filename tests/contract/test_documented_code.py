@@ -56,9 +56,9 @@ def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
     return told
 
 
-def test_the_snippet_of_the_readme_trains_in_at_most_ten_lines(folder: Path) -> None:
+def test_the_snippet_of_the_readme_trains_in_at_most_eleven_lines(folder: Path) -> None:
     code = code_in("README.md", "best.scaler(")
-    assert len(code.splitlines()) <= 10
+    assert len(code.splitlines()) <= 11
     before = (
         "import torch, autotune\nfrom torch.optim import SGD\n"
         "from model import build_dataset, build_model, compute_loss, evaluate\n"

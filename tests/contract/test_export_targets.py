@@ -126,6 +126,22 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
     assert loader.persistent_workers
 
 
+def test_the_tools_step_after_as_many_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = on_cpu(accumulation_steps=4)
+    arguments = training_arguments(file_of(tmp_path, best, "hf"))
+    assert arguments.gradient_accumulation_steps == 4  # type: ignore[attr-defined]
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    sections = read(best, "lightning")
+    trainer = library("lightning").Trainer(**sections["trainer"], **quiet)
+    assert trainer.accumulate_grad_batches == 4
+    launch = export(best, "accelerate").use
+    name, _, count = launch.split()[0].partition("=")
+    monkeypatch.setenv(name, count)
+    assert library("accelerate").Accelerator(cpu=True).gradient_accumulation_steps == 4
+
+
 def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
     library("lightning")
     from typing import get_args
@@ -171,7 +187,7 @@ def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
 
 # Arguments of timm's train.py (1.0.31), by hand: numbers, switches, words.
 TRAIN_PY = {
-    int: ("--batch-size", "--workers"),
+    int: ("--batch-size", "--workers", "--grad-accum-steps"),
     bool: ("--pin-mem", "--amp", "--channels-last"),
     str: ("--device", "--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"),
 }

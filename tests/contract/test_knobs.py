@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, default_collate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.affinity import AFFINITY
-from autotune.knobs.base import Knob, OneOf, Value, spelled
+from autotune.knobs.base import Knob, Value, spelled
 from autotune.training.apply_settings import Settings
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
@@ -86,7 +87,7 @@ def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
 def one_step(setup: TrainingSetup) -> float:
     """The loss of a step on a batch that was collated here, without starting workers."""
     dataset: Any = setup.loader.dataset
-    return setup.step(default_collate([dataset[index] for index in range(8)])).item()
+    return setup.step(repeat(default_collate([dataset[index] for index in range(8)]))).item()
 
 
 @every_knob
@@ -182,6 +183,12 @@ def another_model(setup: TrainingSetup) -> TrainingSetup:
     return replace(setup, model=nn.Conv2d(3, 8, kernel_size=3))
 
 
+def a_batch_at_a_time(setup: TrainingSetup) -> TrainingSetup:
+    dataset: Any = setup.loader.dataset
+    setup.step(repeat(default_collate([dataset[0], dataset[1]])), 1)
+    return setup
+
+
 def unfused_groups(setup: TrainingSetup) -> TrainingSetup:
     for group in setup.optimizer.param_groups:
         group["fused"] = group["foreach"] = None
@@ -199,6 +206,7 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("prefetch_factor", 4, plain_loader),
         ("persistent_workers", True, plain_loader),
         ("pin_memory", True, plain_loader),
+        ("accumulation_steps", 4, a_batch_at_a_time),
         ("amp_dtype", "float16", without_scaler),
         ("float32_matmul_precision", "high", precise_products),
         ("compile_mode", "default", another_model),

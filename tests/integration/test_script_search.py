@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -293,3 +294,35 @@ def test_flags_for_scripts_are_refused_with_a_model_py(
     done = command("search", "model.py", "--allow", "numerics")
     assert done.code == 2
     assert "model.py was read as a model.py" in done.err
+
+
+BOTH = (Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate"))
+
+
+def held_search(folder: Path, flags: tuple[Flag, ...]) -> tuple[ScriptedRunner, Planned]:
+    """A search of a script that steps after four batches of 16, and the jobs that it made."""
+    folder.mkdir()
+    seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
+    runner = ScriptedRunner(measure=more_workers_help, observed=seen)
+    space = "batch_size: [8, 16, 32, 48, 64]\nnum_workers: [0, 2]\n"
+    script = ScriptOptions((), flags, metric="accuracy ([0-9.]+)")
+    events = events_of(options_in(folder, space=space, script=script, trials=12), runner)
+    assert isinstance(events[0], Planned)
+    return runner, events[0]
+
+
+def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_path: Path) -> None:
+    runner, _ = held_search(tmp_path / "both", BOTH)
+    calls = {job.script.arguments for job in runner.jobs if job.script and job.script.arguments}
+    expected = {(str(size), str(64 // size)) for size in (8, 16, 32, 64)}
+    assert {(call[1], call[3]) for call in calls} == expected
+    assert {(call[0], call[2]) for call in calls} == {("--batch-size", "--accumulate")}
+
+
+def test_with_one_of_the_flags_alone_neither_is_changed(tmp_path: Path) -> None:
+    runner, planned = held_search(tmp_path / "one", BOTH[:1])
+    assert {job.config["batch_size"] for job in runner.jobs if job.config} == {16}
+    assert (
+        "batch_size stays 16: the effective batch is kept, so it needs --map "
+        "accumulation_steps=--FLAG"
+    ) in planned.context.space.notes

@@ -306,3 +306,24 @@ def test_trainers_of_others_are_scripts_like_any_other(ask: Ask, tmp_path: Path,
     assert seen.workload.baseline["batch_size"] == 8
     outcome = ask(script, str(tmp_path), "100000", task=Measure(QUICK), settings={"num_workers": 1})
     assert isinstance(outcome, Measured), outcome
+
+
+def test_batches_of_an_optimizer_step_are_observed(ask: Ask) -> None:
+    found = observed(ask("accumulates.py"))
+    assert found.workload.baseline["accumulation_steps"] == 4
+    assert found.workload.baseline["batch_size"] == 8
+    assert "accumulation_steps" not in found.fixed
+    assert found.samples_per_second == pytest.approx(32 * found.steps_per_second)
+
+
+def test_a_flag_for_the_batches_of_a_step_is_read_back(ask: Ask) -> None:
+    asked = {
+        "task": Measure(QUICK),
+        "settings": {"accumulation_steps": 2, "batch_size": 16},
+        "by_flag": ("batch_size", "accumulation_steps"),
+        "asked": (),
+    }
+    flags = ("--batch-size", "16", "--accumulate", "2")
+    assert isinstance(ask("accumulates.py", *flags, **asked), Measured)
+    ignored = ask("accumulates.py", *flags, "--deaf", **asked)
+    assert ignored == NotApplied("accumulation_steps", "2", "4")

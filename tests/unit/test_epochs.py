@@ -35,7 +35,7 @@ def test_a_boundary_lasts_until_the_first_batch_of_the_next_epoch_is_there() -> 
 def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
     loader = Loader(Clock(), epoch=3)
     batches = Batches(loader, loader.clock, lambda: None)
-    taken = [batches.next() for _ in range(8)]
+    taken = [next(batches) for _ in range(8)]
     assert taken == [0, 1, 2, 0, 1, 2, 0, 1]
     assert batches.epoch_batches == 3
 
@@ -51,7 +51,7 @@ def test_closing_an_epoch_is_part_of_its_boundary() -> None:
 def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
     loader = Loader(Clock(), epoch=5, start_seconds=40.0)
     batches = Batches(loader, loader.clock, lambda: None)
-    assert [batches.next() for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [next(batches) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert batches.boundary_seconds == []
     assert batches.epoch_batches is None
 
@@ -59,24 +59,24 @@ def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
 def test_the_device_is_waited_for_before_a_boundary_is_timed() -> None:
     loader = Loader(Clock(), epoch=1, start_seconds=2.0)
     batches = Batches(loader, loader.clock, lambda: loader.clock.wait(50.0))
-    batches.next()
-    batches.next()
+    next(batches)
+    next(batches)
     assert batches.boundary_seconds == [2.0]
 
 
 def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop() -> None:
     loader = Loader(Clock(), epoch=0)
     with pytest.raises(EmptyEpochError):
-        Batches(loader, loader.clock, lambda: None).next()
+        next(Batches(loader, loader.clock, lambda: None))
     assert loader.started == 2
 
 
 @covers("T11")
 def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end() -> None:
     batches = Batches(iter([1, 2]), Clock(), lambda: None)
-    assert [batches.next(), batches.next()] == [1, 2]
+    assert [next(batches), next(batches)] == [1, 2]
     with pytest.raises(EmptyEpochError):
-        batches.next()
+        next(batches)
 
 
 def test_endless_batches_end_where_an_epoch_gives_none() -> None:

@@ -272,3 +272,19 @@ def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
     command = cli.commands["export"]
     (choice,) = [option.type for option in command.params if option.name == "form"]
     assert list(choice.choices) == list(FORMATS)  # type: ignore[attr-defined]
+
+
+SPLIT = best_config(CONFIG.replace(accumulation_steps=4), TrainingConfig.of({}))
+
+
+def test_the_batches_of_an_optimizer_step_are_in_the_words_of_each_tool() -> None:
+    assert values(SPLIT, "hf")["gradient_accumulation_steps"] == 4
+    assert values(SPLIT, "deepspeed")["gradient_accumulation_steps"] == 4
+    assert values(SPLIT, "timm")["grad_accum_steps"] == 4
+    assert values(SPLIT, "lightning")["trainer"]["accumulate_grad_batches"] == 4  # type: ignore[index]
+    accelerate = export(SPLIT, "accelerate")
+    launch = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4 accelerate launch"
+    assert launch in accelerate.use
+    assert launch in accelerate.dropped["accumulation_steps"]
+    for form in ("env", "torchrun"):
+        assert "accumulation_steps=4" in export(SPLIT, form).dropped["accumulation_steps"]

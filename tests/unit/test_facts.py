@@ -30,6 +30,7 @@ def notes_in(journal: Journal) -> list[tuple[str, object]]:
 
 WRONG_FACTS = {
     "identity": [{"space": {"batch_size": 8}}, {"memory_limit_bytes": "much"}, "mine"],
+    "reference": [{"batch_size": [4]}, 4],
     "start_seconds": ["soon", -1.0, None, [2.0]],
     "baseline_runs": [[], [{}], [{**RUN, "blocks": []}], {"0": RUN}],
     "probe_seconds": [-1.0, "long"],

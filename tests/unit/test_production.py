@@ -130,3 +130,26 @@ def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(be
     lines = Best(with_not_proven(best_config(MINE, MINE))).explain().splitlines()
     assert lines[0].startswith("Keep your settings: nothing that trains as well was shown to be")
     assert lines[1].startswith("not proven: trial 7")
+
+
+def test_a_loop_is_told_after_how_many_batches_its_optimizer_steps(best: Best) -> None:
+    assert best.accumulation_steps == 1
+    split = FASTER.replace(accumulation_steps=4)
+    assert changed(best, config=split.as_dict()).accumulation_steps == 4
+
+
+@pytest.mark.parametrize(
+    ("needs_full_run", "cause"),
+    [(True, "more than rounding, so it was probed"), (False, "by rounding")],
+)
+def test_what_smaller_batches_do_to_the_gradients_is_told(
+    needs_full_run: bool, cause: str, best: Best
+) -> None:
+    constraints = best.answer.constraints
+    accuracy = constraints.accuracy.model_copy(
+        update={"split_error": 0.031, "needs_full_run": needs_full_run}
+    )
+    told = changed(best, constraints=constraints.model_copy(update={"accuracy": accuracy}))
+    line = "gradients: summed over smaller batches they differ by 3.1 % on the same samples: "
+    assert line + cause in told.explain().splitlines()
+    assert "gradients" not in best.explain()

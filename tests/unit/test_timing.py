@@ -149,9 +149,9 @@ class Stocked(Batches):
     def ready(self) -> int | None:
         return self.stock[min(self.taken, len(self.stock) - 1)]
 
-    def next(self) -> object:
+    def __next__(self) -> object:
         self.taken += 1
-        return super().next()
+        return super().__next__()
 
 
 def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Timer:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.configuration.best_config import BestConfig, write_best
+from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.searching.confirmation.best_so_far import forget_so_far
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.confirm import ConfirmationRun
@@ -73,4 +74,9 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    return Answered(best, out, baselines_apart(search.study.notes, best.evidence))
+    remark = baselines_apart(search.study.notes, best.evidence)
+    if search.study.notes.reference is not None:
+        shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
+        told = f"your settings exceed the memory limit; {shown} took their place"
+        remark = told if remark is None else f"{told}; {remark}"
+    return Answered(best, out, remark)

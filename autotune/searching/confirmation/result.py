@@ -29,7 +29,7 @@ from autotune.configuration.best_config import (
     Throughput,
 )
 from autotune.configuration.evidence_parts import DeviceMemoryEvidence, MemoryEvidence, Stages
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
@@ -244,6 +244,7 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
     difference, interval = rule.difference(won.qualities)
     was_trained = prober.needs_probe(config) and seeds > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
+    trained, split_error = prober.training_equivalent(config), prober.split_error(config)
     return AccuracyEvidence(
         evidence=prober.evidence(config),
         gate=_gate(prober.gated(config)),
@@ -259,7 +260,8 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         **_length_of(prober),
         smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
         seeds=seeds,
-        needs_full_run=config["batch_size"] != prober.context.baseline["batch_size"],
+        needs_full_run=any(trained[name] != prober.context.baseline[name] for name in BATCH_KNOBS),
+        split_error=None if split_error is None else float(f"{split_error:.3g}"),
     )
 
 

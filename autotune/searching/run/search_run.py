@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
@@ -56,6 +57,18 @@ class SearchRun:
         steady = self.context.objective.run_samples is None
         ceiling = diagnosis.ceiling(space) if steady else None
         return replace(self, context=replace(self.context, space=space), ceiling=ceiling)
+
+    def within(self, context: SearchContext) -> SearchRun:
+        """Return the same search in a smaller space. To be called before the first trial."""
+        self.study.narrow(context.space)
+        return replace(self, context=context)
+
+    def with_noted_reference(self) -> SearchRun:
+        """Return the search with the settings that the study notes in place of the baseline's."""
+        noted = self.study.notes.reference
+        if noted is None:
+            return self
+        return self.within(self.context.beginning_with(TrainingConfig.of(noted)))
 
     @property
     def clock(self) -> Clock:

@@ -19,7 +19,8 @@ from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.constraints import judge
 from autotune.configuration.job import Measure
-from autotune.searching.run.events import StepStarted
+from autotune.configuration.training_config import BATCH_KNOBS, render
+from autotune.searching.run.events import StepStarted, Warned
 from autotune.searching.run.search_coverage import check_plan, cut_by_budget, ran_out
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds
@@ -30,23 +31,51 @@ from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import (
     Lost,
     Measured,
+    Memory,
     OutOfMemory,
     TimedOut,
     TrialOutcome,
     as_failure,
     describe,
 )
-from autotune.values.text import readable
+from autotune.values.text import readable, size
 
 Runs = tuple[Measurement, ...]
 """The baseline's processes."""
 
 
-def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | str]:
+def measure_reference(
+    search: SearchRun,
+) -> Generator[StepStarted | Warned, None, tuple[SearchRun, Runs | str]]:
     """Time the user's settings in several fresh processes.
 
+    If their batch exceeds the memory limit and the effective batch is kept, the largest part of it
+    that fits takes their place.
+
     Returns:
-        The runs; or the reason why the settings are no feasible reference.
+        The search, and the runs or the reason why the settings are no feasible reference.
+
+    Raises:
+        AutotuneError: see `_measured`.
+    """
+    while True:
+        runs = yield from _measured(search)
+        if isinstance(runs, tuple):
+            return search, runs
+        smaller = search.context.in_smaller_batches() if isinstance(runs, OutOfMemory) else None
+        if smaller is None:
+            return search, describe(runs)
+        settings = {name: smaller.baseline[name] for name in BATCH_KNOBS}
+        search.study.notes.reference = smaller.baseline.as_dict()
+        search = search.within(smaller)
+        yield Warned(
+            f"your settings: {describe(runs)}. The same effective batch takes their place: "
+            f"{render(settings)}"
+        )
+
+
+def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMemory | TimedOut]:
+    """Time the baseline in several fresh processes; return the failure if one exceeds a limit.
 
     Raises:
         WorkloadError: the settings fail for another reason than memory or time.
@@ -71,8 +100,9 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
         seconds.append(time.monotonic() - start)
         if cut_by_budget(search, outcome):
             raise ran_out(search, "a process of your settings")
+        outcome = _within_limit(search, outcome)
         if isinstance(outcome, OutOfMemory | TimedOut):
-            return describe(outcome)
+            return outcome
         if isinstance(outcome, Lost):
             raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
         if not isinstance(outcome, Measured):
@@ -88,6 +118,19 @@ def measure_baseline(search: SearchRun) -> Generator[StepStarted, None, Runs | s
     search.study.notes.run_seconds = round(median(seconds), 3)
     search.study.notes.baseline_runs = tuple(runs)
     return tuple(runs)
+
+
+def _within_limit(search: SearchRun, outcome: TrialOutcome) -> TrialOutcome:
+    """Return the outcome, or why it exceeds the memory limit if smaller batches may take its place.
+
+    A host's memory is watched from outside, so that a short peak is found afterwards.
+    """
+    limit, context = search.context.memory_limit_bytes, search.context
+    peak = outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
+    if peak <= limit or context.in_smaller_batches() is None:
+        return outcome
+    memory: Memory = "device" if context.machine.has_accelerator else "host"
+    return OutOfMemory(memory, f"took {size(peak)}, the limit is {size(limit)}", peak)
 
 
 def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:

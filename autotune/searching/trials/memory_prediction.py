@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import linear_regression
 
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
 from autotune.storage.finished_trial import FinishedTrial
@@ -83,9 +83,13 @@ def _points(finished: Sequence[FinishedTrial], config: TrainingConfig) -> list[P
 
 
 def _class(config: TrainingConfig) -> tuple[object, ...]:
-    """Return the values of all settings that memory depends on besides the batch size."""
+    """Return the values of all settings that memory depends on besides the batch size.
+
+    A second batch of a step is computed while the gradients of the first lie in memory.
+    """
     names = [k.name for k in ALL_KNOBS if k.effect != "exact" or k.name in _MEMORY]
-    return tuple(config[name] for name in names if name != "batch_size")
+    others = tuple(config[name] for name in names if name not in BATCH_KNOBS)
+    return (*others, config["accumulation_steps"] != 1)
 
 
 def _shared_memory(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:

@@ -247,7 +247,7 @@ def _search(
     journal = Journal(options.folder)
     study = open_study(waiting.name, options.storage, context.space, context.objective, journal)
     study.check_identity(identity.facts)
-    return SearchRun(context, runner, study, worker=f"@{worker}")
+    return SearchRun(context, runner, study, worker=f"@{worker}").with_noted_reference()
 
 
 def _work(search: SearchRun) -> Iterator[Event]:

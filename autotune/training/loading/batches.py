@@ -109,8 +109,11 @@ class Batches:
         if has_iterator(self._loader):
             drop_iterator(self._loader)
 
-    def next(self) -> Any:
-        """Return the next batch.
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch; there is always one.
 
         Raises:
             EmptyEpochError: the loader gives no batch at all.
@@ -170,5 +173,5 @@ def probe_boundary(
     """
     batches = Batches(short, clock, synchronize)
     while not batches.boundary_seconds:
-        batches.next()
+        next(batches)
     return tuple(batches.boundary_seconds)

@@ -10,6 +10,7 @@
 #   loader_start_method=forkserver: DataLoader(multiprocessing_context=...)
 #   in_order=false: DataLoader(in_order=...)
 #   device_prefetch=true: torch.cuda.Stream() for the copies; best.batches(loader, device)
+#   accumulation_steps=2: (loss / accumulation_steps).backward() for each batch, then optimizer.step()
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
 #   compile_mode=max-autotune: Module.compile(mode=...)

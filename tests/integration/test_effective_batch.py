@@ -1,0 +1,260 @@
+"""Searches that hold the effective batch: what they try, on which evidence, by real children."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.configuration.best_config import read_best
+from autotune.configuration.job import Gate, Measure
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.events import NothingFeasible, TrialEnded, Warned
+from autotune.values.errors import StudyMismatchError
+from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory
+from children import SETTINGS, WORKLOADS, autotune, hurried, job_for, run_child
+from factories import cpu_machine, measurement, written
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    agreeing,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+)
+
+SPLITS = "batch_size: [8, 16, 32, 64]\n"
+
+
+def own(**settings):
+    """What the inspection of a workload with these settings finds."""
+    return Inspected(cpu_machine(), replace(FACTS, baseline=settings))
+
+
+def smaller_is_faster(config, phase):
+    return at(1000 / batch_of(config))
+
+
+def searched(folder, *, baseline=None, space=SPLITS, trials=8, runner=None, **options):
+    """The runner and the last event of a search that begins with batches of 64."""
+    found = own(**(baseline or {"batch_size": 64, "num_threads": 1}))
+    runner = replace(runner or ScriptedRunner(smaller_is_faster), inspected=found)
+    events = events_of(options_in(folder, space=space, trials=trials, **options), runner)
+    return runner, events
+
+
+def splits_tried(runner):
+    """Batch sizes and batches a step of the timed trials, in ascending order."""
+    configs = [
+        TrainingConfig.of(job.config) for job in runner.jobs if isinstance(job.task, Measure)
+    ]
+    return sorted({(c["batch_size"], c["accumulation_steps"]) for c in configs})
+
+
+def gates(runner):
+    return [job for job in runner.jobs if isinstance(job.task, Gate)]
+
+
+def test_a_search_that_keeps_the_effective_batch_tries_its_parts_alone(tmp_path):
+    runner, events = searched(tmp_path, effective_batch="keep")
+    assert splits_tried(runner) == [(8, 8), (16, 4), (32, 2), (64, 1)]
+    best = events[-1].best
+    assert (best.config["batch_size"], best.config["accumulation_steps"]) == (8, 8)
+
+
+def test_parts_whose_gradients_add_up_to_the_same_need_no_probe(tmp_path):
+    runner, events = searched(tmp_path, effective_batch="keep")
+    accuracy = events[-1].best.constraints.accuracy
+    assert {batch for batch, _ in runner.probes()} == {64}
+    assert accuracy.evidence == "gate"
+    assert accuracy.split_error == 1e-6
+    assert not accuracy.needs_full_run
+    assert accuracy.split_text.endswith("by 0.0001 % on the same samples: by rounding")
+
+
+def test_each_split_is_checked_once_with_the_numerics_of_the_baseline(tmp_path):
+    space = SPLITS + "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
+    runner, _ = searched(tmp_path, effective_batch="keep", space=space, trials=16)
+    split = [job for job in gates(runner) if job.config["batch_size"] != 64]
+    sizes = [job.config["batch_size"] for job in split]
+    assert len(set(sizes)) == len(sizes) > 1
+    for job in split:
+        assert job.task.reference["batch_size"] == 64
+        changed = {n for n, v in job.task.reference.items() if job.config[n] != v}
+        assert changed == {"batch_size", "accumulation_steps"}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [agreeing(gradient_error=0.3), NonFinite("the loss is nan"), OutOfMemory("host", "no")],
+    ids=["batch-norm", "not-finite", "no-memory"],
+)
+def test_parts_that_do_not_add_up_to_the_same_are_probed_and_it_is_said(found, tmp_path):
+    runner = ScriptedRunner(smaller_is_faster, gate=lambda config: found)
+    runner, events = searched(tmp_path, effective_batch="keep", runner=runner)
+    accuracy = events[-1].best.constraints.accuracy
+    assert {batch for batch, _ in runner.probes()} > {64}
+    assert accuracy.evidence == "probe"
+    assert accuracy.needs_full_run
+    if isinstance(found, Gated):
+        assert "differ by 30 % on the same samples: more than rounding" in accuracy.split_text
+    else:
+        assert accuracy.split_text == ""
+
+
+def test_parts_that_train_to_less_are_not_the_answer(tmp_path):
+    def quality(config, seed):
+        return 0.9 if batch_of(config) == 64 else 0.5
+
+    gate = lambda config: agreeing(gradient_error=0.3)  # noqa: E731
+    runner = ScriptedRunner(smaller_is_faster, quality=quality, gate=gate)
+    _, events = searched(tmp_path, effective_batch="keep", runner=runner)
+    assert events[-1].best.keeps_baseline
+
+
+def test_a_number_holds_every_trial_but_the_baseline(tmp_path):
+    runner, events = searched(tmp_path, effective_batch=32)
+    assert splits_tried(runner) == [(8, 4), (16, 2), (32, 1), (64, 1)]
+    # Its steps have other samples than the baseline's: there is nothing to compare.
+    assert gates(runner) == []
+    assert events[-1].best.constraints.accuracy.needs_full_run
+
+
+def test_a_baseline_that_accumulates_keeps_its_effective_batch(tmp_path):
+    baseline = {"batch_size": 16, "accumulation_steps": 4, "num_threads": 1}
+    runner, _ = searched(tmp_path, baseline=baseline)
+    assert splits_tried(runner) == [(8, 8), (16, 4), (32, 2), (64, 1)]
+
+
+def test_a_free_search_varies_the_batch_size_alone(tmp_path):
+    baseline = {"batch_size": 16, "accumulation_steps": 4, "num_threads": 1}
+    runner, _ = searched(tmp_path, baseline=baseline, effective_batch="free")
+    assert splits_tried(runner) == [(8, 4), (16, 4), (32, 4), (64, 4)]
+
+
+def test_the_learning_rate_follows_the_effective_batch(tmp_path):
+    runner, _ = searched(tmp_path, effective_batch="keep", lr_scaling="linear")
+    assert {job.lr_factor for job in runner.jobs} == {1.0}
+    (tmp_path / "free").mkdir()
+    space = "accumulation_steps: [1, 2]\n"
+    runner, _ = searched(tmp_path / "free", space=space, lr_scaling="linear")
+    factors = {job.config["accumulation_steps"]: job.lr_factor for job in runner.jobs if job.config}
+    assert factors == {1: 1.0, 2: 2.0}
+
+
+def test_a_search_of_another_effective_batch_is_another_study(tmp_path):
+    searched(tmp_path, effective_batch="keep")
+    with pytest.raises(StudyMismatchError, match="effective_batch: 64 in the study, 32 now"):
+        searched(tmp_path, effective_batch=32)
+
+
+def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_path):
+    searched(tmp_path, effective_batch="keep")
+    answer = read_best(tmp_path / "best.yaml").training_config
+    (tmp_path / "again").mkdir()
+    _, events = searched(tmp_path / "again", effective_batch=32, warm_start=(answer,))
+    first = next(e for e in events if isinstance(e, TrialEnded) and e.trial.number == 1)
+    assert (first.trial.config["batch_size"], first.trial.config["accumulation_steps"]) == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("workload", "agrees"),
+    [("plain", True), ("tiny_conv", True), ("batch_norm", False), ("mean_of_tokens", False)],
+)
+@pytest.mark.parametrize("in_double", [True, False], ids=["double", "single"])
+def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
+    workload, agrees, in_double, tmp_path
+):
+    whole = TrainingConfig.of({**SETTINGS, "batch_size": 32}).as_dict()
+    parts = {"batch_size": 8, "accumulation_steps": 4}
+    job = job_for(WORKLOADS / f"{workload}.py", parts, task=Gate(whole, in_double))
+    found = run_child(tmp_path, job)
+    assert isinstance(found, Gated)
+    assert found.in_double == in_double
+    assert (found.gradient_error < (1e-9 if in_double else 1e-5)) == agrees
+    assert (found.gradient_error > 0.005) == (not agrees)
+
+
+def test_a_child_that_accumulates_is_timed_and_reads_it_back(tmp_path):
+    outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"accumulation_steps": 4}))
+    assert isinstance(outcome, Measured)
+    assert all(block.samples % 32 == 0 for block in outcome.measurement.blocks)
+    assert outcome.measurement.epoch_samples == 256
+
+
+def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_fits(tmp_path):
+    def measure(config, phase):
+        size = batch_of(config)
+        if size > 32:
+            return OutOfMemory("host", "killed", 4 << 30)
+        peak = (3 if size == 32 else 1) << 30  # found after the run
+        return Measured(measurement(1000 / size, peak))
+
+    runner = ScriptedRunner(measure)
+    limit = 2 << 30
+    runner, events = searched(
+        tmp_path, effective_batch="keep", runner=runner, memory_limit_bytes=limit
+    )
+    assert [e.warning for e in events if isinstance(e, Warned)] == [
+        "your settings: out of host memory: killed. The same effective batch takes their place: "
+        "batch_size=32, accumulation_steps=2",
+        "your settings: out of host memory: took 3 GiB, the limit is 2 GiB. The same "
+        "effective batch takes their place: batch_size=16, accumulation_steps=4",
+    ]
+    best = events[-1].best
+    assert best.evidence.baseline.config["batch_size"] == 16
+    assert (best.config["batch_size"], best.config["accumulation_steps"]) == (8, 8)
+    assert "your settings exceed the memory limit; batch_size=16" in events[-1].remark
+    assert {c[0] for c in splits_tried(runner)} == {8, 16, 32, 64}
+    # Continued, the study goes on from what took the baseline's place.
+    again, ended = searched(
+        tmp_path, effective_batch="keep", runner=ScriptedRunner(measure), memory_limit_bytes=limit
+    )
+    assert ended[-1].best == best
+    assert splits_tried(again) == []
+
+
+def test_without_a_kept_effective_batch_such_a_baseline_ends_the_search(tmp_path):
+    def measure(config, phase):
+        return OutOfMemory("host", "killed", 4 << 30) if batch_of(config) > 32 else at(100)
+
+    _, events = searched(tmp_path, runner=ScriptedRunner(measure))
+    assert isinstance(events[-1], NothingFeasible)
+
+
+@pytest.mark.slow
+def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_limit(tmp_path):
+    model = WORKLOADS / "wide.py"
+    peaks = {}
+    for size in (32, 128):
+        outcome = run_child(tmp_path / str(size), job_for(model, {"batch_size": size}))
+        peaks[size] = outcome.measurement.peak_memory_bytes
+    limit = sum(peaks.values()) // 2
+    space = written(tmp_path, "batch_size: [16, 32, 64, 128]\n")
+    flags = ("--effective-batch", "keep", "--memory-limit", str(limit), "--trials", "4")
+    done = hurried(tmp_path, "search", model, "--space", space, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "effective batch 128: batch_size x accumulation_steps is" in done.stderr
+    assert "The same effective batch takes their place: batch_size=" in done.stderr
+    best = read_best(tmp_path / "studies" / "wide" / "best.yaml")
+    config = best.training_config
+    assert config.effective_batch == 128
+    assert config["batch_size"] < 128
+    assert best.constraints.memory.peak_bytes <= limit
+    assert not best.constraints.accuracy.needs_full_run
+
+
+@pytest.mark.parametrize("text", ["0", "-4", "half", "1.5", ""])
+def test_an_effective_batch_that_is_none_is_refused(text, tmp_path):
+    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", "--effective-batch", text)
+    assert done.returncode == 2
+    assert f"{text!r} is none of free, keep or a number of samples" in done.stderr
+
+
+def test_an_effective_batch_that_no_divisor_gives_ends_the_command_before_any_training(tmp_path):
+    space = written(tmp_path, "batch_size: [16, 32]\n")
+    flags = ("--effective-batch", "100", "--space", space)
+    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", *flags)
+    assert done.returncode == 2
+    assert f"{space}:1:13: --effective-batch 100: no batch_size of 8, 16, 32" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("studies/plain/trials/0000"))

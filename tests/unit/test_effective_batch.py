@@ -1,0 +1,154 @@
+"""A search space that holds the effective batch: the batch sizes left, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from autotune.configuration.flag_types import EffectiveBatchType
+from autotune.configuration.search_space import SearchSpace, narrow
+from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import WorkloadOptions
+from autotune.knobs.base import Value
+from autotune.sampling.encoding import Encoding
+from autotune.study.parameters import config_of, params_of
+from autotune.values.errors import UsageError
+from factories import IMAGE_FACTS, cpu_machine, written
+
+SIZES = "batch_size: [8, 16, 32, 48, 64]\nnum_threads: [1, 2]\n"
+
+
+def held(path: Path, effective_batch: int, **baseline: Value) -> SearchSpace:
+    settings = TrainingConfig.of({"num_threads": 1, **baseline})
+    return narrow(read_space(path), cpu_machine(), IMAGE_FACTS, settings, effective_batch)
+
+
+def pairs(space: SearchSpace) -> list[tuple[Value, Value]]:
+    found = {(c["batch_size"], c["accumulation_steps"]) for c in space.configurations()}
+    return sorted(found)  # type: ignore[type-var]
+
+
+def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path: Path) -> None:
+    space = held(written(tmp_path, SIZES), 64, batch_size=64)
+    assert pairs(space) == [(8, 8), (16, 4), (32, 2), (64, 1)]
+    assert space.size == 8
+    assert space.notes == (
+        "effective batch 64: batch_size x accumulation_steps is 8 x 8, 16 x 4, 32 x 2, 64 x 1",
+    )
+
+
+def test_every_way_to_a_configuration_holds_the_effective_batch(tmp_path: Path) -> None:
+    space = held(written(tmp_path, SIZES), 64, batch_size=64)
+    code, whole = Encoding(space), set(space.configurations())
+    outside = TrainingConfig.of({"batch_size": 48, "accumulation_steps": 3, "num_threads": 1})
+    own = space.within(outside)
+    found = [space.sample(Random(n)) for n in range(20)]
+    found += [own, *space.neighbours(own), *map(code.config, code.every_row)]
+    found += [code.config(row) for row in code.some_rows(50, Random(0))]
+    found += [config_of(params_of(config, space.varied()), space) for config in whole]
+    assert set(found) == whole
+    assert {config.effective_batch for config in whole} == {64}
+
+
+def test_no_configuration_of_one_effective_batch_is_suspected_of_fewer_updates(
+    tmp_path: Path,
+) -> None:
+    space = held(written(tmp_path, SIZES), 64, batch_size=8, accumulation_steps=8)
+    code = Encoding(space)
+    (own,) = code.rows([TrainingConfig.of({"batch_size": 8, "num_threads": 1})])
+    assert not code.doublings(code.every_row, own).any()
+
+
+def test_a_free_search_counts_doublings_of_the_effective_batch(tmp_path: Path) -> None:
+    path = written(tmp_path, "batch_size: [8, 16]\naccumulation_steps: [1, 4]\n")
+    settings = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
+    code = Encoding(narrow(read_space(path), cpu_machine(), IMAGE_FACTS, settings))
+    configs = [
+        settings.replace(batch_size=b, accumulation_steps=k) for b in (8, 16) for k in (1, 4)
+    ]
+    rows = code.rows(configs)
+    np.testing.assert_array_equal(code.doublings(rows, rows[0]), [0, 2, 1, 3])
+
+
+def test_a_baseline_of_another_effective_batch_is_encoded_as_the_nearest(tmp_path: Path) -> None:
+    space = held(written(tmp_path, SIZES), 64, batch_size=48)
+    own = TrainingConfig.of({"batch_size": 48, "num_threads": 1})
+    assert own not in set(space.configurations())
+    code = Encoding(space)
+    (row,) = code.rows([own])
+    assert code.config(row)["batch_size"] == 64
+
+
+def test_a_shipped_space_offers_smaller_batches_than_the_baselines() -> None:
+    space = held(find_space("cuda"), 8, batch_size=8)
+    assert pairs(space) == [(1, 8), (2, 4), (4, 2), (8, 1)]
+
+
+def test_a_space_of_the_users_own_offers_what_it_says(tmp_path: Path) -> None:
+    assert pairs(held(written(tmp_path, "batch_size: [4, 8]\n"), 8, batch_size=8)) == [
+        (4, 2),
+        (8, 1),
+    ]
+
+
+def test_a_batch_size_that_is_not_offered_is_not_split() -> None:
+    assert pairs(held(find_space("loader"), 32, batch_size=32)) == [(32, 1)]
+
+
+def test_numbers_of_batches_that_the_space_offers_are_the_only_ones(tmp_path: Path) -> None:
+    path = written(tmp_path, "batch_size: [8, 16, 32, 64]\naccumulation_steps: [2, 4]\n")
+    assert pairs(held(path, 64, batch_size=64)) == [(16, 4), (32, 2), (64, 1)]
+
+
+def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    path = written(tmp_path, "num_threads: [1, 2]\nbatch_size: [16, 32]\n")
+    with pytest.raises(UsageError) as caught:
+        held(path, 100, batch_size=64)
+    assert str(caught.value) == (
+        f"{path}:2:13: --effective-batch 100: no batch_size of 16, 32, 64 times accumulation_steps "
+        "gives it; its divisors are 1, 2, 4, 5, 10, 20, 25, 50, 100. Offer one of them as "
+        "batch_size, or give a multiple of 16, such as 112."
+    )
+
+
+def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="20000: the dataset has 10000 samples"):
+        held(written(tmp_path, SIZES), 20_000, batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "baseline", "expected"),
+    [
+        (None, (32, 1), None),
+        (None, (32, 4), 128),
+        ("free", (32, 4), None),
+        ("keep", (32, 1), 32),
+        (96, (32, 1), 96),
+    ],
+)
+def test_a_baseline_that_accumulates_keeps_its_effective_batch_unless_told_otherwise(
+    asked: str | int | None, baseline: tuple[int, int], expected: int | None, tmp_path: Path
+) -> None:
+    size, count = baseline
+    own = TrainingConfig.of({"batch_size": size, "accumulation_steps": count})
+    options = WorkloadOptions(tmp_path / "model.py", effective_batch=asked)  # type: ignore[arg-type]
+    assert options.held_batch(own) == expected
+
+
+@pytest.mark.parametrize(("text", "value"), [("free", "free"), ("keep", "keep"), ("256", 256)])
+def test_an_effective_batch_is_a_word_or_a_number(text: str, value: str | int) -> None:
+    assert EffectiveBatchType().convert(text, None, None) == value
+    assert EffectiveBatchType().convert(value, None, None) == value
+
+
+def test_the_space_of_a_workload_without_a_length_has_no_upper_bound(tmp_path: Path) -> None:
+    endless = replace(IMAGE_FACTS, dataset_samples=None)
+    own = TrainingConfig.of({"batch_size": 64, "num_threads": 1})
+    path = written(tmp_path, SIZES)
+    space = narrow(read_space(path), cpu_machine(), endless, own, 1 << 14)
+    assert (64, 256) in pairs(space)
