@@ -19,6 +19,10 @@ _GPU = _BASELINE.replace(
     channels_last=True,
     cudnn_benchmark=True,
     optimizer_impl="fused",
+    compile_dynamic=True,
+    compile_scope="blocks",
+    sdpa_backend="flash",
+    activation_checkpointing=True,
     num_threads=8,
     omp_wait_policy="passive",
 )

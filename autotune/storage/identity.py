@@ -43,7 +43,10 @@ class Identity:
     def space(self) -> SearchSpace | None:
         """The search space before the diagnosis; None if it is not known."""
         domains = self.facts.get("space")
-        return None if domains is None else SearchSpace(whole_space(domains, self.baseline))
+        if domains is None:
+            return None
+        baseline = TrainingConfig.of(self.facts.get("baseline", {}))
+        return SearchSpace(whole_space(domains, baseline))
 
     @property
     def memory_limit_bytes(self) -> int | None:
