@@ -45,7 +45,8 @@ class Identity:
         domains = self.facts.get("space")
         if domains is None:
             return None
-        offered = whole_space(domains, self.baseline)
+        baseline = TrainingConfig.of(self.facts.get("baseline", {}))
+        offered = whole_space(domains, baseline)
         return SearchSpace(offered, effective_batch=self.facts.get("effective_batch"))
 
     @property
