@@ -12,7 +12,7 @@ from rich.text import Text
 from autotune.configuration.space_file import read_space, shipped_spaces
 from autotune.console.event_lines import busy_line
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Integers, Knob, OneOf, spelled
+from autotune.knobs.base import Knob, OneOf, spelled
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
@@ -105,17 +105,16 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
     irrelevant = knob.irrelevance(facts) if facts else None
     if irrelevant:
         return f"frozen: {irrelevant}"
-    match knob.values:
-        case Integers():
-            text = ", ".join(map(spelled, knob.suggestions(machine)))
-        case OneOf(options):
-            allowed = knob.suggestions(machine)
-            refused = [option for option in options if option not in allowed]
-            if refused and len(allowed) <= 1:
-                return f"frozen: {knob.obstacle(refused[0], machine)}"
-            text = ", ".join(map(spelled, allowed))
-            text += "".join(f"\nnot {spelled(v)}: {knob.obstacle(v, machine)}" for v in refused)
-    return f"{text}  (with {knob.needs})" if knob.needs else text
+    allowed = knob.suggestions(machine)
+    text = ", ".join(map(spelled, allowed)) + (f"  (with {knob.needs})" if knob.needs else "")
+    if not isinstance(knob.values, OneOf):
+        return text
+    refused = {v: knob.obstacle(v, machine) for v in knob.values.options if v not in allowed}
+    if len(allowed) <= 1 and refused:
+        text = "frozen"
+        if len(set(refused.values())) == 1:
+            return f"{text}: {next(iter(refused.values()))}"
+    return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])
 
 
 def _cell(text: str) -> Text:

@@ -78,9 +78,9 @@ class CpuAffinity(Knob):
     default = None
     values = OneOf((None, "compact", "spread", _APART))
     summary = (
-        "Cores that training keeps to: those of one NUMA node (compact), one hardware thread of "
-        "each physical core (spread), others than the DataLoader workers (workers_apart); null is "
-        "all that may be used. num_threads is at most the cores that this leaves."
+        "Cores that training keeps to: one NUMA node (compact), one hardware thread of each "
+        "physical core (spread), or others than its DataLoader workers (workers_apart). "
+        "num_threads is at most the cores that are left."
     )
     pays = (
         "workers_apart, where workers interrupt the threads that compute, or the thread that feeds "

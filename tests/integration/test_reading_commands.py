@@ -1,8 +1,10 @@
 """The commands that only tell: knobs, spaces, doctor."""
 
+import multiprocessing
+
 import pytest
 
-from autotune.knobs import ALL_KNOBS
+from autotune.knobs import ALL_KNOBS, host_memory
 from children import WORKLOADS, autotune
 from command_line import command
 
@@ -14,6 +16,19 @@ def test_knobs_lists_every_knob_and_why_one_is_frozen_here():
     assert done.code == 0
     assert all(knob.name in done.out for knob in ALL_KNOBS)
     assert "frozen: there is no accelerator to copy to" in done.out
+
+
+def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(host_memory, "library", lambda _: None)
+    rows = [" ".join(row.split()) for row in command("knobs", "--device", "cpu").out.splitlines()]
+    at = next(n for n, row in enumerate(rows) if row.startswith("cpu_allocator null frozen"))
+    assert rows[at + 1].startswith("not jemalloc: libjemalloc is not installed: apt-get install")
+    assert rows[at + 2].startswith("not tcmalloc: libtcmalloc is not installed: apt-get install")
+    own, *others = multiprocessing.get_all_start_methods()
+    at = next(n for n, row in enumerate(rows) if row.startswith("loader_start_method"))
+    assert f"{', '.join(sorted(others))} (with num_workers)" in rows[at]
+    assert rows[at + 1].startswith(f"not {own}: null is that already")
 
 
 def test_knobs_with_a_model_says_what_it_has_no_use_for():
