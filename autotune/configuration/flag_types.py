@@ -99,7 +99,7 @@ class EffectiveBatchType(click.ParamType["EffectiveBatch"]):
     ) -> EffectiveBatch:
         """Return the word or the number."""
         if value in ("free", "keep"):
-            return value  # type: ignore[return-value]
+            return value
         if not re.fullmatch(r"[1-9]\d{0,8}", str(value)):
             self.fail(f"{value!r} is none of free, keep or a number of samples.", param, ctx)
         return int(str(value))

@@ -21,6 +21,8 @@ from autotune.values.workload_facts import WorkloadFacts
 
 EffectiveBatch = Literal["free", "keep"] | int
 """Samples of an optimizer step: any number, the baseline's, or this one."""
+# Domain of a knob that is younger than the record of a space.
+_ONE: tuple[Value, ...] = (None,)
 # Divisors that an error names, the largest ones.
 _MOST_DIVISORS = 12
 
@@ -40,7 +42,7 @@ class SearchSpace:
         """Return the number of different configurations; an idle knob counts once."""
         needed = {knob.needs for knob in ALL_KNOBS if knob.needs}
         free = math.prod(
-            len(self.domains[knob.name])
+            len(self.domains.get(knob.name, _ONE))
             for knob in ALL_KNOBS
             if knob.needs is None and knob.name not in needed
         )
@@ -98,7 +100,7 @@ class SearchSpace:
 
     def _size_with_dependents(self, needed: str) -> int:
         dependents = math.prod(
-            len(self.domains[knob.name]) for knob in ALL_KNOBS if knob.needs == needed
+            len(self.domains.get(knob.name, _ONE)) for knob in ALL_KNOBS if knob.needs == needed
         )
         return sum(dependents if value else 1 for value in self.domains[needed])
 

@@ -139,7 +139,7 @@ class BackwardPasses:
 
     def watch(self, loss: Tensor) -> None:
         """Count the backward pass of a loss, when it happens."""
-        loss.register_hook(self._passed)
+        loss.register_hook(self._passed)  # type: ignore[no-untyped-call]
 
     def _passed(self, _gradient: Tensor) -> None:
         self._passes += 1

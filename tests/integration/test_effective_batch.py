@@ -231,6 +231,7 @@ def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_li
     limit = sum(peaks.values()) // 2
     space = written(tmp_path, "batch_size: [16, 32, 64, 128]\n")
     flags = ("--effective-batch", "keep", "--memory-limit", str(limit), "--trials", "4")
+    flags += ("--accuracy-samples", "256")
     done = hurried(tmp_path, "search", model, "--space", space, *flags)
     assert done.returncode == 0, done.stderr
     assert "effective batch 128: batch_size x accumulation_steps is" in done.stderr

@@ -105,7 +105,7 @@ def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain: Workload) -
 def test_a_step_takes_its_batches_and_none_more(plain: Workload) -> None:
     setup = set_up(plain, 8, 4)
     batch = next(iter(setup.loader))
-    given = []
+    given: list[int] = []
 
     def batches() -> Iterator[object]:
         while True:

@@ -30,7 +30,7 @@ def held(path: Path, effective_batch: int, **baseline: Value) -> SearchSpace:
 
 def pairs(space: SearchSpace) -> list[tuple[Value, Value]]:
     found = {(c["batch_size"], c["accumulation_steps"]) for c in space.configurations()}
-    return sorted(found)  # type: ignore[type-var]
+    return sorted(found)
 
 
 def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path: Path) -> None:
