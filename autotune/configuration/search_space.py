@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
+from autotune.knobs.base import Effect, Knob, Value, spelled
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.workload_facts import WorkloadFacts
@@ -25,15 +25,21 @@ class SearchSpace:
     domains: Mapping[str, tuple[Value, ...]]
     notes: tuple[str, ...] = ()
     """Remarks on values and knobs that were dropped for this machine, with reasons."""
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    """Effects of the user's own knobs, by name."""
+
+    def effect(self, name: str) -> Effect:
+        """Return the effect of a knob on the trained model."""
+        return self.effects.get(name, knob_named(name).effect)
 
     @cached_property
     def size(self) -> int:
         """Return the number of different configurations; an idle knob counts once."""
         needed = {knob.needs for knob in ALL_KNOBS if knob.needs}
         free = math.prod(
-            len(self.domains[knob.name])
-            for knob in ALL_KNOBS
-            if knob.needs is None and knob.name not in needed
+            len(values)
+            for name, values in self.domains.items()
+            if knob_named(name).needs is None and name not in needed
         )
         return free * math.prod(self._size_with_dependents(name) for name in sorted(needed))
 
@@ -82,8 +88,8 @@ def _nearest(value: Value, domain: tuple[Value, ...]) -> Value:
     """Return the number that is off by the smallest factor; else the first value."""
     if value in domain:
         return value
-    numbers = [v for v in domain if type(v) is int]
-    if type(value) is not int or not numbers:
+    numbers = [v for v in domain if type(v) is int and v >= 0]
+    if type(value) is not int or value < 0 or not numbers:
         return domain[0]
     return min(numbers, key=lambda number: abs(math.log2((1 + number) / (1 + value))))
 
@@ -99,7 +105,8 @@ def narrow(
     faults: list[str] = []
     notes: list[str] = []
     domains: dict[str, tuple[Value, ...]] = {}
-    for knob in ALL_KNOBS:
+    own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
+    for knob in map(knob_named, (*KNOBS, *own)):
         offered = file.offers.get(knob.name, ())
         irrelevant = knob.irrelevance(facts) if facts and offered else None
         if irrelevant:
@@ -111,7 +118,7 @@ def narrow(
         for index, value in enumerate(offered):
             obstacle = knob.obstacle(value, machine)
             if obstacle and not file.portable:
-                place = file.document.position(knob.name, index)
+                place = file.position(knob.name, index)
                 faults.append(
                     f"{place}: {knob.name}={spelled(value)} is not possible on this machine; "
                     f"{obstacle}."
@@ -125,7 +132,9 @@ def narrow(
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))
     if faults:
         raise UsageError("\n".join(faults))
-    return SearchSpace(domains, tuple(notes))
+    return SearchSpace(
+        domains, tuple(notes), {name: file.own.effects.get(name, "numerics") for name in own}
+    )
 
 
 def _too_large(knob: Knob, value: Value, facts: WorkloadFacts | None) -> str | None:

@@ -6,8 +6,10 @@ values, and `SearchOptions.flat` returns them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.accuracy_rule import Tolerance
@@ -23,6 +25,8 @@ from autotune.values.workload_facts import WorkloadFacts
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+
+_NOTHING: Mapping[str, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,15 @@ class WorkloadOptions:
             return "metric_regex", self.script.higher_is_better
         return ("evaluate", True) if facts.has_evaluate else ("held_out_loss", False)
 
-    def own_settings(self, facts: WorkloadFacts) -> TrainingConfig:
-        """Return the user's settings: those of the workload, overridden by `baseline`.
+    def own_settings(
+        self, facts: WorkloadFacts, found: Mapping[str, Value] = _NOTHING
+    ) -> TrainingConfig:
+        """Return the user's settings: `found`, then the workload's, then `baseline`; the last wins.
 
         Raises:
             UsageError: other settings switch off one of `baseline`.
         """
-        config = TrainingConfig.of({**facts.baseline, **self.baseline})
+        config = TrainingConfig.of({**found, **facts.baseline, **self.baseline})
         lost = {n: v for n, v in self.baseline.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(

@@ -10,7 +10,7 @@ from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
@@ -81,7 +81,7 @@ def reachable(
     """Return the space file without knobs that cannot reach the script, and a note on each."""
     obstacles = dict(_obstacles(file, script, observed))
     offers = {
-        name: tuple(value for value in values if value != _SCALED)
+        name: tuple(value for value in values if value != _SCALED or name not in KNOBS)
         for name, values in file.offers.items()
         if name not in obstacles
     }

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
+from autotune.knobs.base import Effect, Value
 
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
@@ -45,7 +45,8 @@ class Identity:
         domains = self.facts.get("space")
         if domains is None:
             return None
-        return SearchSpace({name: tuple(values) for name, values in domains.items()})
+        space = {name: tuple(values) for name, values in domains.items()}
+        return SearchSpace(space, effects=self.facts.get("effects", {}))
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -79,6 +80,7 @@ class _IdentityFacts:
 
     baseline: dict[str, Value] = field(default_factory=dict)
     space: dict[str, list[Value]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
     memory_limit_bytes: PositiveInt = 1
 
 

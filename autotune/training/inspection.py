@@ -130,6 +130,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         sample_bytes=tensor_bytes(batch) // size,
         local_modules=local_modules(workload.path),
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
+        signatures=workload.signatures(),
     )
 
 

@@ -15,7 +15,6 @@ from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
-from autotune.knobs import KNOBS
 from autotune.searching.run.events import CostsMeasured
 from autotune.searching.run.seconds import (
     in_a_round,
@@ -165,7 +164,8 @@ class TimeBudget:
 
     def _missing_seed_seconds(self) -> float:
         """Return the seconds of the seeds that may be missing, of incumbent and baseline."""
-        exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
+        space = self.context.space
+        exact = all(space.effect(name) == "exact" for name in space.varied())
         if exact or not self.context.options.workload.has_quality:
             return 0.0
         # Without an incumbent, no seed of the candidate to come is known.

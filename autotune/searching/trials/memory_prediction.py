@@ -74,9 +74,12 @@ def _points(finished: Sequence[FinishedTrial], config: TrainingConfig) -> list[P
 
 
 def _class(config: TrainingConfig) -> tuple[object, ...]:
-    """Return the values of all settings that memory depends on besides the batch size."""
+    """Return the values of all settings that memory depends on besides the batch size.
+
+    The user's own knobs count whatever their effect: recomputing activations is exact.
+    """
     names = [k.name for k in ALL_KNOBS if k.effect != "exact" or k.name in _LOADER]
-    return tuple(config[name] for name in names if name != "batch_size")
+    return (*(config[name] for name in names if name != "batch_size"), config.own)
 
 
 def _shared_memory(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:
