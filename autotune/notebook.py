@@ -84,7 +84,8 @@ class SearchResult:
         from autotune.knobs import KNOBS
         from autotune.knobs.own import own_knob
 
-        settings = [name for name in trials if name in KNOBS or own_knob(str(name))]
+        names = map(str, trials)
+        settings = [name for name in names if name in KNOBS or own_knob(name)]
         return [name for name in settings if trials[name].astype(str).nunique() < 2]  # noqa: PLR2004
 
 
