@@ -43,9 +43,12 @@ class SearchResult:
         """Return one row for each finished trial, the baseline first: outcome and settings."""
         import pandas as pd
 
+        from autotune.configuration.training_config import with_own
         from autotune.knobs import KNOBS
         from autotune.storage.finished_trial import finished_trials
 
+        trials = finished_trials(self.study)
+        settings = with_own(KNOBS, (trial.config for trial in trials))
         rows = [
             {
                 "number": trial.number,
@@ -54,9 +57,9 @@ class SearchResult:
                 "reason": trial.verdict.reason,
                 **trial.config.as_dict(),
             }
-            for trial in finished_trials(self.study)
+            for trial in trials
         ]
-        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *KNOBS])
+        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
 
     def headline(self) -> str:
         """Return the result in a few lines."""
@@ -79,8 +82,11 @@ class SearchResult:
 
     def _settings_in_common(self, trials: pd.DataFrame) -> list[str]:
         from autotune.knobs import KNOBS
+        from autotune.knobs.own import own_knob
 
-        return [name for name in KNOBS if trials[name].astype(str).nunique() < 2]  # noqa: PLR2004
+        names = map(str, trials)
+        settings = [name for name in names if name in KNOBS or own_knob(name)]
+        return [name for name in settings if trials[name].astype(str).nunique() < 2]  # noqa: PLR2004
 
 
 def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:

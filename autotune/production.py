@@ -23,10 +23,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
-from autotune.configuration.answer_words import keep_headline, not_proven_texts
+from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
+from autotune.knobs.base import Value
 from autotune.values.machine import nvidia_gpus
 
 if TYPE_CHECKING:
@@ -102,6 +103,14 @@ class Best:
         """
         return self.settings.prepare(model, checkpoint)
 
+    def options(self) -> dict[str, Value]:
+        """Return the arguments of build_model that the search found: build_model(**options())."""
+        return self.config.of_kind("options")
+
+    def dataset_options(self) -> dict[str, Value]:
+        """Return the arguments of build_dataset that the search found."""
+        return self.config.of_kind("dataset_options")
+
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return arguments for the optimizer, such as `fused=True`."""
         return self.settings.optimizer_kwargs()
@@ -174,7 +183,8 @@ class Best:
         if self.answer.lr_scaling.factor != 1:
             lines.append(f"learning rates times {self.answer.lr_scaling.factor:g}")
         if accuracy.needs_full_run:
-            lines.append("the batch size changed: check one full training before you rely on it")
+            changes = course_changes(self.answer)
+            lines.append(f"{changes} changed: check one full training before you rely on it")
         return "\n".join((*lines, *not_proven))
 
 

@@ -163,7 +163,7 @@ def with_not_proven(best: BestConfig) -> BestConfig:
 
 def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
     """An answer that says `config` is 1.5 times as fast as `baseline`."""
-    return BestConfig(
+    best = BestConfig(
         config=config.as_dict(),
         evidence=Evidence(
             objective="throughput",
@@ -213,6 +213,7 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
             created="2026-01-01T00:00:00+00:00",
         ),
     )
+    return best.with_effects({})
 
 
 def found_here(best: BestConfig, model: Path) -> BestConfig:

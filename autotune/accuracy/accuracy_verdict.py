@@ -11,7 +11,7 @@ probes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -43,6 +43,7 @@ from autotune.values.outcome import (
     describe,
 )
 from autotune.values.statistics import Decision
+from autotune.values.text import as_file_name
 
 _SECONDS = 6.0
 """Seconds that the baseline trains in a probe.
@@ -260,7 +261,13 @@ class AccuracyProber:
         shared = [name for name in NUMERICS if name not in PRECISION]
         if self._numerics.sums_alike(config):
             shared += BATCH_KNOBS
-        return config.replace(**{name: self.context.baseline[name] for name in shared})
+        return self._as_baseline(config, shared)
+
+    def _as_baseline(self, config: TrainingConfig, names: Iterable[str]) -> TrainingConfig:
+        """Return `config` with the baseline's values for some knobs and the user's exact ones."""
+        space, baseline = self.context.space, self.context.baseline
+        exact = (name for name in space.effects if space.effect(name) == "exact")
+        return config.replace(**{name: baseline[name] for name in (*names, *exact)})
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
@@ -303,8 +310,8 @@ class AccuracyProber:
         return tuple(self.study.notes.qualities.get(key, ()))
 
     def _folder(self, key: str, what: str) -> Path:
-        name = key.replace(",", "-").replace("=", "_")
-        return self.context.options.study.folder / "trials" / "accuracy" / f"{name}-{what}"
+        name = f"{as_file_name(key)}-{what}"
+        return self.context.options.study.folder / "trials" / "accuracy" / name
 
 
 def no_reference(failure: Failure) -> str:

@@ -58,7 +58,7 @@ class ScriptProber(AccuracyProber):
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe trains: harmless knobs at the baseline's values."""
         harmless = (knob.name for knob in ALL_KNOBS if is_harmless(knob))
-        return config.replace(**{name: self.context.baseline[name] for name in harmless})
+        return self._as_baseline(config, harmless)
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for each seed, each from a process of its own."""

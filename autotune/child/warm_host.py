@@ -71,7 +71,7 @@ def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
     faulthandler.enable()
     phase = partial(_phase, folder, STACKS_AT * job.deadline_seconds)
     try:
-        found = prepare_for_forks(Path(job.model_path), phase)
+        found = prepare_for_forks(Path(job.model_path), phase, job.config)
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:
         leave(folder, failed(job, error))

@@ -87,7 +87,9 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     if not as_module:
         _check_script(script)
     config, maps = answer.training_config, [flag_from(text) for text in flags["maps"]]
-    plan = plan_run(config, answer.evidence.baseline.config, maps, flags["allow"] is not None)
+    own, allow = answer.evidence.baseline.config, flags["allow"] is not None
+    plan = plan_run(config, own, maps, allow, answer.effects or {})
+    config = TrainingConfig.of(plan.settings)
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
     measured = None if as_module else _if_measured(script, answer)
@@ -97,7 +99,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
-    environment = environ_of(TrainingConfig.of(plan.settings))
+    environment = environ_of(config)
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))

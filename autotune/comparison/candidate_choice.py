@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 from autotune.sampling.posterior import Posterior
 
 Posteriors = Mapping[Participant, Posterior]
@@ -67,7 +67,7 @@ def changes(config: TrainingConfig, baseline: TrainingConfig) -> int:
     followers = {
         name
         for name, value in changed.items()
-        if KNOBS[name].needs in changed and value in (KNOBS[name].default, KNOBS[name].idle)
+        if (knob := knob_named(name)).needs in changed and value in (knob.default, knob.idle)
     }
     return len(changed) - len(followers)
 

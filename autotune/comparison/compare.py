@@ -23,12 +23,15 @@ from autotune.comparison.rounds import (
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.own_knobs import flags_in
 from autotune.context.search_context import inspect, inspection
+from autotune.knobs.own import unknown_options
 from autotune.processes.runner import Runner
-from autotune.values.errors import AutotuneError, WorkloadError
+from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
 from autotune.values.statistics import Interval
+from autotune.values.workload_facts import WorkloadFacts
 
 FEWEST_ROUNDS = 6
 """Fewest rounds that give a 95 % interval."""
@@ -152,6 +155,7 @@ def _prepare(
         host_seconds += inspected.dataset_seconds
     assert inspected.workload is not None
     machine, own = inspected.machine, TrainingConfig.of(inspected.workload.baseline)
+    _check_own(options, inspected.workload)
     a, b = (
         Participant(name, (side.config or own).resolved(machine))
         for name, side in (("a", options.a), ("b", options.b))
@@ -182,6 +186,17 @@ def _prepare(
             host_seconds=host_seconds,
         ),
     )
+
+
+def _check_own(options: ComparisonOptions, facts: WorkloadFacts) -> None:
+    """Raise an error if the workload cannot take some of the user's own knobs."""
+    faults = []
+    for side in (options.a, options.b):
+        names = () if side.config is None else dict(side.config.own)
+        faults += [f"{side.label}: {x}." for _, x in unknown_options(names, facts.signatures)]
+        faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(names)]
+    if faults:
+        raise UsageError("\n".join(faults))
 
 
 def _check(result: Measurement | Failure | None, side: Side, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
-from autotune.configuration.training_config import render
+from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.text import disturbed_sentence
 
 
@@ -33,6 +33,15 @@ def keep_reason(evidence: Evidence) -> str:
         return reason
     faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
     return f"{reason} {faster} not proven to train as well."
+
+
+def course_changes(best: BestConfig) -> str:
+    """Return the changed settings that change the course of training, to follow "changed"."""
+    own = TrainingConfig.of(best.evidence.baseline.config)
+    changed = best.training_config.differences(own)
+    names = [name for name in changed if best.effect(name) == "statistics"]
+    words = ["the batch size" if name == "batch_size" else name for name in names]
+    return " and ".join(words) or "the batch size"
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:

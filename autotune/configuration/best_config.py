@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, SkipValidation, ValidationError
 
@@ -18,14 +19,16 @@ from autotune.configuration.evidence_parts import (
     Stages,
 )
 from autotune.configuration.training_config import TrainingConfig, setting_faults
-from autotune.knobs.base import Value, spelled
+from autotune.knobs import KNOBS, knob_named
+from autotune.knobs.base import Effect, Value, spelled
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean
 
-FORMAT = 1
+FORMAT = 2
+"""Newest format of best.yaml: 2 has knobs of the user's own, 1 has none."""
 
 
 class Throughput(Part):
@@ -176,13 +179,34 @@ class Provenance(Part):
 class BestConfig(Part):
     """The content of best.yaml."""
 
-    autotune: Literal[1] = 1
+    omitted_if_none = frozenset({"effects"})
+    autotune: Literal[1, 2] = 1
     config: Settings
+    effects: dict[str, Effect] | None = None
+    """Effect of each of the user's own knobs in this file; None in format 1, which has none."""
     evidence: Evidence
     constraints: ConstraintEvidence
     lr_scaling: LearningRate = LearningRate()
     machine: MachineRecord
     provenance: Provenance
+
+    def with_effects(self, effects: Mapping[str, Effect]) -> Self:
+        """Return the file with the effects of its own knobs, in the format that it needs."""
+        own = self.own_knobs
+        if not own:
+            return self
+        found: dict[str, Effect] = {name: effects.get(name, "numerics") for name in own}
+        return self.model_copy(update={"autotune": FORMAT, "effects": found})
+
+    @property
+    def own_knobs(self) -> tuple[str, ...]:
+        """Return the names of the user's own knobs that the answer or the baseline sets."""
+        names = dict.fromkeys((*self.config, *self.evidence.baseline.config))
+        return tuple(name for name in names if name not in KNOBS)
+
+    def effect(self, name: str) -> Effect:
+        """Return the effect of a knob on the trained model."""
+        return (self.effects or {}).get(name, knob_named(name).effect)
 
     @property
     def keeps_baseline(self) -> bool:
@@ -249,9 +273,20 @@ def read_best(path: Path) -> BestConfig:
         *_config_faults(best.config, document, "config"),
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
     ]
+    faults = faults or list(_format_faults(best, document))
     if faults:
         raise UsageError("\n".join(faults))
     return best
+
+
+def _format_faults(best: BestConfig, document: Document) -> Iterator[str]:
+    """Yield knobs of the user's own in a file of format 1, and effects of what is not in it."""
+    for name in best.own_knobs if best.autotune == 1 else ():
+        place = ("config",) if name in best.config else ("evidence", "baseline", "config")
+        where = document.key_position(*place, name)
+        yield f"{where}: {name} is a knob of your own, which needs autotune: {FORMAT}."
+    for name in (best.effects or {}).keys() - set(best.own_knobs):
+        yield f"{document.key_position('effects', name)}: {name} is no knob of your own in config."
 
 
 def _schema_faults(error: ValidationError, document: Document) -> list[str]:

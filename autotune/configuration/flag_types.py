@@ -132,7 +132,10 @@ class SettingsType(click.ParamType["dict[str, Value]"]):
                 self.fail(f"{part!r} is not a setting; write batch_size=64.", param, ctx)
             if name.strip() in settings:
                 self.fail(f"{name.strip()} stands twice.", param, ctx)
-            settings[name.strip()] = _setting(setting.strip())
+            text = setting.strip()
+            # The environment holds text, even where that looks like a number.
+            is_text = name.strip().startswith("env.") and text != "null"
+            settings[name.strip()] = text if is_text else _setting(text)
         return settings
 
 
@@ -158,4 +161,6 @@ def _setting(text: str) -> Value:
     words: dict[str, Value] = {"true": True, "false": False, "null": None}
     if text in words:
         return words[text]
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?|-?\d+e-?\d+", text) else text

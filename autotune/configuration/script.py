@@ -14,10 +14,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.base import Effect, Knob, Value, spelled
 from autotune.knobs.older_names import RENAMED
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
@@ -27,6 +28,7 @@ _HARMLESS = ("cudnn_benchmark",)
 BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"
+_NONE: Mapping[str, Effect] = MappingProxyType({})
 _MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
 
 
@@ -51,14 +53,33 @@ class Flag:
             return [*others, self.name] if self.carries(value) else others
         return self._valued(list(arguments), spelled(value))
 
+    @property
+    def _is_dashed(self) -> bool:
+        """True for `--name VALUE`; False for `name=VALUE`."""
+        return self.name.startswith("-")
+
     def _valued(self, words: list[str], value: str) -> list[str]:
         found = False
         for place, word in enumerate(words):
-            if word == self.name and place + 1 < len(words):
+            if word == self.name and self._is_dashed and place + 1 < len(words):
                 words[place + 1], found = value, True
             elif word.startswith(f"{self.name}="):
                 words[place], found = f"{self.name}={value}", True
-        return words if found else [*words, self.name, value]
+        if found:
+            return words
+        return [*words, *([self.name, value] if self._is_dashed else [f"{self.name}={value}"])]
+
+    def given(self, arguments: Sequence[str]) -> str | None:
+        """Return the value that the arguments give the flag, the last one; None if none do."""
+        found = None
+        for word, after in zip(arguments, (*arguments[1:], None), strict=True):
+            if word == "--":
+                break
+            if word.startswith(f"{self.name}="):
+                found = word.removeprefix(f"{self.name}=")
+            elif word == self.name and self._is_dashed and after is not None:
+                found = after
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,9 @@ class ScriptOptions:
         if config is None:
             return Script(self.arguments, asked, self.metric)
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
-        return Script(with_flags(self.arguments, self.flags, config), asked, self.metric, by_flag)
+        variables = (f"env.{name}" for name in config.of_kind("env"))
+        words = with_flags(self.arguments, self.flags, config)
+        return Script(words, (*asked, *variables), self.metric, by_flag)
 
     @property
     def identity(self) -> dict[str, object]:
@@ -187,13 +210,29 @@ def flag_from(text: str) -> Flag:
 def with_flags(
     arguments: Sequence[str], flags: Sequence[Flag], config: TrainingConfig
 ) -> tuple[str, ...]:
-    """Return the arguments with every mapped setting; arguments after `--` stay unchanged."""
+    """Return the arguments with every mapped setting and the user's own flags.
+
+    Arguments after `--` stay unchanged.
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = list(arguments[:end])
-    for flag in flags:
+    for flag in (*flags, *own_flags(config)):
         if flag.only is not None or flag.carries(config[flag.knob]):
             words = flag.put(words, config[flag.knob])
     return (*words, *arguments[end:])
+
+
+def own_flags(config: TrainingConfig) -> tuple[Flag, ...]:
+    """Return the flags among the user's own knobs; true and false switch `--name` on and off."""
+    return tuple(
+        Flag(f"flags.{name}", name, "true" if is_switch(name, (value,)) else None)
+        for name, value in config.of_kind("flags").items()
+    )
+
+
+def is_switch(name: str, values: Sequence[Value]) -> bool:
+    """Return True if the flag takes no value: it has a dash and its values are true and false."""
+    return name.startswith("-") and any(isinstance(value, bool) for value in values)
 
 
 def is_harmless(knob: Knob) -> bool:
@@ -206,6 +245,7 @@ def plan_run(
     baseline: Mapping[str, Value],
     flags: Sequence[Flag],
     allow_numerics: bool,
+    effects: Mapping[str, Effect] = _NONE,
 ) -> Plan:
     """Plan how each setting of `config` reaches a script.
 
@@ -214,6 +254,7 @@ def plan_run(
         baseline: settings of the script when it was measured unchanged.
         flags: flags of the script that carry settings.
         allow_numerics: permit settings that change the arithmetic.
+        effects: effects of the user's own knobs; numerics where none is given.
     """
     mapped = {flag.knob: flag.name for flag in flags if flag.carries(config[flag.knob])}
     asked, withheld = [], {}
@@ -237,12 +278,23 @@ def plan_run(
         for knob in ALL_KNOBS
         if not is_harmless(knob) and knob.name not in (*asked, *mapped, *BATCH_KNOBS)
     }
-    return Plan(
-        settings=config.replace(**left_alone).as_dict(),
-        asked=tuple(asked),
-        by_flag=mapped,
-        withheld=withheld,
-    )
+    for name, value in config.own:
+        is_allowed = allow_numerics or value == baseline.get(name) or effects.get(name) == "exact"
+        if obstacle := _own_obstacle(name, is_allowed):
+            withheld[f"{name}={spelled(value)}"], left_alone[name] = obstacle, None
+        elif name.startswith("env."):
+            asked.append(name)
+        else:
+            mapped[name] = name.removeprefix("flags.")
+    settings = config.replace(**left_alone).as_dict()
+    return Plan(settings, asked=tuple(asked), by_flag=mapped, withheld=withheld)
+
+
+def _own_obstacle(name: str, is_allowed: bool) -> str | None:
+    """Return why a knob of the user's own cannot be applied to a script, or None."""
+    if not name.startswith(("env.", "flags.")):
+        return "only a program that calls build_model or build_dataset can pass it: autotune.load"
+    return None if is_allowed else "it may change the trained model: needs --allow numerics"
 
 
 def _obstacle(knob: Knob, value: Value) -> str:

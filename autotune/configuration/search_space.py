@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import Literal
 
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
+from autotune.knobs.base import Effect, Knob, Value, spelled
 from autotune.knobs.older_names import present_name, present_value
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
@@ -36,15 +36,21 @@ class SearchSpace:
     """Remarks on values and knobs that were dropped for this machine, with reasons."""
     effective_batch: int | None = None
     """Samples of every optimizer step, from which accumulation_steps follows; None: they vary."""
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    """Effects of the user's own knobs, by name."""
+
+    def effect(self, name: str) -> Effect:
+        """Return the effect of a knob on the trained model."""
+        return self.effects.get(name, knob_named(name).effect)
 
     @cached_property
     def size(self) -> int:
         """Return the number of different configurations; an idle knob counts once."""
         needed = {knob.needs for knob in ALL_KNOBS if knob.needs}
         free = math.prod(
-            len(self.domains.get(knob.name, _ONE))
-            for knob in ALL_KNOBS
-            if knob.needs is None and knob.name not in needed
+            len(values)
+            for name, values in self.domains.items()
+            if knob_named(name).needs is None and name not in needed
         )
         return free * math.prod(self._size_with_dependents(name) for name in sorted(needed))
 
@@ -109,8 +115,8 @@ def nearest(value: Value, domain: Sequence[Value]) -> Value:
     """Return the number that is off by the smallest factor; else the first value."""
     if value in domain:
         return value
-    numbers = [v for v in domain if type(v) is int]
-    if type(value) is not int or not numbers:
+    numbers = [v for v in domain if type(v) is int and v >= 0]
+    if type(value) is not int or value < 0 or not numbers:
         return domain[0]
     return min(numbers, key=lambda number: abs(math.log2((1 + number) / (1 + value))))
 
@@ -126,7 +132,7 @@ def whole_space(
         present_name(name): tuple(present_value(name, value) for value in values)
         for name, values in domains.items()
     }
-    return {knob.name: known.get(knob.name, (baseline[knob.name],)) for knob in ALL_KNOBS}
+    return {**{name: (baseline[name],) for name in KNOBS}, **known}
 
 
 def narrow(
@@ -148,7 +154,8 @@ def narrow(
     faults: list[str] = []
     notes: list[str] = []
     domains: dict[str, tuple[Value, ...]] = {}
-    for knob in ALL_KNOBS:
+    own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
+    for knob in map(knob_named, (*KNOBS, *own)):
         offered = file.offers.get(knob.name, ())
         irrelevant = knob.irrelevance(facts) if facts and offered else None
         if irrelevant:
@@ -160,7 +167,7 @@ def narrow(
         for index, value in enumerate(offered):
             obstacle = knob.obstacle(value, machine)
             if obstacle and not file.portable:
-                place = file.document.position(knob.name, index)
+                place = file.position(knob.name, index)
                 faults.append(
                     f"{place}: {knob.name}={spelled(value)} is not possible on this machine; "
                     f"{obstacle}."
@@ -178,7 +185,8 @@ def narrow(
         sizes = _dividing(file, domains, facts, baseline, effective_batch)
         domains |= {"batch_size": sizes, "accumulation_steps": (effective_batch // sizes[0],)}
         notes.append(_kept(effective_batch, sizes))
-    return SearchSpace(domains, tuple(notes), effective_batch)
+    effects = {name: file.own.effects.get(name, "numerics") for name in own}
+    return SearchSpace(domains, tuple(notes), effective_batch, effects)
 
 
 def _dividing(

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.configuration.space_values import OwnKnobs, read_own_knobs, read_values
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.older_names import RENAMED, fault_of_older, present_name, present_value
+from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, read
 from autotune.values.text import did_you_mean
@@ -22,8 +24,6 @@ _WORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "seconds": (lambda value: type(value) is int and value > 0, "a whole number above 0"),
 }
 _DEFAULT_TRIALS = 40
-_RANGE_KEYS = {"low", "high", "step", "log2"}
-_MOST_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,15 @@ class SpaceFile:
     seconds: int | None
     """Default time budget in seconds; None: no limit."""
     offers: Mapping[str, tuple[Value, ...]]
+    """Values of each knob that is named, those of the user's own last."""
+    own: OwnKnobs
+    """Knobs of the user's own."""
     document: Document
+
+    def position(self, name: str, index: int | None = None) -> str:
+        """Return file:line:column of a knob, or of one of its values."""
+        place = self.own.places.get(name, (name,))
+        return self.document.position(*place, *(() if index is None else (index,)))
 
 
 def shipped_spaces() -> dict[str, Path]:
@@ -89,10 +97,11 @@ def read_space(path: Path) -> SpaceFile:
             else:
                 offers[present_name(name)] = tuple(present_value(name, v) for v in choice)
         elif name in KNOBS:
-            offers[name] = _values(document, name, choice, faults)
-        elif name not in _WORDS:
-            hint = did_you_mean(name, [*KNOBS, *_WORDS])
+            offers[name] = read_values(document, (name,), name, choice, faults)
+        elif name not in _WORDS and name not in KINDS:
+            hint = did_you_mean(name, [*KNOBS, *_WORDS, *KINDS])
             faults.append(f"{document.key_position(name)}: unknown knob {name!r}.{hint}")
+    own = read_own_knobs(document, faults)
     if faults:
         raise UsageError("\n".join(faults))
     written = document.value
@@ -102,7 +111,8 @@ def read_space(path: Path) -> SpaceFile:
         portable=written.get("portable", False),
         trials=written.get("trials", _DEFAULT_TRIALS),
         seconds=written.get("seconds"),
-        offers=offers,
+        offers={**offers, **own.offers},
+        own=own,
         document=document,
     )
 
@@ -112,67 +122,3 @@ def _fault_of_older(name: str, choice: Any, others: Mapping[str, Any]) -> str | 
         return f"{name} needs a list with at least one value; got {choice!r}."
     faults = (fault_of_older(name, value, others) for value in choice)
     return next((fault for fault in faults if fault), None)
-
-
-def _values(document: Document, name: str, written: Any, faults: list[str]) -> tuple[Value, ...]:
-    place = document.position(name)
-    if isinstance(written, dict):
-        return _range(document, name, written, faults)
-    if not isinstance(written, list) or not written:
-        faults.append(
-            f"{place}: {name} needs a list with at least one value, or "
-            f"{{low, high, step}} or {{low, high, log2: true}}; got {written!r}."
-        )
-        return ()
-    seen: set[tuple[type, Value]] = set()
-    for index, value in enumerate(written):
-        fault = KNOBS[name].values.fault(value)
-        if fault:
-            faults.append(
-                f"{document.position(name, index)}: {name}={value!r} is not possible; {fault}."
-            )
-        elif (type(value), value) in seen:
-            faults.append(f"{document.position(name, index)}: {name}={value!r} stands twice.")
-        else:
-            seen.add((type(value), value))
-    return tuple(written)
-
-
-def _range(
-    document: Document, name: str, written: dict[str, Any], faults: list[str]
-) -> tuple[Value, ...]:
-    place = document.position(name)
-    for key in sorted(written.keys() - _RANGE_KEYS):
-        hint = did_you_mean(key, _RANGE_KEYS)
-        faults.append(f"{document.key_position(name, key)}: unknown word {key!r} in a range.{hint}")
-    log2 = written.get("log2", False)
-    bounds = [written.get("low"), written.get("high"), written.get("step", 1)]
-    if not all(type(bound) is int for bound in bounds) or not isinstance(log2, bool):
-        faults.append(f"{place}: {name} needs whole numbers low, high and step, or log2: true.")
-        return ()
-    if log2 and "step" in written:
-        faults.append(f"{place}: {name} takes step or log2, not both.")
-    low, high, step = bounds
-    values = _expand(low, high, step, log2)
-    if values is None:
-        faults.append(
-            f"{place}: {name} needs low <= high and step > 0 (low > 0 with log2), and at most "
-            f"{_MOST_VALUES} values; got {written}."
-        )
-        return ()
-    for value in (values[0], values[-1]):
-        if fault := KNOBS[name].values.fault(value):
-            faults.append(f"{place}: {name}={value} is not possible; {fault}.")
-            break
-    return values
-
-
-def _expand(low: int, high: int, step: int, log2: bool) -> tuple[int, ...] | None:
-    """Return the values of a range in ascending order; None if there are none or too many."""
-    if log2:
-        if not 0 < low <= high:
-            return None
-        return tuple(low << n for n in range((high // low).bit_length()))
-    if low > high or step < 1 or (high - low) // step >= _MOST_VALUES:
-        return None
-    return tuple(range(low, high + 1, step))

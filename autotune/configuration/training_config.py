@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.older_names import RENAMED, fault_of_older, note_key, present
+from autotune.knobs.own import Kind, own_knob
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
@@ -18,10 +19,12 @@ class TrainingConfig:
     """One value per knob, in the order of `ALL_KNOBS`; equal settings are equal objects.
 
     A knob whose `needs` is off holds its `idle` value, so that configurations which run the same
-    compare equal.
+    compare equal. Knobs of the user's own are held only where they are set.
     """
 
     values: tuple[Value, ...]
+    own: tuple[tuple[str, Value], ...] = ()
+    """Name and value of each knob of the user's own that is not null, by name."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Value]) -> TrainingConfig:
@@ -37,14 +40,26 @@ class TrainingConfig:
             raise UsageError("\n".join(faults.values()))
         settings = present(settings)
         complete = {knob.name: settings.get(knob.name, knob.default) for knob in ALL_KNOBS}
-        return cls(tuple(_canonical(knob, complete) for knob in ALL_KNOBS))
+        own = sorted((n, v) for n, v in settings.items() if n not in KNOBS and v is not None)
+        return cls(tuple(_canonical(knob, complete) for knob in ALL_KNOBS), tuple(own))
 
     def __getitem__(self, name: str) -> Value:
-        return self.values[_POSITION[name]]
+        if name in _POSITION or own_knob(name) is None:
+            return self.values[_POSITION[name]]
+        return dict(self.own).get(name)
+
+    def items(self) -> Iterator[tuple[Knob, Value]]:
+        """Yield each knob with its value, those of the user's own last and only where set."""
+        yield from zip(ALL_KNOBS, self.values, strict=True)
+        yield from ((knob_named(name), value) for name, value in self.own)
 
     def as_dict(self) -> dict[str, Value]:
         """Return knob name to value, ready for JSON or YAML."""
-        return dict(zip(_POSITION, self.values, strict=True))
+        return {**dict(zip(_POSITION, self.values, strict=True)), **dict(self.own)}
+
+    def of_kind(self, kind: Kind) -> dict[str, Value]:
+        """Return the user's own knobs of a kind: variable, flag or argument to value."""
+        return own_of_kind(dict(self.own), kind)
 
     def replace(self, **changes: Value) -> TrainingConfig:
         """Return the configuration with some knobs changed."""
@@ -53,7 +68,7 @@ class TrainingConfig:
     def resolved(self, machine: Machine) -> TrainingConfig:
         """Return the configuration with PyTorch's automatic defaults spelled out for `machine`."""
         return TrainingConfig.of(
-            {knob.name: knob.resolve(self[knob.name], machine) for knob in ALL_KNOBS}
+            {knob.name: knob.resolve(value, machine) for knob, value in self.items()}
         )
 
     @property
@@ -63,19 +78,20 @@ class TrainingConfig:
 
     def differences(self, other: TrainingConfig) -> dict[str, Value]:
         """Return the settings of this configuration that differ from those of `other`."""
-        mine = self.as_dict()
-        return {name: value for name, value in mine.items() if value != other[name]}
+        names = dict.fromkeys((*self.as_dict(), *other.as_dict()))
+        return {name: self[name] for name in names if self[name] != other[name]}
 
     def quality_key(self) -> str:
         """Return the settings that can change the trained model, as text.
 
-        Configurations with the same key share one accuracy probe.
+        Configurations with the same key share one accuracy probe. Knobs of the user's own count,
+        since a configuration does not know their effects.
         """
-        return self.note_key(knob.name for knob in ALL_KNOBS if knob.effect != "exact")
+        return self.note_key(knob.name for knob, _ in self.items() if knob.effect != "exact")
 
     def note_key(self, names: Iterable[str]) -> str:
         """Return the settings of these knobs as a text by which a study keeps its notes."""
-        return note_key((name, self[name], KNOBS[name].default) for name in names)
+        return note_key((name, self[name], knob_named(name).default) for name in names)
 
 
 BATCH_KNOBS = ("batch_size", "accumulation_steps")
@@ -90,18 +106,33 @@ def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:
         if name in RENAMED:
             if fault := fault_of_older(name, value, settings):
                 faults[name] = fault
-        elif name not in KNOBS:
+        elif name not in KNOBS and own_knob(name) is None:
             faults[name] = f"unknown knob {name!r}.{did_you_mean(name, KNOBS)}"
-        elif fault := KNOBS[name].values.fault(value):
+        elif name not in KNOBS and (fault := own_fault(name)):
+            faults[name] = f"{name}: {fault}."
+        elif fault := knob_named(name).values.fault(value):
             faults[name] = f"{name}={value!r} is not possible; {fault}."
     return faults
 
 
+def own_of_kind(settings: Mapping[str, Value], kind: Kind) -> dict[str, Value]:
+    """Return those of the user's own knobs in `settings` that are of a kind and not null."""
+    return {
+        name.removeprefix(f"{kind}."): value
+        for name, value in settings.items()
+        if name.startswith(f"{kind}.") and value is not None
+    }
+
+
+def with_own(names: Iterable[str], configs: Iterable[TrainingConfig]) -> tuple[str, ...]:
+    """Return `names` and the user's own knobs that any of the configurations sets."""
+    own = sorted({name for config in configs for name, _ in config.own})
+    return tuple(dict.fromkeys((*names, *own)))
+
+
 def environ_of(config: TrainingConfig) -> dict[str, str]:
     """Return the environment variables that a process needs at its start to run `config`."""
-    return {
-        name: value for knob in ALL_KNOBS for name, value in knob.environ(config[knob.name]).items()
-    }
+    return {n: v for knob, value in config.items() for n, v in knob.environ(value).items()}
 
 
 def render(settings: Mapping[str, Value]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
-from autotune.configuration.answer_words import keep_headline, not_proven_texts
+from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
@@ -53,7 +53,9 @@ def answer_lines(event: Answered) -> list[str]:
     if event.remark is not None:
         lines.append(f"  note        {event.remark}")
     if accuracy.needs_full_run:
-        lines.append("  The batch size changed: check one full training before you rely on it.")
+        changes = course_changes(best)
+        said = f"{changes[0].upper()}{changes[1:]} changed"
+        lines.append(f"  {said}: check one full training before you rely on it.")
     return [*lines, f"  written to  {event.path}"]
 
 

@@ -6,8 +6,10 @@ values, and `SearchOptions.flat` returns them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_rule import Tolerance
@@ -25,6 +27,8 @@ from autotune.values.workload_facts import WorkloadFacts
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+
+_NOTHING: Mapping[str, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,16 @@ class WorkloadOptions:
             return baseline.effective_batch
         return None if asked == "free" else int(asked)
 
-    def own_settings(self, facts: WorkloadFacts) -> TrainingConfig:
-        """Return the user's settings: those of the workload, overridden by `baseline`.
+    def own_settings(
+        self, facts: WorkloadFacts, found: Mapping[str, Value] = _NOTHING
+    ) -> TrainingConfig:
+        """Return the user's settings: `found`, then the workload's, then `baseline`; the last wins.
 
         Raises:
             UsageError: other settings switch off one of `baseline`.
         """
         asked = present(self.baseline)
-        config = TrainingConfig.of({**present(facts.baseline), **asked})
+        config = TrainingConfig.of({**found, **present(facts.baseline), **asked})
         lost = {n: v for n, v in asked.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(

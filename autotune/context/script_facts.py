@@ -88,7 +88,7 @@ def reachable(
         for name in set(BATCH_KNOBS) & file.offers.keys():
             obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
     offers = {
-        name: tuple(value for value in values if value != _SCALED)
+        name: tuple(value for value in values if value != _SCALED or name not in KNOBS)
         for name, values in file.offers.items()
         if name not in obstacles
     }

@@ -17,6 +17,7 @@ from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, time_budget_of
+from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.script_facts import asked, observe, reachable
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
@@ -112,12 +113,14 @@ class SearchContext:
         """Facts that must not change while a study goes on, as JSON values."""
         workload = self.options.workload
         modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
+        effects = {"effects": dict(self.space.effects)} if self.space.effects else {}
         return {
             **({} if workload.script is None else {"script": workload.script.identity}),
             "model_sha256": sha256_of(workload.model_path),
             **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
             **self._held,
+            **effects,
             "baseline": self.baseline.as_dict(),
             "objective": self.objective.identity,
             "memory_limit_bytes": self.memory_limit_bytes,
@@ -171,6 +174,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         OSError: the study's folder cannot be made.
     """
     file = read_space(find_space(options.sampling.space))
+    check_own_knobs(file, options.workload)
     if folder is None:
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
@@ -186,7 +190,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)  # raises UsageError before a trial does
     options.objective.counts_tokens(facts, workload.model_path)  # the same
-    baseline = workload.own_settings(facts).resolved(inspected.machine)
+    file, found = as_found(file, workload, facts)
+    baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = workload.held_batch(baseline)
     if workload.script is not None and observed is not None:
         file, notes = reachable(file, workload.script, observed, held is not None)
@@ -222,7 +227,8 @@ def _inspected(
     """Inspect machine and workload; for a script only the machine, on the script's device."""
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
-    job = replace(job, fresh_data=workload.fresh_data)
+    task = Inspect(baseline=workload.baseline)
+    job = replace(job, task=task, fresh_data=workload.fresh_data)
     if observed is not None:
         job = inspection(observed.device, None, deadline)
         job = replace(job, task=Inspect(observed.visible_devices))

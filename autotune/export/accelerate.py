@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
-from autotune.export.form import Exported, is_half_on_cpu, left_out
+from autotune.export.form import (
+    Exported,
+    carried_flags,
+    is_half_on_cpu,
+    left_out,
+    own_words,
+)
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
@@ -40,10 +47,15 @@ def to_accelerate(best: BestConfig) -> Exported:
         }
     flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
     count = config["accumulation_steps"]
-    variable = "" if count == 1 else f"{_ACCUMULATION}={count} "
-    launch = f"{variable}accelerate launch --config_file FILE{flag} train.py"
+    variables = config.of_kind("env")
+    pairs = [f"{name}={shlex.quote(str(value))}" for name, value in variables.items()]
+    pairs += [] if count == 1 else [f"{_ACCUMULATION}={count}"]
+    words = [*(["env", *pairs] if pairs else []), f"accelerate launch --config_file FILE{flag}"]
+    launch = " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
     carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
     instead = {"num_threads": _OWN_THREADS if threads is None else launch}
     instead |= {"accumulation_steps": launch}
+    instead |= {f"env.{name}": launch for name in variables}
+    instead |= {f"flags.{name}": launch for name in carried_flags(best)}
     dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
     return Exported(dump(values), dropped, launch)

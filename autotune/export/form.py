@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune import __version__
 from autotune.configuration.best_config import BestConfig
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.script import with_flags
 from autotune.knobs.base import Value, spelled
 
 LR_FACTOR = "lr_factor"
@@ -55,16 +55,27 @@ def left_out(
     config, ways = best.training_config, instead or {}
     own = {**_LEFT_ALONE, **(in_force or {})}
     dropped = {
-        knob.name: f"{knob.name}={spelled(config[knob.name])}: {ways.get(knob.name, knob.call)}"
-        for knob in ALL_KNOBS
+        knob.name: f"{knob.name}={spelled(value)}: {ways.get(knob.name, knob.call)}"
+        for knob, value in config.items()
         if knob.name not in carried
         and (knob.needs is None or config[knob.needs])
-        and config[knob.name] != own.get(knob.name, knob.default)
+        and value != own.get(knob.name, knob.default)
     }
     factor = best.lr_scaling.factor
     if factor != 1 and LR_FACTOR not in carried:
         dropped[LR_FACTOR] = f"{LR_FACTOR}={factor:g}: multiply your learning rates by it"
     return dropped
+
+
+def own_words(best: BestConfig) -> list[str]:
+    """Return the words that add the user's own flags to a script's arguments, at their end."""
+    return list(with_flags((), (), best.training_config))
+
+
+def carried_flags(best: BestConfig) -> list[str]:
+    """Return the user's own flags that such words carry: they cannot take a switch away."""
+    flags = best.training_config.of_kind("flags")
+    return [name for name, value in flags.items() if value is not False or name[:1] != "-"]
 
 
 def is_half_on_cpu(best: BestConfig) -> bool:

@@ -6,7 +6,7 @@ import json
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import LR_FACTOR, Exported
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 
 
 def to_json(best: BestConfig) -> Exported:
@@ -19,7 +19,7 @@ def to_json(best: BestConfig) -> Exported:
 def to_python(best: BestConfig) -> Exported:
     """Return all settings as a literal, each beside the call of PyTorch that applies it."""
     lines = [
-        f"    {name!r}: {value!r},  # {KNOBS[name].call}\n"
+        f"    {name!r}: {value!r},  # {knob_named(name).call}\n"
         for name, value in best.training_config.as_dict().items()
     ]
     factor = best.lr_scaling.factor

@@ -9,8 +9,7 @@ import shlex
 
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import environ_of
-from autotune.export.form import Exported, left_out
-from autotune.knobs import ALL_KNOBS
+from autotune.export.form import Exported, carried_flags, left_out, own_words
 
 
 def to_env(best: BestConfig) -> Exported:
@@ -23,9 +22,11 @@ def to_env(best: BestConfig) -> Exported:
 def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
     pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
-    command = f'exec env {pairs}torchrun --standalone --nproc-per-node 1 "$@"\n'
+    words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
+    command = f'exec env {pairs}torchrun --standalone --nproc-per-node 1 "$@"{words}\n'
     use = "sh FILE train.py --its --arguments"
-    return Exported(command, left_out(best, _carried(best)), use)
+    carried = _carried(best) | {f"flags.{name}" for name in carried_flags(best)}
+    return Exported(command, left_out(best, carried), use)
 
 
 def _variables(best: BestConfig) -> dict[str, str]:
@@ -42,5 +43,5 @@ def _variables(best: BestConfig) -> dict[str, str]:
 def _carried(best: BestConfig) -> set[str]:
     """Return the names of the knobs that `_variables` carries."""
     config = best.training_config
-    names = {"num_threads", *(k.name for k in ALL_KNOBS if k.environ(config[k.name]))}
+    names = {"num_threads", *(k.name for k, value in config.items() if k.environ(value))}
     return names | ({"compile_mode"} if config["compile_mode"] is None else set())

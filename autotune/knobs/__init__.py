@@ -1,20 +1,24 @@
 """All knobs, in the order in which configurations, files and tables list them.
 
 To add one, write a class in the file where it belongs and list it at that file's end. Contract
-tests, documentation and the reader of search spaces use this list.
+tests, documentation and the reader of search spaces use this list. Knobs of the user's own are not
+listed: their names describe them.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from autotune.knobs.accumulation import ACCUMULATION_KNOBS
 from autotune.knobs.attention import ATTENTION_KNOBS
-from autotune.knobs.base import Knob
+from autotune.knobs.base import Knob, OneOf
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.host_memory import HOST_MEMORY_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
 from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS
 from autotune.knobs.optimizer import OPTIMIZER_KNOBS
+from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.workers import WORKER_KNOBS
@@ -35,3 +39,32 @@ ALL_KNOBS: tuple[Knob, ...] = (
 )
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in ALL_KNOBS}
+
+
+def knob_named(name: str) -> Knob:
+    """Return the knob of that name, one of the user's own included.
+
+    Raises:
+        KeyError: there is no such knob.
+    """
+    return KNOBS.get(name) or own_knob(name) or KNOBS[name]
+
+
+def own_fault(name: str) -> str | None:
+    """Return why a knob of the user's own cannot have this name, or None."""
+    knob = own_knob(name)
+    if knob is None:
+        return f"{name!r} is no knob"
+    if knob.kind == "env" and (owner := _variables().get(knob.word)):
+        return f"{knob.word} is set by the knob {owner}; vary that"
+    return word_fault(knob.kind, knob.word)
+
+
+@cache
+def _variables() -> dict[str, str]:
+    """Return the environment variables that knobs of the list set, each with its knob."""
+    found = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "num_threads")
+    for knob in ALL_KNOBS:
+        for value in knob.values.options if isinstance(knob.values, OneOf) else ():
+            found |= dict.fromkeys(knob.environ(value), knob.name)
+    return found

@@ -6,6 +6,7 @@ inside themselves, so that the parent process can load every knob without torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Value = bool | int | str | None
+Value = bool | int | float | str | None
 Effect = Literal["exact", "numerics", "statistics"]
 """Effect on the trained model: nothing (exact), rounding (numerics), the course of training
 (statistics)."""
+_MOST_INTEGER = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,25 @@ class Integers:
         return f"expected an integer from {self.low} to {self.high}" + (
             " or null" if self.nullable else ""
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AnyPlain:
+    """Any plain value that a file can hold; `only_text` leaves out numbers and truth values."""
+
+    only_text: bool = False
+
+    def fault(self, value: object) -> str | None:
+        """Return the fault of `value`, or None."""
+        if value is None or (isinstance(value, str) and value and value.isprintable()):
+            return None
+        if self.only_text:
+            return "expected text in quotes, or null"
+        if isinstance(value, bool) or (isinstance(value, int) and abs(value) < _MOST_INTEGER):
+            return None
+        if isinstance(value, float) and math.isfinite(value):
+            return None
+        return "expected text, a number, true, false or null"
 
 
 class Setup(Protocol):
@@ -93,24 +114,26 @@ class Setup(Protocol):
 class Knob:
     """One tunable setting: class attributes describe it, hooks apply it and read it back."""
 
-    name: ClassVar[str]
+    name: str
     default: ClassVar[Value]
     """PyTorch's own default."""
-    values: ClassVar[OneOf | Integers]
+    values: OneOf | Integers | AnyPlain
     """Values that are legal on some machine; `obstacle` excludes those that fail on this one."""
     effect: ClassVar[Effect] = "exact"
     needs: ClassVar[str | None] = None
     """Name of a knob that must be on (not 0, not null) for this one to have an effect."""
     idle: ClassVar[Value] = None
     """Value while the knob in `needs` is off."""
+    is_readable: bool = True
+    """False if only the user's own code sees the value, so that `read_back` cannot tell it."""
 
     script_obstacle: ClassVar[str] = ""
     """Reason why the knob cannot be applied beside an unmodified script; empty if it can."""
 
-    summary: ClassVar[str]
+    summary: str
     pays: ClassVar[str]
     hurts: ClassVar[str]
-    call: ClassVar[str]
+    call: str
     source: ClassVar[str]
 
     def suggestions(self, machine: Machine) -> tuple[Value, ...]:

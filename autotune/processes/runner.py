@@ -7,6 +7,7 @@ user's code, and sleeps while a child is timed.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -188,14 +189,19 @@ class SubprocessRunner:
                 return forked
             self._why_fresh = why_fresh = forked
         files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
-        asked = environ_of(TrainingConfig.of(job.config or {}))
-        return FreshInterpreter(files, {**self._environ, **asked}, lifeline)
+        return FreshInterpreter(files, {**self._environ, **_environ(job)}, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""
-        if asked := environ_of(TrainingConfig.of(job.config or {})):
+        asked = [name for name, value in _environ(job).items() if os.environ.get(name) != value]
+        if asked:
             return f"{', '.join(asked)} must be set when a process starts"
         return "asked for" if job.host is None else self._why_fresh
+
+
+def _environ(job: Job) -> dict[str, str]:
+    """Return the variables that the job's settings need when its process starts."""
+    return environ_of(TrainingConfig.of(job.config or {}))
 
 
 def _was_killed(outcome: Crashed) -> bool:

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.configuration.job import Job, job_to_json
+from autotune.configuration.training_config import own_of_kind
+from autotune.knobs.base import Value
 from autotune.processes.launch import Building, Forked, WarmHost
 from autotune.system.trial_folder import TrialFolder, write_atomically
+
+_Dataset = tuple[str | None, dict[str, Value]]
+
+
+def _dataset_of(job: Job) -> _Dataset:
+    """Return what a dataset depends on: the model.py, and the arguments of its build_dataset."""
+    return job.model_path, own_of_kind(job.config or {}, "dataset_options")
 
 
 class Hosts:
@@ -21,7 +30,7 @@ class Hosts:
         self._environ = environ
         self._host: WarmHost | None = None
         self._name: str | None = None
-        self._built: str | None = None
+        self._built: _Dataset | None = None
         self._reasons: dict[str, str] = {}
 
     @property
@@ -44,7 +53,7 @@ class Hosts:
     def building(self, job: Job, files: TrialFolder) -> Building | None:
         """Let the job's host build the dataset; return None if there is nothing to build."""
         has_dataset = job.model_path is not None and job.script is None
-        wanted = job.model_path if has_dataset and not self.why_not_shared(job) else None
+        wanted = _dataset_of(job) if has_dataset and not self.why_not_shared(job) else None
         is_of_use = job.host == self._name and self._built in (None, wanted)
         if not is_of_use or (self._host is not None and self._host.has_ended):
             self.close()
@@ -58,7 +67,7 @@ class Hosts:
         """Record how building ended; end a host that ran the workload without a usable dataset."""
         assert job.model_path is not None
         if building.is_done:
-            self._built = job.model_path
+            self._built = _dataset_of(job)
         else:
             self._reasons[job.model_path] = building.reason
         if building.has_spoilt_host:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.configuration.training_config import TrainingConfig, with_own
+from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Value
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.statistics import Interval
@@ -168,7 +168,7 @@ def comes_with(trials: Sequence[FinishedTrial], name: str, value: Value) -> str 
     Then more trials of that kind tell no effect. None where trials differ, or none is known.
     """
     used = {trial.config[name] for trial in trials if not _is_idle(name, trial.config)}
-    return KNOBS[name].needs if used == {value} else None
+    return knob_named(name).needs if used == {value} else None
 
 
 def in_order(values: set[Value]) -> tuple[Value, ...]:
@@ -185,11 +185,11 @@ def _references(
 
     A knob with one value wherever it is not idle cannot be separated from the knob that it needs.
     """
-    for name, knob in KNOBS.items():
+    for name in with_own(KNOBS, (trial.config for trial in trials)):
         used = Counter(t.config[name] for t in trials if not _is_idle(name, t.config))
         if len(used) < _FEWEST_VALUES:
             continue
-        own = baseline[name] if not _is_idle(name, baseline) else knob.default
+        own = baseline[name] if not _is_idle(name, baseline) else knob_named(name).default
         yield name, own if own in used else used.most_common(1)[0][0]
 
 
@@ -217,7 +217,7 @@ def _has(config: TrainingConfig, column: Column) -> bool:
 
 
 def _is_idle(name: str, config: TrainingConfig) -> bool:
-    needs = KNOBS[name].needs
+    needs = knob_named(name).needs
     return needs is not None and not config[needs]
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.training_config import with_own
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
 from autotune.report.totals import failure_kind
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.study.archive import OpenTrial
 
-_SETTINGS = tuple(knob.name for knob in ALL_KNOBS)
-COLUMNS = (
-    "trial",
-    "state",
-    "outcome",
-    "feasible",
-    *_SETTINGS,
+_FIRST = ("trial", "state", "outcome", "feasible")
+_LAST = (
     "value",
     "ratio_to_baseline",
     "samples_per_second",
@@ -39,6 +36,8 @@ COLUMNS = (
     "flags",
     "reason",
 )
+COLUMNS = (*_FIRST, *KNOBS, *_LAST)
+"""Columns of every table; the user's own knobs follow the others."""
 _DETAILS = (
     "samples_per_second",
     "tokens_per_second",
@@ -53,13 +52,15 @@ _DETAILS = (
 
 def trials_frame(data: ReportData) -> pd.DataFrame:
     """Return the trials in order; settings as YAML spells them, unknown values empty."""
-    rows = [_finished(data, trial) for trial in data.trials]
+    begun = (trial.config for trial in data.archive.open if trial.config is not None)
+    settings = with_own(KNOBS, (*(trial.config for trial in data.trials), *begun))
+    rows = [_finished(data, trial, settings) for trial in data.trials]
     rows += [_open(trial) for trial in data.archive.open]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    frame = pd.DataFrame(rows, columns=[*_FIRST, *settings, *_LAST], dtype=object)
     return frame.sort_values("trial", kind="stable", ignore_index=True)
 
 
-def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
+def _finished(data: ReportData, trial: FinishedTrial, settings: Iterable[str]) -> dict[str, Any]:
     details, verdict = trial.details, trial.verdict
     low, high = details.samples_per_second_ci95 or (None, None)
     return {
@@ -67,7 +68,7 @@ def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
         "state": "finished",
         "outcome": "measured" if verdict.feasible else failure_kind(trial),
         "feasible": verdict.feasible,
-        **{name: _cell(trial.config[name]) for name in _SETTINGS},
+        **{name: _cell(trial.config[name]) for name in settings},
         **{name: getattr(details, name) for name in _DETAILS},
         **{f"{name}_margin": margin for name, margin in verdict.margins.items()},
         "pareto_best": trial in data.pareto_best,

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from autotune import __version__
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.answer_words import keep_reason
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
 from autotune.report.data import ReportData
@@ -107,7 +107,7 @@ def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:
     by_knob, changed = {effect.knob: effect for effect in effects}, config.differences(own)
     found = []
     for name, value in changed.items():
-        knob = KNOBS[name]
+        knob = knob_named(name)
         effect = by_knob[name].of(value) if name in by_knob else None
         follows = knob.needs in changed and value in (knob.default, knob.idle)
         needed = knob.needs if follows else comes_with(data.trials, name, value)
@@ -222,7 +222,7 @@ def _importances(data: ReportData) -> list[tuple[tuple[str, ...], float]]:
 
 
 def _longest_value(knob: str) -> int:
-    values = KNOBS[knob].values
+    values = knob_named(knob).values
     return max(map(len, map(spelled, values.options))) if isinstance(values, OneOf) else 0
 
 

@@ -13,7 +13,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.importance import get_param_importances
 from optuna.trial import create_trial
 
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.training_config import with_own
+from autotune.knobs import KNOBS
 from autotune.storage.finished_trial import FinishedTrial
 
 FEWEST_TO_COMPARE = 12
@@ -60,9 +61,9 @@ def aliases(trials: Sequence[FinishedTrial]) -> dict[str, tuple[str, ...]]:
     first of such knobs is a key.
     """
     groups: dict[tuple[int, ...], list[str]] = {}
-    for knob in ALL_KNOBS:
-        used = [trial.config[knob.name] for trial in trials]
+    for name in with_own(KNOBS, (trial.config for trial in trials)):
+        used = [trial.config[name] for trial in trials]
         places = {value: place for place, value in enumerate(dict.fromkeys(used))}
         if len(places) > 1:
-            groups.setdefault(tuple(places[value] for value in used), []).append(knob.name)
+            groups.setdefault(tuple(places[value] for value in used), []).append(name)
     return {first: tuple(others) for first, *others in groups.values()}

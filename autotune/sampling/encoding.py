@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.configuration.search_space import SearchSpace, nearest
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Value
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
 
@@ -39,8 +39,12 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "compile_scope": (-0.03, 0.1),
     "sdpa_backend": (-0.03, 0.15),
     "activation_checkpointing": (-0.2, 0.15),
+    "env.PYTORCH_ALLOC_CONF": (0.01, 0.07),
+    "env.CUDA_DEVICE_MAX_CONNECTIONS": (0.0, 0.05),
 }
 _ELSE = (0.01, 0.07)
+# A knob of the user's own may do much or nothing, but the space offers it for a reason.
+_OWN = (0.0, 0.2)
 _FEWEST_ON_A_LINE = 3
 
 
@@ -57,8 +61,9 @@ class Encoding:
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each knob by position, with the idle value last if it is none of them."""
         return {
-            name: tuple(dict.fromkeys((*values, KNOBS[name].idle))) if KNOBS[name].needs else values
+            name: tuple(dict.fromkeys((*values, knob.idle))) if knob.needs else values
             for name, values in self.space.varied().items()
+            for knob in [knob_named(name)]
         }
 
     @cached_property
@@ -69,12 +74,12 @@ class Encoding:
     @cached_property
     def deviations(self) -> Array:
         """Prior deviation of each knob's effect on the logarithm of the rate, shape (knobs,)."""
-        return np.array([_EXPECTED.get(name, _ELSE)[1] for name in self.values])
+        return np.array([_expected(name)[1] for name in self.values])
 
     @cached_property
     def training(self) -> list[int]:
         """Columns of the knobs that may change the trained model."""
-        return [at for at, name in enumerate(self.values) if KNOBS[name].effect != "exact"]
+        return [at for at, name in enumerate(self.values) if self.space.effect(name) != "exact"]
 
     def expected(self, rows: Indices) -> Array:
         """Return the prior mean of the log rate of each row, up to a constant, shape (rows,)."""
@@ -143,10 +148,10 @@ class Encoding:
         """
         names = list(self.values)
         for column, name in enumerate(names):
-            needs = KNOBS[name].needs
+            needs = knob_named(name).needs
             if needs is None:
                 continue
-            idle = self.values[name].index(KNOBS[name].idle)
+            idle = self.values[name].index(knob_named(name).idle)
             off = self._is_off(rows, names, needs)
             rows[off, column] = idle
             if idle >= self._sizes[column]:  # idle is no value of the space itself
@@ -161,9 +166,13 @@ class Encoding:
         return off[rows[:, names.index(needed)]]
 
 
+def _expected(name: str) -> tuple[float, float]:
+    return _EXPECTED.get(name, _ELSE if name in KNOBS else _OWN)
+
+
 def _kernel(values: Sequence[Value]) -> Array:
-    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-    if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE:
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE or min(numbers) < 0:
         return nominal(len(values))
     return ordinal([math.log2(1 + number) for number in numbers])
 
@@ -173,9 +182,9 @@ def _gains(name: str, values: Sequence[Value]) -> Array:
 
     Batch sizes gain linearly with their logarithm, other knobs by not being at their default.
     """
-    gain = _EXPECTED.get(name, _ELSE)[0]
+    gain = _expected(name)[0]
     if name == "batch_size":
         logs = np.log2([float(value or 1) for value in values])
         return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
-    plain = (KNOBS[name].default, KNOBS[name].idle, None)
+    plain = (knob_named(name).default, knob_named(name).idle, None)
     return np.array([0.0 if value in plain else gain for value in values])

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compiled_calls import compiled_modules
 from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
@@ -186,9 +186,9 @@ class Interposition:
 
     def note(self, names: Iterable[str]) -> None:
         """Record the present values of these knobs, as far as they can be read."""
-        for name in names:
-            with self._guarded(name), suppress(LookupError):
-                self.observed.note(KNOBS[name])
+        for knob in filter(_is_readable, map(knob_named, names)):
+            with self._guarded(knob.name), suppress(LookupError):
+                self.observed.note(knob)
 
     def overridden(self) -> dict[str, tuple[Value, Value]]:
         """Return the knobs that read back another value: name to (wanted, found).
@@ -197,10 +197,9 @@ class Interposition:
         """
         found: dict[str, tuple[Value, Value]] = {}
         self.failed = self.loaders.refused | self.failed
-        for knob in ALL_KNOBS:
+        for knob, wanted in self.config.items():
             if knob.name in self.failed or not self._is_to_be_read(knob):
                 continue
-            wanted = self.config[knob.name]
             try:
                 value = self.observed.read(knob)
             except LookupError as error:
@@ -214,10 +213,15 @@ class Interposition:
         if knob.name in self.by_flag:
             # Models may not have been observed, and only a trial counts batches.
             is_counted = self.observed.batches_per_step is not None
-            return knob.name not in _MODEL and (knob.name != "accumulation_steps" or is_counted)
+            readable = knob.is_readable and (knob.name != "accumulation_steps" or is_counted)
+            return knob.name not in _MODEL and readable
         # null means "off" for most knobs, but "whatever torch takes" for harmless ones.
         has_value = self.config[knob.name] is not None or not is_harmless(knob)
         return knob.name in self.asked and has_value
+
+
+def _is_readable(knob: Knob) -> bool:
+    return knob.is_readable
 
 
 def _is_eager(model: nn.Module) -> bool:

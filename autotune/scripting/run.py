@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from autotune.configuration.script import Plan, is_harmless
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
 from autotune.values.text import clean
@@ -105,7 +105,7 @@ def _by_flag(plan: Plan, name: str) -> str:
 
 def _says_something(plan: Plan, name: str) -> bool:
     """Return True unless the setting only means "whatever torch takes"."""
-    return plan.settings[name] is not None or not is_harmless(KNOBS[name])
+    return plan.settings[name] is not None or not is_harmless(knob_named(name))
 
 
 def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:

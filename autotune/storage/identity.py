@@ -17,7 +17,7 @@ from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
 from autotune.configuration.search_space import SearchSpace, whole_space
 from autotune.configuration.training_config import TrainingConfig, setting_faults
-from autotune.knobs.base import Value
+from autotune.knobs.base import Effect, Value
 
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
@@ -46,8 +46,8 @@ class Identity:
         if domains is None:
             return None
         baseline = TrainingConfig.of(self.facts.get("baseline", {}))
-        offered = whole_space(domains, baseline)
-        return SearchSpace(offered, effective_batch=self.facts.get("effective_batch"))
+        held, effects = self.facts.get("effective_batch"), self.facts.get("effects", {})
+        return SearchSpace(whole_space(domains, baseline), (), held, effects)
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -81,6 +81,7 @@ class _IdentityFacts:
 
     baseline: dict[str, Value] = field(default_factory=dict)
     space: dict[str, list[Value]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
     memory_limit_bytes: PositiveInt = 1
     effective_batch: PositiveInt | None = None
 

@@ -44,7 +44,7 @@ class Knowledge:
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
-        self._smallest_oom: dict[tuple[Value, ...], int] = {}
+        self._smallest_oom: dict[tuple[object, ...], int] = {}
         self._failed_modes: Counter[Value] = Counter()
         self._ran_modes: set[Value] = set()
         self._broken_modes: tuple[Value, ...] = ()
@@ -142,10 +142,10 @@ class Knowledge:
         return min(measured, BELOW_BEST * max(best, default=measured))
 
 
-def _any_batch(config: TrainingConfig) -> tuple[Value, ...]:
+def _any_batch(config: TrainingConfig) -> tuple[object, ...]:
     """Return a key that is equal for configurations that differ in their batch size alone.
 
     The number of batches in a step may differ as well, unless it is one.
     """
-    others = (value for name, value in config.as_dict().items() if name not in BATCH_KNOBS)
+    others = (setting for setting in config.as_dict().items() if setting[0] not in BATCH_KNOBS)
     return (*others, config["accumulation_steps"] != 1)

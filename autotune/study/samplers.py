@@ -206,7 +206,8 @@ class NoRepeatSampler(BaseSampler):
             self._random.shuffle(ring)
             unknown = next((c for c in ring if not self._is_known(c)), None)
             if unknown is not None:
-                return {n: v for n, v in unknown.as_dict().items() if v in self._space.domains[n]}
+                domains = self._space.domains.items()
+                return {name: unknown[name] for name, values in domains if unknown[name] in values}
             seen.update(ring)
         return None
 

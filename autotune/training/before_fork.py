@@ -59,10 +59,13 @@ class Prepared:
         return self.workload
 
 
-def prepare_for_forks(path: Path, phase: Callable[[str], Phase]) -> Prepared | str:
+def prepare_for_forks(
+    path: Path, phase: Callable[[str], Phase], settings: Mapping[str, Value] | None = None
+) -> Prepared | str:
     """Import a model.py and build its dataset in this process, or return why forks cannot use it.
 
-    The contexts `phase("import")` and `phase("build")` are entered around the two.
+    The contexts `phase("import")` and `phase("build")` are entered around the two. The dataset is
+    built with the arguments that `settings` give build_dataset.
 
     Raises:
         Exception: whatever the user's code raises.
@@ -72,7 +75,7 @@ def prepare_for_forks(path: Path, phase: Callable[[str], Phase]) -> Prepared | s
         default, before = threads[-1], process_settings()
         start = time.perf_counter()
         with phase("import"):
-            workload = load_workload(path)
+            workload = load_workload(path).under(settings)
         import_seconds = time.perf_counter() - start
         after, calls = process_settings(), len(threads)
         if found := traces.obstacle(f"importing {path.name}"):
@@ -103,12 +106,19 @@ def prepare_for_forks(path: Path, phase: Callable[[str], Phase]) -> Prepared | s
 def with_dataset(workload: Workload) -> tuple[Workload, float]:
     """Build the dataset; return a workload that reuses it, and the seconds that it took.
 
+    With other arguments, that workload builds another dataset.
+
     Raises:
         WorkloadError: it is neither map-style nor iterable.
     """
     start = time.perf_counter()
-    dataset = build_dataset(workload)
-    return replace(workload, build_dataset=lambda: dataset), time.perf_counter() - start
+    dataset, built_with = build_dataset(workload), workload.options("dataset_options")
+    build = workload.build_dataset
+
+    def build_or_reuse(**options: Any) -> Any:
+        return dataset if options == built_with else build(**options)
+
+    return replace(workload, build_dataset=build_or_reuse), time.perf_counter() - start
 
 
 @contextmanager

@@ -141,6 +141,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,
         attention=mentions_attention(model, _sources(workload.path)),
+        signatures=workload.signatures(),
     )
 
 

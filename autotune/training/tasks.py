@@ -88,7 +88,7 @@ def prepare(
     start_seconds = time.monotonic() - process_start
     if prepared:
         start_seconds += prepared.import_seconds
-    return LoadedJob(job, folder, workload, config, start_seconds, prepared)
+    return LoadedJob(job, folder, workload.under(job.config), config, start_seconds, prepared)
 
 
 def use_device(device: torch.device) -> None:
@@ -103,14 +103,16 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     The workload is imported before a device is asked for, because it may choose those that CUDA
     sees.
     """
-    if isinstance(job.task, Inspect) and job.task.visible_devices is not None:
+    assert isinstance(job.task, Inspect)
+    if job.task.visible_devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
     if prepared:
         torch.set_num_threads(prepared.default_threads)
         found = _described(job.device)
         if job.model_path is None:
             return found
-        facts = inspection.describe_workload(prepared.take_over(), prepared.own_settings)
+        workload = prepared.take_over().as_today(job.task.baseline)
+        facts = inspection.describe_workload(workload, prepared.own_settings)
         return replace(
             found,
             workload=facts,
@@ -121,7 +123,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     if job.model_path is None:
         return _described(job.device)
     before, start = inspection.process_settings(), time.perf_counter()
-    workload = load_workload(Path(job.model_path))
+    workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
     after, import_seconds = inspection.process_settings(), time.perf_counter() - start
     own = {name: value for name, value in after.items() if value != before[name]}
     torch.set_num_threads(int(before["num_threads"] or 1))

@@ -18,7 +18,6 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
 from autotune.training.apply_settings import Settings
 from autotune.training.loading.whole_steps import WholeSteps
@@ -117,8 +116,9 @@ class TrainingSetup:
 
     def not_applied(self) -> list[tuple[Knob, Value]]:
         """Return the knobs that read back another value than configured, each with that value."""
-        read = ((knob, knob.read_back(self)) for knob in ALL_KNOBS)
-        return [(knob, value) for knob, value in read if value != self.config[knob.name]]
+        wanted = [(knob, value) for knob, value in self.config.items() if knob.is_readable]
+        read = ((knob, value, knob.read_back(self)) for knob, value in wanted)
+        return [(knob, found) for knob, value, found in read if found != value]
 
 
 class BackwardPasses:
@@ -215,7 +215,7 @@ def build_model(workload: Workload) -> nn.Module:
     Raises:
         WorkloadError: it is not a module.
     """
-    model = workload.build_model()
+    model = workload.build_model(**workload.options("options"))
     if not isinstance(model, nn.Module):
         raise WorkloadError(
             f"{workload.path}: build_model returned {type(model).__name__}, not an nn.Module."
@@ -229,7 +229,7 @@ def build_dataset(workload: Workload) -> Dataset[Any]:
     Raises:
         WorkloadError: it is neither map-style nor iterable.
     """
-    dataset = workload.build_dataset()
+    dataset = workload.build_dataset(**workload.options("dataset_options"))
     map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
     if not (map_style or isinstance(dataset, IterableDataset)):
         raise WorkloadError(

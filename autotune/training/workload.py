@@ -10,7 +10,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +19,12 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import Dataset
 
-from autotune.configuration.training_config import setting_faults
+from autotune.configuration.training_config import own_of_kind, setting_faults
+from autotune.knobs.base import AnyPlain, Value
+from autotune.knobs.own import BUILDERS, Kind, unknown_options
 from autotune.values.errors import WorkloadError
 from autotune.values.text import did_you_mean
+from autotune.values.workload_facts import Signature
 
 # name -> (the arguments it is called with, True if it is required)
 _CONTRACT: Mapping[str, tuple[str, bool]] = {
@@ -42,8 +45,8 @@ class Workload:
     """The functions of one model.py, and its baseline."""
 
     path: Path
-    build_model: Callable[[], nn.Module]
-    build_dataset: Callable[[], Dataset[Any]]
+    build_model: Callable[..., nn.Module]
+    build_dataset: Callable[..., Dataset[Any]]
     compute_loss: Callable[[nn.Module, Any], Tensor]
     build_optimizer: Callable[..., Optimizer]
     evaluate: Callable[[nn.Module, Any], float] | None
@@ -53,6 +56,25 @@ class Workload:
     clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """Settings of which those of the user's own knobs are arguments of the build functions."""
+
+    def under(self, settings: Mapping[str, Value] | None) -> Workload:
+        """Return the workload as it is built under settings."""
+        return replace(self, settings=settings or {})
+
+    def as_today(self, baseline: Mapping[str, Value]) -> Workload:
+        """Return the workload as it is built under its BASELINE, overridden by `baseline`.
+
+        Arguments that its functions do not take are left out: the search refuses them.
+        """
+        settings = {**self.baseline, **baseline}
+        unknown = dict(unknown_options(settings, self.signatures()))
+        return self.under({n: value for n, value in settings.items() if n not in unknown})
+
+    def options(self, kind: Kind) -> dict[str, Value]:
+        """Return the keyword arguments of the build function that knobs of a kind belong to."""
+        return own_of_kind(self.settings, kind)
 
     def tokens_in(self, batch: Any) -> int:
         """Return the tokens of a batch that the DataLoader collated, by count_tokens.
@@ -78,6 +100,30 @@ class Workload:
         """True if build_optimizer takes options such as `fused=True`."""
         parameters = inspect.signature(self.build_optimizer).parameters.values()
         return any(p.kind is p.VAR_KEYWORD or p.name == "fused" for p in parameters)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signatures of build_model and build_dataset, as data."""
+        return {name: _signature(name, getattr(self, name)) for name in BUILDERS.values()}
+
+
+def _signature(name: str, function: Callable[..., Any]) -> Signature:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without a signature
+        return Signature(f"{name}(...)", {}, takes_any=True)
+    parameters = signature.parameters.values()
+    keywords = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return Signature(
+        text=f"{name}{signature.replace(return_annotation=inspect.Signature.empty)}",
+        defaults={p.name: _plain(p.default) for p in keywords},
+        takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )
+
+
+def _plain(default: object) -> Value:
+    """Return a default of a parameter if a file can hold it, else None."""
+    is_plain = type(default) in (bool, int, float, str) and not AnyPlain().fault(default)
+    return default if is_plain else None  # type: ignore[return-value]
 
 
 def default_optimizer(parameters: Iterator[nn.Parameter], **options: Any) -> Optimizer:

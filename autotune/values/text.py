@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,6 +10,8 @@ from difflib import get_close_matches
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _MINUTE, _HOUR = 60, 3600
+# A file's name has at most 255 bytes, and others add to this.
+_LONGEST_NAME = 220
 # Whole control sequences and control strings (such as a window's title); else single characters.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]P^_X][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
@@ -53,6 +56,15 @@ def rounds_text(rounds: int, disturbed: int | None) -> str:
 def disturbed_sentence(rounds: int | None) -> str:
     """Return a sentence, to follow another, on disturbed rounds that count; empty without any."""
     return f" {rounds} of the rounds that say so were disturbed." if rounds else ""
+
+
+def as_file_name(settings: str) -> str:
+    """Return a file name for settings as text; long ones and foreign letters end in a digest."""
+    plain = settings.replace(",", "-").replace("=", "_")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", plain)[:_LONGEST_NAME]
+    if name == plain:
+        return name
+    return f"{name}-{hashlib.sha256(settings.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def clean(text: str) -> str:

@@ -6,6 +6,18 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """Keyword arguments that a function of the user's takes."""
+
+    text: str
+    """The function with its parameters, as Python spells them."""
+    defaults: dict[str, bool | int | float | str | None]
+    """Name of each keyword argument to its default; None if that is no plain value."""
+    takes_any: bool = False
+    """True if it takes `**options`."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """Facts on the user's model.py, found by a child that built it once."""
 
@@ -16,7 +28,7 @@ class WorkloadFacts:
     optimizer_options: bool
     """True if build_optimizer is absent or takes options such as fused=True."""
     has_evaluate: bool
-    baseline: dict[str, bool | int | str | None]
+    baseline: dict[str, bool | int | float | str | None]
     """The workload's BASELINE, with the settings that importing the file makes in the process."""
     model_parameters: int
     sample_bytes: int = 0
@@ -34,3 +46,5 @@ class WorkloadFacts:
     """True if model.py has a function checkpoint(model)."""
     attention: bool = False
     """True if a source of the model mentions torch's scaled_dot_product_attention."""
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    """Signatures of build_model and build_dataset, by name."""

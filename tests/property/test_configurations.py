@@ -13,7 +13,7 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.space_file import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.values.machine import Machine
 from factories import (
@@ -68,7 +68,7 @@ def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
     space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int
 ) -> None:
     changed = space.sample(Random(seed)).differences(own(baseline, machine))
-    obstacles = {name: KNOBS[name].obstacle(value, machine) for name, value in changed.items()}
+    obstacles = {name: knob_named(name).obstacle(value, machine) for name, value in changed.items()}
     assert obstacles == dict.fromkeys(changed)
 
 

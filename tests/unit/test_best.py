@@ -120,9 +120,9 @@ def test_the_answer_says_whether_it_keeps_the_baseline(best: BestConfig) -> None
 
 
 def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path) -> None:
-    change(path, "autotune: 1\n", "autotune: 2\nsomething_new: 1\n")
+    change(path, "autotune: 1\n", "autotune: 3\nsomething_new: 1\n")
     assert faults(path) == [
-        "best.yaml:1:11: format 2 was written by a newer autotune; this one reads format 1. "
+        "best.yaml:1:11: format 3 was written by a newer autotune; this one reads format 2. "
         "Upgrade autotune."
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
         reported(url)
 
 
-@pytest.mark.parametrize("number", [None, 0.5])
+@pytest.mark.parametrize("number", [None, math.inf])
 def test_a_trial_that_another_program_told_is_not_written_down(
     nine: SearchSpace, url: str, tmp_path: Path, number: float | None
 ) -> None:

@@ -29,7 +29,7 @@ from autotune.configuration.best_config import (
     Throughput,
 )
 from autotune.configuration.evidence_parts import DeviceMemoryEvidence, MemoryEvidence, Stages
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
@@ -80,7 +80,7 @@ def keep_baseline(
 def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
     """Build the content of best.yaml; times loading and computing alone on the way."""
     context = prober.context
-    return BestConfig(
+    answer = BestConfig(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
         constraints=ConstraintEvidence(
@@ -93,6 +93,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
         machine=_machine(context),
         provenance=_provenance(context, won),
     )
+    return answer.with_effects(context.space.effects)
 
 
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
@@ -260,9 +261,15 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         **_length_of(prober),
         smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
         seeds=seeds,
-        needs_full_run=any(trained[name] != prober.context.baseline[name] for name in BATCH_KNOBS),
+        needs_full_run=_changes_course(prober.context, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
     )
+
+
+def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:
+    """Return whether a knob that changes the course of training differs from the baseline's."""
+    changed = config.differences(context.baseline)
+    return any(context.space.effect(name) == "statistics" for name in changed)
 
 
 def _exact(difference: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autotune.configuration.best_config import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.knobs import KNOBS
+from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
@@ -56,7 +56,7 @@ def _tried(
     name: str, domain: Sequence[Value], configs: Sequence[TrainingConfig]
 ) -> tuple[Value, ...]:
     """Return the values that were in force: those of the domain in its order, then others."""
-    needs = KNOBS[name].needs
+    needs = knob_named(name).needs
     values = {config[name] for config in configs if needs is None or config[needs]}
     known = tuple(value for value in domain if value in values)
     return (*known, *sorted(values - set(known), key=str))

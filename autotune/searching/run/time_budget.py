@@ -15,7 +15,6 @@ from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
-from autotune.knobs import KNOBS
 from autotune.searching.run.events import CostsMeasured
 from autotune.searching.run.seconds import (
     in_a_round,

@@ -85,11 +85,12 @@ def _points(finished: Sequence[FinishedTrial], config: TrainingConfig) -> list[P
 def _class(config: TrainingConfig) -> tuple[object, ...]:
     """Return the values of all settings that memory depends on besides the batch size.
 
-    A second batch of a step is computed while the gradients of the first lie in memory.
+    A second batch of a step is computed while the gradients of the first lie in memory. The user's
+    own knobs count whatever their effect: recomputing activations is exact.
     """
     names = [k.name for k in ALL_KNOBS if k.effect != "exact" or k.name in _MEMORY]
     others = tuple(config[name] for name in names if name not in BATCH_KNOBS)
-    return (*others, config["accumulation_steps"] != 1)
+    return (*others, config["accumulation_steps"] != 1, config.own)
 
 
 def _shared_memory(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:

@@ -1,0 +1,113 @@
+"""The user's own knobs in a search: what they are today, and what cannot be varied here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autotune.configuration.script import Flag, ScriptOptions, is_switch
+from autotune.configuration.space_file import SpaceFile
+from autotune.context.options import WorkloadOptions
+from autotune.knobs.base import Value, spelled
+from autotune.knobs.own import BUILDERS, OwnKnob, own_knob, own_knobs, unknown_options
+from autotune.values.errors import UsageError
+from autotune.values.workload_facts import WorkloadFacts
+
+_FOR_SCRIPTS = (
+    "is for training scripts. Make it an argument of build_model, and name it under options."
+)
+
+
+def check_own_knobs(file: SpaceFile, workload: WorkloadOptions) -> None:
+    """Check that each of the user's own knobs fits the kind of workload; nothing runs for it.
+
+    Raises:
+        UsageError: some do not; all are named.
+    """
+    faults = [
+        f"{file.position(name)}: {name} {fault}"
+        for name in file.own.offers
+        if (fault := _misfit(name, file, workload))
+    ]
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def flags_in(names: Iterable[str]) -> list[str]:
+    """Return the names of the flags of scripts."""
+    return [name for name in names if name.startswith("flags.")]
+
+
+def _misfit(name: str, file: SpaceFile, workload: WorkloadOptions) -> str | None:
+    knob, script = own_knob(name), workload.script
+    assert knob is not None
+    if script is None:
+        return _FOR_SCRIPTS if knob.kind == "flags" else None
+    if knob.kind in BUILDERS:
+        return (
+            f"is an argument of {BUILDERS[knob.kind]}, and {workload.model_path} is a training "
+            "script. Name its flag under flags."
+        )
+    if mapped := [flag.knob for flag in script.flags if flag.name == knob.word]:
+        return f"is what --map {mapped[0]}={knob.word} sets. Keep one of the two."
+    effect = file.own.effects[name]
+    if effect != "exact" and script.metric is None:
+        return (
+            f"has the effect {effect}, and only the script knows its metric: add --metric-regex, "
+            "or say effect: exact if it cannot change the trained model."
+        )
+    return None
+
+
+def as_found(
+    file: SpaceFile, workload: WorkloadOptions, facts: WorkloadFacts
+) -> tuple[SpaceFile, dict[str, Value]]:
+    """Return the user's own knobs as they are without a setting, and the space with null as that.
+
+    They are the variables of this process, the flags among the script's arguments, and defaults of
+    the build functions' arguments.
+
+    Raises:
+        UsageError: the build functions do not take some of the arguments; all are named.
+    """
+    names = dict.fromkeys((*file.own.offers, *facts.baseline, *workload.baseline))
+    misfits = dict(unknown_options(names, facts.signatures))
+    if workload.script is None:
+        misfits |= {name: f"{name} {_FOR_SCRIPTS}" for name in flags_in(names)}
+    if misfits:
+        lines = (f"{_position(name, file, workload)}: {fault}" for name, fault in misfits.items())
+        raise UsageError("\n".join(lines))
+    found = {knob.name: _found(knob, file, workload, facts) for knob in own_knobs(file.own.offers)}
+    offers = {
+        name: tuple(dict.fromkeys(found.get(name) if v is None else v for v in values))
+        for name, values in file.own.offers.items()
+    }
+    today = {**found, **file.own.baseline}
+    return replace(file, offers={**file.offers, **offers}), today
+
+
+def _position(name: str, file: SpaceFile, workload: WorkloadOptions) -> str:
+    if name in file.own.offers:
+        return file.position(name)
+    return "--baseline" if name in workload.baseline else f"{workload.model_path}: BASELINE"
+
+
+def _found(
+    knob: OwnKnob, file: SpaceFile, workload: WorkloadOptions, facts: WorkloadFacts
+) -> Value:
+    if knob.kind == "env":
+        return os.environ.get(knob.word) or None
+    if knob.kind == "flags":
+        assert workload.script is not None
+        return _given(knob.word, workload.script, file.own.offers[knob.name])
+    signature = facts.signatures.get(BUILDERS[knob.kind])
+    return None if signature is None else signature.defaults.get(knob.word)
+
+
+def _given(word: str, script: ScriptOptions, offered: tuple[Value, ...]) -> Value:
+    """Return the value of a flag among a script's arguments, as the space spells it."""
+    if is_switch(word, offered):
+        return word in script.arguments
+    text = Flag("", word).given(script.arguments)
+    return next((value for value in offered if spelled(value) == text), text)

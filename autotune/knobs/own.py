@@ -1,0 +1,147 @@
+"""Knobs of the user's own: environment variables, a script's flags, arguments of build functions.
+
+The name says all: `env.NAME`, `flags.--name`, `options.name` or `dataset_options.name`. So
+configurations, files and children need no list of them. Null leaves a thing as it is: the variable
+and the script's arguments as they were, the argument not passed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from keyword import iskeyword
+from pathlib import Path
+from typing import Literal, get_args
+
+from autotune.knobs.base import AnyPlain, Knob, Setup, Value
+from autotune.values.machine import Machine
+from autotune.values.text import did_you_mean
+from autotune.values.workload_facts import Signature
+
+Kind = Literal["env", "flags", "options", "dataset_options"]
+"""Environment variable, flag of a script, argument of build_model, argument of build_dataset."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "build_dataset"}
+"""Functions of a model.py whose keyword arguments are knobs."""
+
+_CALLS: Mapping[Kind, str] = {
+    "env": "{}=... in the environment, before Python starts",
+    "flags": "{} among the script's arguments",
+    "options": "build_model({}=...)",
+    "dataset_options": "build_dataset({}=...)",
+}
+_WORDS = {
+    "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+    "flags": re.compile(r"(--?|\+{0,2})[A-Za-z_][A-Za-z0-9_./@:-]*"),
+}
+# Words of names, in capitals.
+_SECRETS = {"TOKEN", "KEY", "SECRET", "PASSWORD"}
+_PLACES = {"PATH", "HOME", "DIR", "ROOT", "PRELOAD", "PLUGIN", "CC", "CXX", "SHELL"}
+_PREFIXES = ("AUTOTUNE_", "PYTHON", "LD_", "DYLD_")
+_NEEDED = {"CUDA_VISIBLE_DEVICES", "USER", "TMPDIR", "WANDB_MODE", "RANK", "WORLD_SIZE"}
+_NEEDED |= {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+_ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+_ONLY_CUDA = {_ALLOCATOR, _OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
+
+
+class OwnKnob(Knob):
+    """A knob of the user's own, as its name describes it."""
+
+    default = None
+    effect = "numerics"  # a search space may say otherwise
+    pays = "It is a knob of your own: nothing is known of it but what was measured."
+    hurts = pays
+    source = ""
+
+    def __init__(self, kind: Kind, word: str) -> None:
+        self.kind, self.word = kind, word
+        self.name = f"{kind}.{word}"
+        self.values = AnyPlain(only_text=kind == "env")
+        self.is_readable = kind == "env"
+        self.call = _CALLS[kind].format(word)
+        self.summary = f"A knob of your own: {self.call}."
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        """Return why a variable is not read on this machine; nothing is known of other knobs."""
+        if self.kind != "env" or value is None or self.word not in _ONLY_CUDA:
+            return None
+        if not machine.device.startswith("cuda"):
+            return "only CUDA reads it"
+        if self.word == _ALLOCATOR and os.environ.get(_OLDER_ALLOCATOR):
+            # CUDAAllocatorConfig::instance reads the older name first.
+            return f"{_OLDER_ALLOCATOR} is set, which torch reads before it; unset that"
+        return None
+
+    def environ(self, value: Value) -> Mapping[str, str]:
+        return {self.word: str(value)} if self.kind == "env" and value is not None else {}
+
+    def read_back(self, setup: Setup) -> Value:
+        """Return the variable as this process found it when it started; None if it was not set."""
+        return at_start(self.word)
+
+
+def at_start(name: str) -> str | None:
+    """Return a variable's value at the start of this process, which is what libraries read."""
+    try:
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:  # not Linux
+        return os.environ.get(name)
+    found = [entry for entry in variables if entry.startswith(f"{name}=".encode())]
+    return found[0].decode(errors="replace").partition("=")[2] if found else None
+
+
+@lru_cache(maxsize=1024)
+def own_knob(name: str) -> OwnKnob | None:
+    """Return the user's own knob of that name; None if the name is of no such kind."""
+    for kind in KINDS:
+        if name.startswith(f"{kind}."):
+            return OwnKnob(kind, name.removeprefix(f"{kind}."))
+    return None
+
+
+def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
+    """Yield the user's own knobs among these names."""
+    yield from (knob for knob in map(own_knob, names) if knob is not None)
+
+
+def unknown_options(
+    names: Iterable[str], signatures: Mapping[str, Signature]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of arguments that the build functions do not take, each with its fault."""
+    for knob in own_knobs(names):
+        signature = signatures.get(BUILDERS.get(knob.kind, ""))
+        if signature is None or signature.takes_any or knob.word in signature.defaults:
+            continue
+        hint = did_you_mean(knob.word, signature.defaults)
+        yield knob.name, f"{knob.name} is no argument of {signature.text}.{hint}"
+
+
+def word_fault(kind: Kind, word: str) -> str | None:
+    """Return why a knob of the user's own cannot have this name, or None."""
+    if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else _is_argument(word)):
+        return f"{word!r} is no name of {_MEANT[kind]}"
+    parts = {part for part in re.split(r"[^A-Z0-9]+", word.upper()) if part}
+    if secrets := sorted(parts & _SECRETS):
+        return (
+            f"{word} looks like a secret ({secrets[0]}), and studies, logs and best.yaml show "
+            "the values of knobs; set it outside"
+        )
+    if kind == "env" and (word in _NEEDED or word.startswith(_PREFIXES)):
+        return f"{word} is needed by Python, the launcher or autotune itself"
+    if kind == "env" and (places := sorted(parts & _PLACES)):
+        return f"{word} names files or programs to use ({places[0]}), which is no speed setting"
+    return None
+
+
+_MEANT: Mapping[Kind, str] = {
+    "env": "an environment variable",
+    "flags": "a flag; write --name, or name for name=value",
+    "options": "an argument of build_model",
+    "dataset_options": "an argument of build_dataset",
+}
+
+
+def _is_argument(word: str) -> bool:
+    return word.isidentifier() and word.isascii() and not iskeyword(word)

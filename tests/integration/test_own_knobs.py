@@ -1,0 +1,219 @@
+"""Knobs of the user's own, for real: searched, written, run, exported, reported, loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.configuration.best_config import read_best
+from autotune.configuration.job import Inspect
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Inspected, Measured, NotApplied
+from children import WORKLOADS, hurried, job_for, shared_job
+from children import autotune as run_autotune
+from factories import written
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+MODEL_SPACE = """\
+num_workers: [0]
+env:
+  OWN_PAUSE: {values: [null, "0"], effect: exact}
+options:
+  careful: [true, false]
+"""
+SCRIPT_SPACE = """\
+num_workers: [0]
+env:
+  OWN_SPEED: {values: [null, "1"], effect: exact}
+flags:
+  --read-seconds: {values: [0.004, 0.0], effect: exact}
+"""
+
+
+def finished(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def model_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the search of a model.py by a variable and an argument of build_model."""
+    folder = tmp_path_factory.mktemp("model")
+    for name in ("takes_options.py", "plain.py"):
+        shutil.copy(WORKLOADS / name, folder)
+    written(folder, MODEL_SPACE)
+    flags = ("--trials", "4", "--accuracy-samples", "512", "--out", "best.yaml")
+    finished(hurried(folder, "search", "takes_options.py", "--space", "space.yaml", *flags))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def script_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the search of a script by a variable and one of its flags."""
+    folder = tmp_path_factory.mktemp("script")
+    shutil.copy(SCRIPTS / "plain_loop.py", folder / "train.py")
+    written(folder, SCRIPT_SPACE)
+    flags = ("--space", "space.yaml", "--trials", "4", "--out", "best.yaml")
+    own = ("--epochs", "100000", "--batch-size", "8", "--read-seconds", "0.004")
+    finished(hurried(folder, "search", "train.py", *flags, "--", *own))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_search_of_a_model_py_finds_the_variable_and_the_argument(model_search: Path) -> None:
+    best = read_best(model_search / "best.yaml")
+    assert best.autotune == 2
+    assert best.config["env.OWN_PAUSE"] == "0"
+    assert best.config["options.careful"] is False
+    assert best.evidence.baseline.config["options.careful"] is True
+    assert best.effects == {"env.OWN_PAUSE": "exact", "options.careful": "numerics"}
+    assert best.constraints.accuracy.evidence == "probe"
+    assert best.evidence.searched is not None
+    assert best.evidence.searched.tried["env.OWN_PAUSE"] == (None, "0")
+
+
+@pytest.mark.slow
+def test_a_program_gets_the_arguments_and_the_shell_gets_the_variable(model_search: Path) -> None:
+    path = model_search / "best.yaml"
+    best = autotune.load(path)
+    assert best.options() == {"careful": False}
+    assert best.dataset_options() == {}
+    exported = finished(run_autotune(model_search, "export", path, "--format", "env"))
+    assert "export OWN_PAUSE=0\n" in exported.stdout
+    assert "options.careful=false: build_model(careful=...)" in exported.stderr
+    module = finished(run_autotune(model_search, "export", path, "--format", "python"))
+    assert "'env.OWN_PAUSE': '0',  # OWN_PAUSE=... in the environment" in module.stdout
+
+
+@pytest.mark.slow
+def test_reports_and_comparisons_show_them(model_search: Path) -> None:
+    told = finished(run_autotune(model_search, "report", "takes_options"))
+    assert "env.OWN_PAUSE=0" in told.stdout
+    assert "options.careful=false" in told.stdout
+    flags = ("--html", "report.html", "--csv", "trials.csv")
+    finished(run_autotune(model_search, "report", "takes_options", *flags))
+    assert "options.careful" in (model_search / "report.html").read_text()
+    header = (model_search / "trials.csv").read_text().splitlines()[0].split(",")
+    assert {"env.OWN_PAUSE", "options.careful"} <= set(header)
+    flags = ("--rounds", "6", "--json")
+    compared = finished(hurried(model_search, "compare", "takes_options.py", "best.yaml", *flags))
+    assert json.loads(compared.stdout)["ratio"] > 1
+
+
+@pytest.mark.slow
+def test_another_search_begins_with_what_this_one_found(model_search: Path) -> None:
+    flags = ("--study", "again", "--warm-start", "best.yaml", "--trials", "2", "--seed", "3")
+    budget = ("--accuracy-samples", "512", "--out", "again.yaml")
+    search = ("search", "takes_options.py", "--space", "space.yaml")
+    finished(hurried(model_search, *search, *flags, *budget))
+    trial = model_search / "studies" / "again" / "trials" / "0001"
+    config = json.loads((trial / "job.json").read_text())["config"]
+    assert (config["env.OWN_PAUSE"], config["options.careful"]) == ("0", False)
+
+
+@pytest.mark.slow
+def test_a_search_of_a_script_finds_the_flag_and_run_applies_it(script_search: Path) -> None:
+    best = read_best(script_search / "best.yaml")
+    assert best.config["flags.--read-seconds"] == 0.0
+    assert best.evidence.baseline.config["flags.--read-seconds"] == 0.004
+    assert best.constraints.accuracy.evidence == "exact"
+    words = ("--epochs", "2", "--read-seconds", "0.004")
+    done = finished(run_autotune(script_search, "run", "best.yaml", "train.py", *words))
+    assert "flags.--read-seconds=0.0 (by --read-seconds)" in done.stderr
+    printed = finished(
+        run_autotune(script_search, "run", "--print-command", "best.yaml", "train.py", *words)
+    )
+    assert printed.stdout.rstrip().endswith("train.py --epochs 2 --read-seconds 0.0")
+
+
+@pytest.mark.slow
+def test_launchers_get_the_flag_and_the_variable(tmp_path: Path, script_search: Path) -> None:
+    text = (script_search / "best.yaml").read_text()
+    place = text.index("  flags.--read-seconds")
+    both = text[:place] + "  env.OWN_SPEED: '1'\n" + text[place:]
+    if "env.OWN_SPEED" not in text[:place]:
+        text = both.replace("effects:\n", "effects:\n  env.OWN_SPEED: exact\n")
+    path = written(tmp_path, text, "best.yaml")
+    script = finished(run_autotune(tmp_path, "export", path, "--format", "torchrun"))
+    assert "OWN_SPEED=1 " in script.stdout
+    assert script.stdout.endswith('"$@" --read-seconds 0.0\n')
+    launched = finished(run_autotune(tmp_path, "export", path, "--format", "accelerate"))
+    line = next(line for line in launched.stdout.splitlines() if "# use:" in line)
+    assert "env OWN_SPEED=1 accelerate launch" in line
+    assert line.endswith("train.py --read-seconds 0.0")
+
+
+def test_a_process_that_was_started_without_the_variable_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.processes.runner._environ", lambda job: {})
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        job = job_for(WORKLOADS / "takes_options.py", {"env.OWN_PAUSE": "0"})
+        assert runner.run(job, tmp_path / "trial") == NotApplied("env.OWN_PAUSE", "0", "null")
+
+
+def test_a_variable_needs_an_interpreter_of_its_own_unless_it_is_set_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_SET", "7")
+    launched = []
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        for number, value in enumerate(("7", "8")):
+            folder = tmp_path / str(number)
+            job = job_for(WORKLOADS / "plain.py", {"env.OWN_SET": value})
+            assert isinstance(runner.run(job, folder), Measured)
+            launched.append((folder / "launch").read_text())
+    assert launched[0].startswith("forked")
+    assert launched[1] == "fresh interpreter: OWN_SET must be set when a process starts\n"
+
+
+def test_a_dataset_is_shared_by_those_alone_that_build_it_with_the_same_arguments(
+    tmp_path: Path,
+) -> None:
+    found = []
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        for number, settings in enumerate(({}, {"dataset_options.samples": 64}, {})):
+            job = shared_job(WORKLOADS / "takes_options.py", settings)
+            outcome = runner.run(job, tmp_path / str(number))
+            assert isinstance(outcome, Measured)
+            assert (tmp_path / str(number) / "launch").read_text() == "forked\n"
+            found.append(outcome.measurement.epoch_samples)
+    assert found == [256, 64, 256]
+
+
+def test_the_inspection_tells_what_the_functions_take_and_builds_what_is_built_today(
+    tmp_path: Path,
+) -> None:
+    job = shared_job(
+        WORKLOADS / "takes_options.py", task=Inspect(baseline={"dataset_options.samples": 64})
+    )
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        outcome = runner.run(job, tmp_path / "inspect")
+    assert isinstance(outcome, Inspected)
+    assert outcome.workload is not None
+    assert outcome.workload.dataset_samples == 64
+    signature = outcome.workload.signatures["build_model"]
+    assert (signature.text, signature.defaults) == (
+        "build_model(careful: bool = True)",
+        {"careful": True},
+    )
+
+
+def test_an_argument_that_is_not_taken_is_told_with_its_line_before_anything_is_timed(
+    tmp_path: Path,
+) -> None:
+    for name in ("takes_options.py", "plain.py"):
+        shutil.copy(WORKLOADS / name, tmp_path)
+    written(tmp_path, "options:\n  carefull: [true, false]\n")
+    done = hurried(tmp_path, "search", "takes_options.py", "--space", "space.yaml")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert (
+        "space.yaml:2:13: options.carefull is no argument of build_model(careful: bool = True). "
+        "Did you mean 'careful'?"
+    ) in done.stderr

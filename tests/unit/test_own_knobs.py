@@ -1,0 +1,280 @@
+"""Knobs of the user's own: their names, their place in a space, in configurations and in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration import best_config as best_yaml
+from autotune.configuration.best_config import BestConfig, read_best, write_best
+from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.configuration.script import Flag, own_flags, plan_run, with_flags
+from autotune.configuration.space_file import SpaceFile, read_space
+from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
+from autotune.knobs import own_fault
+from autotune.knobs.base import Value
+from autotune.sampling.encoding import Encoding
+from autotune.values.errors import AutotuneError, UsageError
+from factories import best_config, cpu_machine, cuda_machine, narrowed, written
+
+OWN: dict[str, Value] = {
+    "env.MALLOC_ARENA_MAX": "2",
+    "flags.--attn": "sdpa",
+    "options.checkpoint": True,
+    "dataset_options.size": 0.5,
+}
+SPACE = """\
+env:
+  MALLOC_ARENA_MAX: {values: [null, "2"], effect: exact}
+options:
+  checkpoint: [false, true]
+  width: {low: 16, high: 64, log2: true, effect: statistics}
+"""
+
+
+def faults(folder: Path, text: str) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        read_space(written(folder, text))
+    return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]
+
+
+def read(folder: Path, text: str = SPACE) -> SpaceFile:
+    return read_space(written(folder, text))
+
+
+def answer(**settings: Value) -> BestConfig:
+    config = TrainingConfig.of({"batch_size": 64, **settings})
+    return best_config(config, TrainingConfig.of({})).with_effects(
+        {"env.MALLOC_ARENA_MAX": "exact"}
+    )
+
+
+def test_a_space_offers_them_beside_the_others_by_their_flat_names(tmp_path: Path) -> None:
+    file = read(tmp_path, "num_workers: [0, 2]\n" + SPACE)
+    assert dict(file.offers) == {
+        "num_workers": (0, 2),
+        "env.MALLOC_ARENA_MAX": (None, "2"),
+        "options.checkpoint": (False, True),
+        "options.width": (16, 32, 64),
+    }
+    effects = {
+        "env.MALLOC_ARENA_MAX": "exact",
+        "options.checkpoint": "numerics",
+        "options.width": "statistics",
+    }
+    assert file.own.effects == effects
+
+
+def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_path: Path) -> None:
+    space = narrowed(written(tmp_path, SPACE), cpu_machine(), {"options.width": 48})
+    assert space.domains["options.width"] == (16, 32, 64, 48)
+    assert space.domains["env.MALLOC_ARENA_MAX"] == (None, "2")
+    assert space.size == 2 * 3 * 4
+    assert len(set(space.configurations())) == space.size
+    assert space.effect("options.width") == "statistics"
+    assert space.effect("batch_size") == "statistics"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("env:\n  HF_TOKEN: ['x']\n", "space.yaml:2:3: HF_TOKEN looks like a secret (TOKEN), and"),
+        ("env:\n  MY_PASSWORD_FILE: ['x']\n", "space.yaml:2:3: MY_PASSWORD_FILE looks like a sec"),
+        ("options:\n  api_key: ['x']\n", "space.yaml:2:3: api_key looks like a secret (KEY), and"),
+        ("env:\n  PATH: ['x']\n", "space.yaml:2:3: PATH names files or programs to use"),
+        ("env:\n  LD_LIBRARY_PATH: [x]\n", "space.yaml:2:3: LD_LIBRARY_PATH is needed by Pyth"),
+        ("env:\n  PYTHONHASHSEED: ['1']\n", "space.yaml:2:3: PYTHONHASHSEED is needed by Python"),
+        ("env:\n  AUTOTUNE_X: ['1']\n", "space.yaml:2:3: AUTOTUNE_X is needed by Python, the"),
+        ("env:\n  CUDA_VISIBLE_DEVICES: ['1']\n", "space.yaml:2:3: CUDA_VISIBLE_DEVICES is neede"),
+        ("env:\n  OMP_WAIT_POLICY: [ACTIVE]\n", "space.yaml:2:3: OMP_WAIT_POLICY is set by the kn"),
+        ("env:\n  OMP_NUM_THREADS: ['1']\n", "space.yaml:2:3: OMP_NUM_THREADS is set by the knob"),
+        ("env:\n  A-B: ['1']\n", "space.yaml:2:3: 'A-B' is no name of an environment variable."),
+        ("env:\n  A: [1]\n", "space.yaml:2:7: env.A=1 is not possible; expected text in quotes"),
+        ("env:\n  A: ['']\n", "space.yaml:2:7: env.A='' is not possible; expected text in quotes"),
+        ("env:\n  A: {values: [x], effect: none}\n", "space.yaml:2:28: env.A: effect must be one"),
+        ("env:\n  A: {values: [x], effects: exact}\n", "space.yaml:2:20: unknown word 'effects'."),
+        ("env:\n  A: {values: [x], low: 1}\n", "space.yaml:2:20: unknown word 'low'."),
+        ("env:\n  A: {values: [x, x]}\n", "space.yaml:2:19: env.A='x' stands twice."),
+        ("env:\n  A: x\n", "space.yaml:2:6: env.A needs a list with at least one value"),
+        ("env: [A]\n", "space.yaml:1:6: env needs names, each with its values; got ['A']."),
+        ("envs:\n  A: [x]\n", "space.yaml:1:1: unknown knob 'envs'. Did you mean 'env'?"),
+        ("options:\n  a-b: [1]\n", "space.yaml:2:3: 'a-b' is no name of an argument of build_mod"),
+        ("options:\n  a: [1, true]\n", "space.yaml:2:6: options.a: true equals 1 and false equals"),
+        ("options:\n  a: {values: [1], baseline: [2]}\n", "space.yaml:2:30: options.a=[2] is not"),
+        ("flags:\n  --a=b: [1]\n", "space.yaml:2:3: '--a=b' is no name of a flag; write --name"),
+        ("flags:\n  --a: [true, x]\n", "space.yaml:2:8: flags.--a: true and false switch a flag"),
+    ],
+)
+def test_what_is_wrong_with_one_is_told_with_its_place(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (line,) = faults(tmp_path, text)
+    assert line.startswith(said)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = "env:\n  HF_TOKEN: [x]\n  A: [1, 2]\noptions:\n  f: {low: 1}\nbatchsize: [8]\n"
+    assert [line.split(": ")[0] for line in faults(tmp_path, text)] == [
+        "space.yaml:6:1",
+        "space.yaml:2:3",
+        "space.yaml:3:7",
+        "space.yaml:3:10",
+        "space.yaml:5:6",
+    ]
+
+
+@pytest.mark.parametrize("name", ["env.TOKENIZERS_PARALLELISM", "env.KEYS", "options.max_tokens"])
+def test_a_word_that_only_begins_like_a_secret_is_none(name: str) -> None:
+    assert own_fault(name) is None
+
+
+def test_a_configuration_holds_them_by_name_and_not_where_they_are_null() -> None:
+    config = TrainingConfig.of({**OWN, "env.OTHER": None})
+    assert config == TrainingConfig.of(config.as_dict())
+    assert {name: config[name] for name in OWN} == OWN
+    assert config["env.OTHER"] is None
+    assert "env.OTHER" not in config.as_dict()
+    assert config.of_kind("options") == {"checkpoint": True}
+    assert config.of_kind("dataset_options") == {"size": 0.5}
+    assert config.differences(TrainingConfig.of({})) == OWN
+    assert TrainingConfig.of({}).differences(config) == dict.fromkeys(OWN)
+    assert config.replace(**dict.fromkeys(OWN)) == TrainingConfig.of({})
+    with pytest.raises(KeyError):
+        config["nothing"]
+
+
+def test_a_process_gets_the_variables_and_nothing_of_the_others() -> None:
+    assert environ_of(TrainingConfig.of(OWN)) == {"MALLOC_ARENA_MAX": "2"}
+
+
+def test_a_setting_of_a_file_that_names_no_such_knob_is_refused() -> None:
+    settings = {"env.LD_PRELOAD": "evil.so", "env.A": 1, "envs.A": "x", "options.a": float("nan")}
+    assert list(setting_faults(settings)) == list(settings)
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "value", "after"),
+    [
+        ((), "--attn", "sdpa", ("--attn", "sdpa")),
+        (("--attn", "eager", "x"), "--attn", "sdpa", ("--attn", "sdpa", "x")),
+        (("--attn=eager",), "--attn", "sdpa", ("--attn=sdpa",)),
+        (("a", "--", "b"), "--attn", "sdpa", ("a", "--attn", "sdpa", "--", "b")),
+        (("model=gpt",), "attn", "sdpa", ("model=gpt", "attn=sdpa")),
+        (("attn=eager", "attn"), "attn", "sdpa", ("attn=sdpa", "attn")),
+        (("+attn=eager",), "+attn", True, ("+attn=true",)),
+        (("x",), "--fp16", True, ("x", "--fp16")),
+        (("--fp16", "x"), "--fp16", False, ("x",)),
+        (("--lr", "1"), "--lr", 0.5, ("--lr", "0.5")),
+    ],
+)
+def test_a_flag_is_put_into_a_scripts_arguments(
+    before: tuple[str, ...], name: str, value: Value, after: tuple[str, ...]
+) -> None:
+    config = TrainingConfig.of({f"flags.{name}": value})
+    assert with_flags(before, (), config) == after
+    if not isinstance(value, bool) or not name.startswith("-"):
+        assert own_flags(config)[0].given(after) == str(value).lower()
+
+
+def test_a_flag_after_the_end_of_options_is_not_the_scripts() -> None:
+    assert Flag("", "--a").given(("--a", "1", "--a=2", "--", "--a", "3")) == "2"
+
+
+def test_best_yaml_with_one_has_format_2_and_says_its_effect(tmp_path: Path) -> None:
+    best = answer(**OWN)
+    write_best(best, tmp_path / "best.yaml")
+    assert (tmp_path / "best.yaml").read_text().startswith("autotune: 2\n")
+    assert read_best(tmp_path / "best.yaml") == best
+    assert best.training_config["dataset_options.size"] == 0.5
+    assert best.effects is not None
+    assert best.effects["env.MALLOC_ARENA_MAX"] == "exact"
+    assert best.effects["options.checkpoint"] == "numerics"
+
+
+def test_best_yaml_without_any_stays_in_format_1(tmp_path: Path) -> None:
+    write_best(answer(), tmp_path / "best.yaml")
+    text = (tmp_path / "best.yaml").read_text()
+    assert text.startswith("autotune: 1\n")
+    assert "effects" not in text
+    assert read_best(tmp_path / "best.yaml") == answer()
+
+
+def test_a_reader_of_format_1_refuses_format_2_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_best(answer(**OWN), tmp_path / "best.yaml")
+    monkeypatch.setattr(best_yaml, "FORMAT", 1)
+    with pytest.raises(UsageError, match="format 2 was written by a newer autotune; this one"):
+        read_best(tmp_path / "best.yaml")
+
+
+def test_a_file_that_contradicts_its_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "best.yaml"
+    write_best(answer(**OWN), path)
+    text = path.read_text()
+    path.write_text(text.replace("autotune: 2", "autotune: 1"))
+    with pytest.raises(UsageError, match="needs autotune: 2"):
+        read_best(path)
+    path.write_text(text.replace("effects:\n", "effects:\n  env.OTHER: exact\n"))
+    with pytest.raises(UsageError, match=r"best.yaml:\d+:3: env.OTHER is no knob of your own"):
+        read_best(path)
+    path.write_text(text.replace("  env.MALLOC_ARENA_MAX: exact", "  env.MALLOC_ARENA_MAX: none"))
+    with pytest.raises(UsageError, match=r"best.yaml:\d+:\d+: effects.env.MALLOC_ARENA_MAX"):
+        read_best(path)
+
+
+def test_a_job_with_one_has_format_2_and_comes_back_as_it_was() -> None:
+    plain = Job(Measure(MeasurePlan()), "cpu", config=TrainingConfig.of({}).as_dict())
+    job = Job(Measure(MeasurePlan()), "cpu", config=TrainingConfig.of(OWN).as_dict())
+    assert [json.loads(job_to_json(one))["format"] for one in (plain, job)] == [1, 2]
+    assert job_from_json(job_to_json(job)) == job
+    assert job_from_json(job_to_json(plain)) == plain
+    without = {n: v for n, v in json.loads(job_to_json(plain)).items() if n != "format"}
+    assert job_from_json(json.dumps(without)) == plain, "as it was written before"
+    newer = json.dumps({**json.loads(job_to_json(job)), "format": 3})
+    with pytest.raises(AutotuneError, match="format 3 of the job was written by a newer autotune"):
+        job_from_json(newer)
+
+
+def test_a_row_of_the_sampler_is_the_configuration_that_it_was_made_of(tmp_path: Path) -> None:
+    text = SPACE + "  depth: [1, 2, 4]\n  offset: [-1, 0, 1]\n  share: [null, 0.5]\n"
+    space = narrowed(written(tmp_path, text), cpu_machine())
+    encoding = Encoding(space)
+    configs = list(space.configurations())
+    assert [encoding.config(row) for row in encoding.rows(configs)] == configs
+    assert len(encoding.every_row) == space.size
+    changing = [list(encoding.values)[at] for at in encoding.training]
+    assert "env.MALLOC_ARENA_MAX" not in changing
+    assert {"options.checkpoint", "options.width"} <= set(changing)
+
+
+def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    text = 'portable: true\nenv:\n  PYTORCH_ALLOC_CONF: [null, "expandable_segments:True"]\n'
+    path, name = written(tmp_path, text), "env.PYTORCH_ALLOC_CONF"
+    on_cpu = narrowed(path, cpu_machine())
+    assert on_cpu.domains[name] == (None,)
+    assert on_cpu.notes == (f"{name}=expandable_segments:True dropped: only CUDA reads it",)
+    assert narrowed(path, cuda_machine()).domains[name] == (None, "expandable_segments:True")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native")
+    (note,) = narrowed(path, cuda_machine()).notes
+    assert "PYTORCH_CUDA_ALLOC_CONF is set, which torch reads before it" in note
+
+
+def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission() -> None:
+    config = TrainingConfig.of(OWN)
+    effects = answer(**OWN).effects or {}
+    plan = plan_run(config, {}, [], allow_numerics=False, effects=effects)
+    assert "env.MALLOC_ARENA_MAX" in plan.asked
+    assert "needs --allow numerics" in plan.withheld["flags.--attn=sdpa"]
+    assert "autotune.load" in plan.withheld["options.checkpoint=true"]
+    assert [name for name in plan.settings if name in OWN] == ["env.MALLOC_ARENA_MAX"]
+    allowed = plan_run(config, {}, [], allow_numerics=True, effects=effects)
+    assert allowed.by_flag == {"flags.--attn": "--attn"}
+    assert "flags.--attn" in allowed.settings
+    own = plan_run(config, {"flags.--attn": "sdpa"}, [], allow_numerics=False, effects=effects)
+    assert own.by_flag == {"flags.--attn": "--attn"}, "the script was measured with it before"
