@@ -6,11 +6,12 @@ settings that contradict each other, and say the line.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from autotune.configuration.best_config import BestConfig
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Integers, Knob, OneOf
+from autotune.knobs.base import AnyPlain, Effect, Integers, Knob, OneOf
+from autotune.knobs.own import KINDS, OwnKnob
 
 Schema = dict[str, Any]
 Kind = Literal["best", "space"]
@@ -34,7 +35,9 @@ def best_schema() -> Schema:
         part["properties"]["config"] = {"$ref": "#/$defs/Settings"}
     for part, names in _OLDER.items():
         parts[part]["properties"] |= {name: {"type": "number"} for name in names}
-    parts["Settings"] = _closed({knob.name: _value(knob) for knob in ALL_KNOBS})
+    settings = _closed({knob.name: _value(knob) for knob in ALL_KNOBS})
+    own = {rf"^{kind}\.": _legal(OwnKnob(kind, "")) for kind in KINDS}
+    parts["Settings"] = {**settings, "patternProperties": own}
     return found | {"title": "autotune best.yaml"}
 
 
@@ -50,14 +53,25 @@ def space_schema() -> Schema:
         "seconds": {**_COUNT, "description": "Default time budget in seconds."},
     }
     knobs = {knob.name: _values(knob) for knob in ALL_KNOBS}
-    return {"title": "autotune search space", **_closed({**words, **knobs})}
+    own: Schema = {kind: _own_section(OwnKnob(kind, "")) for kind in KINDS}
+    return {"title": "autotune search space", **_closed({**words, **knobs, **own})}
+
+
+def _own_section(knob: OwnKnob) -> Schema:
+    """Return the schema of a section of the user's own knobs: each name with its values to try."""
+    listed = _values(knob)["anyOf"]
+    effect = {"enum": list(get_args(Effect))}
+    told = {"values": {"anyOf": listed}, "effect": effect, "baseline": _legal(knob)}
+    choice = {"anyOf": [*listed, _closed(told, "values")]}
+    return {"type": "object", "additionalProperties": choice}
 
 
 def _values(knob: Knob) -> Schema:
     """Return the schema of the values to try: a list, for numbers also a range."""
     items = _legal(knob)
     listed = {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
-    choice = {"anyOf": [listed, _range()]} if isinstance(knob.values, Integers) else listed
+    has_range = isinstance(knob.values, Integers | AnyPlain)
+    choice = {"anyOf": [listed, _range()]} if has_range else listed
     return {"description": knob.summary, **choice}
 
 
@@ -72,6 +86,9 @@ def _legal(knob: Knob) -> Schema:
         case Integers(low, high, nullable):
             types = ["integer", "null"] if nullable else "integer"
             return {"type": types, "minimum": low, "maximum": high}
+        case AnyPlain(only_text):
+            plain = ["string", "null"] if only_text else ["string", "number", "boolean", "null"]
+            return {"type": plain}
 
 
 def _range() -> Schema:

@@ -53,7 +53,7 @@ def parted(value: Value, threads: int, allowed: Collection[int]) -> Parts:
         allowed: numbers of the cores that may be used.
     """
     cores = cores_of(allowed)
-    compute, workers = cores, ()
+    compute, workers = cores, cores[:0]
     match value:
         case "compact":
             node, _ = Counter(core.node for core in cores).most_common(1)[0]

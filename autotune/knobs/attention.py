@@ -114,10 +114,10 @@ def _permitted() -> Value:
     from torch.backends import cuda
 
     found = {
-        "flash": cuda.flash_sdp_enabled(),
-        "efficient": cuda.mem_efficient_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
+        "flash": cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "efficient": cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "math": cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "cudnn": cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
     }
     names = [name for name, is_permitted in found.items() if is_permitted]
     return names[0] if len(names) == 1 else None

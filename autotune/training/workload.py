@@ -174,8 +174,9 @@ def _checkpoint(module: ModuleType) -> Callable[[nn.Module], object] | None:
     by one.
     """
     function = getattr(module, "checkpoint", None)
-    own = inspect.isfunction(function) and not function.__module__.startswith("torch.")
-    return function if own and _accepts(function, "(model)") else None
+    if not inspect.isfunction(function) or function.__module__.startswith("torch."):
+        return None
+    return function if _accepts(function, "(model)") else None
 
 
 def _missing(module: ModuleType) -> list[str]:

@@ -137,7 +137,8 @@ class TimeBudget:
 
         None is a trial to come, of whose training no seed is known.
         """
-        exact = all(KNOBS[name].effect == "exact" for name in self.context.space.varied())
+        space = self.context.space
+        exact = all(space.effect(name) == "exact" for name in space.varied())
         if exact or not self.context.options.workload.has_quality:
             return 0.0
         equivalent = "" if trial is None else str(trial.details.training_equivalent)

@@ -14,9 +14,13 @@
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
 #   compile_mode=max-autotune: Module.compile(mode=...)
+#   compile_dynamic=true: Module.compile(dynamic=...)
+#   compile_scope=blocks: for block in model.blocks: block.compile(mode=...)
 #   channels_last=true: Module.to(memory_format=torch.channels_last), also for every 4-D input; channels_last_3d for 5-D ones
 #   cudnn_benchmark=true: torch.backends.cudnn.benchmark = ...
 #   optimizer_impl=fused: torch.optim.AdamW(..., fused=True), or foreach=True or False
+#   sdpa_backend=flash: torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+#   activation_checkpointing=true: torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)
 #   cpu_affinity=workers_apart: os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)
 #   lr_factor=1.5: multiply your learning rates by it
 exec env OMP_NUM_THREADS=8 OMP_WAIT_POLICY=PASSIVE LD_PRELOAD=libjemalloc.so.2 THP_MEM_ALLOC_ENABLE=1 torchrun --standalone --nproc-per-node 1 "$@"
