@@ -1,0 +1,80 @@
+"""Workers of an unchanged script start and run where the settings say, or stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factories import written
+from held import CORES
+from tuned_scripts import SCRIPTS, report_of, run
+
+TELLS = """
+import os
+
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+
+class Places(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor([min(os.sched_getaffinity(0)), len(os.sched_getaffinity(0))])
+
+
+def told(worker):
+    print("the script's own function ran", flush=True)
+
+
+def main():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Places(), batch_size=4, worker_init_fn=told, num_workers=1)
+    for batch in loader:
+        model(batch.float()).sum().backward()
+        optimizer.step()
+    print("loads on", *batch[0].tolist())
+    print("trains on", min(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
+    print("threads", torch.get_num_threads())
+"""
+GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
+@pytest.mark.parametrize("method", [None, "spawn"])
+def test_workers_of_a_script_load_on_other_cores(method: str | None, tmp_path: Path) -> None:
+    script = written(tmp_path, TELLS + GUARD, "train.py")
+    settings = {"num_workers": 1, "cpu_affinity": "workers_apart", "num_threads": 64}
+    done = run(tmp_path, script, **settings, loader_start_method=method)
+    assert done.returncode == 0, done.stderr
+    assert "the script's own function ran" in done.stdout
+    told = dict(line.rsplit(" ", 2)[:2] for line in done.stdout.splitlines() if " on " in line)
+    assert told["loads on"] != told["trains on"]
+    applied, *_ = report_of(done)
+    assert "cpu_affinity=workers_apart" in applied
+    assert ("loader_start_method=spawn" in applied) is (method == "spawn")
+
+
+def test_a_script_that_spawned_workers_would_run_again_keeps_its_own(tmp_path: Path) -> None:
+    script = written(tmp_path, TELLS + "\n\nmain()\n", "train.py")
+    done = run(tmp_path, script, num_workers=1, loader_start_method="spawn")
+    assert done.returncode == 0, done.stderr
+    assert any(
+        line.startswith("not applied: loader_start_method=spawn (workers would run the whole")
+        for line in report_of(done)
+    )
+
+
+def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(
+    tmp_path: Path,
+) -> None:
+    settings = {"num_workers": 1, "in_order": False, "pin_memory": True, "device_prefetch": True}
+    done = run(tmp_path, "--allow", "numerics", SCRIPTS / "plain_loop.py", **settings)
+    applied, *others = report_of(done)
+    assert "in_order" not in applied
+    assert "device_prefetch" not in applied
+    assert "not applied: in_order=false (needs --map in_order=--FLAG)" in others
+    assert "not applied: device_prefetch=true (needs --map device_prefetch=--FLAG)" in others
