@@ -34,7 +34,7 @@ FORMAT = 2
 class Throughput(Part):
     """Samples per second, with the 95 % confidence interval of the median."""
 
-    omitted_if_none = frozenset({"tokens_per_second", "joules_per_sample"})
+    left_out_if_none = frozenset({"tokens_per_second", "joules_per_sample"})
     samples_per_second: float
     ci95: Pair
     tokens_per_second: float | None = None
@@ -46,7 +46,7 @@ class Throughput(Part):
 class Baseline(Part):
     """The user's settings and their throughput."""
 
-    omitted_if_none = Throughput.omitted_if_none
+    left_out_if_none = Throughput.left_out_if_none
     config: Settings
     samples_per_second: float
     ci95: Pair
@@ -82,7 +82,7 @@ class PredictedRun(Part):
 class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
-    omitted_if_none = frozenset({"gpu_clock_mhz"})
+    left_out_if_none = frozenset({"gpu_clock_mhz"})
     timed: int
     gpu_clock_mhz: Pair | None = None
     """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
@@ -179,7 +179,7 @@ class Provenance(Part):
 class BestConfig(Part):
     """The content of best.yaml."""
 
-    omitted_if_none = frozenset({"effects"})
+    left_out_if_none = frozenset({"effects"})
     autotune: Literal[1, 2] = 1
     config: Settings
     effects: dict[str, Effect] | None = None

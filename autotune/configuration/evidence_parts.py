@@ -25,14 +25,13 @@ class Part(BaseModel):
     """A part of best.yaml; unknown names are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-    omitted_if_none: ClassVar[frozenset[str]] = frozenset()
-    """Names of fields that are left out of the file where they are None, such as those of an
-    accelerator on a CPU."""
+    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
+    """Names of fields that are left out of the file where they are None."""
 
     @model_serializer(mode="wrap")
     def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         written: dict[str, object] = write(self)
-        absent = {name for name in self.omitted_if_none if written.get(name) is None}
+        absent = {name for name in self.left_out_if_none if written.get(name) is None}
         return {name: value for name, value in written.items() if name not in absent}
 
 
@@ -49,7 +48,7 @@ class DeviceMemoryEvidence(Part):
 class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
-    omitted_if_none = frozenset({"device"})
+    left_out_if_none = frozenset({"device"})
     peak_bytes: int
     limit_bytes: int
     margin: float
@@ -72,7 +71,7 @@ class MemoryEvidence(Part):
 class Stages(Part):
     """Samples per second that each stage of training reaches alone; None if it takes no time."""
 
-    omitted_if_none = frozenset({"launching", "busy_share"})
+    left_out_if_none = frozenset({"launching", "busy_share"})
     bound: Stage
     """Slowest stage."""
     loading: float | None = None
