@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from functools import cache
 
-from autotune.knobs.accumulation import ACCUMULATION_KNOBS
 from autotune.knobs.attention import ATTENTION_KNOBS
 from autotune.knobs.base import Knob, OneOf
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
-from autotune.knobs.host_memory import HOST_MEMORY_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
 from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS
 from autotune.knobs.optimizer import OPTIMIZER_KNOBS
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
-from autotune.knobs.workers import WORKER_KNOBS
 
 ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
-    *WORKER_KNOBS,
     DEVICE_PREFETCH,
-    *ACCUMULATION_KNOBS,
     *PRECISION_KNOBS,
     *COMPILE_KNOBS,
     *MODEL_KNOBS,
@@ -35,7 +30,6 @@ ALL_KNOBS: tuple[Knob, ...] = (
     *ATTENTION_KNOBS,
     *MEMORY_KNOBS,
     *PROCESS_KNOBS,
-    *HOST_MEMORY_KNOBS,
 )
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in ALL_KNOBS}

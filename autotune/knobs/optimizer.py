@@ -1,11 +1,12 @@
-"""Knobs of the optimizer: how the update of the parameters is launched."""
+"""Knobs of the optimizer: how many batches a step takes, how the update is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.knobs.base import Knob, OneOf, Setup, Value
+from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
+from autotune.values.machine import Machine
 from autotune.values.workload_facts import WorkloadFacts
 
 _ARGUMENTS: Mapping[Value, Mapping[str, bool]] = {
@@ -13,6 +14,35 @@ _ARGUMENTS: Mapping[Value, Mapping[str, bool]] = {
     "fused": {"fused": True},
     "forloop": {"foreach": False},
 }
+
+
+class AccumulationSteps(Knob):
+    """Batches whose gradients are added up before the optimizer steps."""
+
+    name = "accumulation_steps"
+    default = 1
+    values = Integers(1, 1024)
+    effect = "statistics"
+    summary = (
+        "Batches in an optimizer step: each loss is divided by their number, and the gradients add "
+        "up. batch_size x accumulation_steps is the effective batch."
+    )
+    pays = (
+        "Where the effective batch does not fit into memory at once: smaller batches need less, "
+        "and the optimizer still steps on the same samples."
+    )
+    hurts = (
+        "Smaller batches use the device less well. BatchNorm, means over tokens and contrastive "
+        "losses compute something else in parts."
+    )
+    call = "(loss / accumulation_steps).backward() for each batch, then optimizer.step()"
+    source = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation"
+
+    def suggestions(self, machine: Machine) -> tuple[Value, ...]:
+        return powers_of_two(1, 8)
+
+    def read_back(self, setup: Setup) -> Value:
+        return setup.accumulation_steps
 
 
 class OptimizerImpl(Knob):
@@ -53,4 +83,4 @@ def _implementation(group: Mapping[str, Any]) -> Value:
     return None if fused is None and foreach is None else "forloop"
 
 
-OPTIMIZER_KNOBS: tuple[Knob, ...] = (OptimizerImpl(),)
+OPTIMIZER_KNOBS: tuple[Knob, ...] = (AccumulationSteps(), OptimizerImpl())

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
-from pathlib import Path
 from typing import Literal, get_args
 
 from autotune.knobs.base import AnyPlain, Knob, Setup, Value
+from autotune.knobs.process import at_start
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
 from autotune.values.workload_facts import Signature
@@ -80,16 +80,6 @@ class OwnKnob(Knob):
     def read_back(self, setup: Setup) -> Value:
         """Return the variable as this process found it when it started; None if it was not set."""
         return at_start(self.word)
-
-
-def at_start(name: str) -> str | None:
-    """Return a variable's value at the start of this process, which is what libraries read."""
-    try:
-        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:  # not Linux
-        return os.environ.get(name)
-    found = [entry for entry in variables if entry.startswith(f"{name}=".encode())]
-    return found[0].decode(errors="replace").partition("=")[2] if found else None
 
 
 @lru_cache(maxsize=1024)

@@ -1,14 +1,33 @@
-"""Knobs of the training process itself."""
+"""Knobs of the training process itself: its threads, its cores, its allocator of memory."""
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import os
+import re
+import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
+from autotune.values.cgroup import ROOT, read_small
 from autotune.values.machine import Machine
+
+_WAIT_POLICY = "OMP_WAIT_POLICY"
+_PRELOAD = "LD_PRELOAD"
+_THP = "THP_MEM_ALLOC_ENABLE"
+# Allocator: its libraries as the linker names them, the file of the first, Debian's package.
+_LIBRARIES = {
+    "jemalloc": (("jemalloc",), "libjemalloc.so.2", "libjemalloc2"),
+    "tcmalloc": (
+        ("tcmalloc_minimal", "tcmalloc"),
+        "libtcmalloc_minimal.so.4",
+        "libtcmalloc-minimal4",
+    ),
+}
 
 
 class NumThreads(Knob):
@@ -71,21 +90,131 @@ class OmpWaitPolicy(Knob):
         return {_WAIT_POLICY: str(value).upper()} if value else {}
 
     def read_back(self, setup: Setup) -> Value:
-        return at_start(_WAIT_POLICY).lower() or None
+        return (at_start(_WAIT_POLICY) or "").lower() or None
 
 
-_WAIT_POLICY = "OMP_WAIT_POLICY"
+class CpuAllocator(Knob):
+    """Library that serves malloc in the training process and its workers."""
+
+    name = "cpu_allocator"
+    default = None
+    values = OneOf((None, *_LIBRARIES))
+    summary = (
+        "Library that allocates memory of the host, preloaded where it is installed; null leaves "
+        "malloc as it is."
+    )
+    pays = "On CPU: large tensors of changing sizes, which the C library returns and faults anew."
+    hurts = "Freed memory is kept longer, so that the peak may grow."
+    call = "LD_PRELOAD=libjemalloc.so.2 in the environment, before Python starts"
+    source = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if value is None or self.resolve(None, machine) == value:
+            return None
+        if sys.platform != "linux":
+            return "LD_PRELOAD is a variable of Linux"
+        if library(str(value)) is None:
+            return f"lib{value} is not installed: apt-get install {_LIBRARIES[str(value)][2]}"
+        return None
+
+    def resolve(self, value: Value, machine: Machine) -> Value:
+        known = (_kind(entry) for entry in _preloaded())
+        return next(filter(None, known), None) if value is None else value
+
+    def environ(self, value: Value) -> Mapping[str, str]:
+        entries = _preloaded()
+        if value is None:
+            return {}
+        if value not in [_kind(entry) for entry in entries]:
+            others = [entry for entry in entries if _kind(entry) is None]
+            entries = [library(str(value)) or _LIBRARIES[str(value)][1], *others]
+        return {_PRELOAD: ":".join(entries)}
+
+    def read_back(self, setup: Setup) -> Value:
+        return allocator_in_use()
 
 
-def at_start(name: str) -> str:
+class HugePages(Knob):
+    """Huge pages for large tensors on the host."""
+
+    name = "huge_pages"
+    default = False
+    values = OneOf((False, True))
+    summary = "Ask the kernel for huge pages for tensors of 2 MiB and more on the host."
+    pays = "On CPU: large tensors, whose first use then takes fewer page faults."
+    hurts = "Memory is taken in steps of 2 MiB; where none is free in one piece, nothing changes."
+    call = "THP_MEM_ALLOC_ENABLE=1 in the environment, before Python starts"
+    source = "https://github.com/pytorch/pytorch/blob/main/c10/core/impl/alloc_cpu.cpp"
+
+    def obstacle(self, value: Value, machine: Machine) -> str | None:
+        if not value:
+            return None
+        if sys.platform != "linux":
+            return "transparent huge pages are a feature of Linux"
+        return _huge_pages_obstacle()
+
+    def resolve(self, value: Value, machine: Machine) -> Value:
+        return bool(value) or os.environ.get(_THP) == "1"
+
+    def environ(self, value: Value) -> Mapping[str, str]:
+        return {_THP: "1"} if value else {}
+
+    def read_back(self, setup: Setup) -> Value:
+        # c10 reads it once, and takes 1 alone for on.
+        return at_start(_THP) == "1"
+
+
+@cache
+def library(allocator: str) -> str | None:
+    """Return the file name under which the dynamic linker finds an allocator; None if nowhere."""
+    names, _, _ = _LIBRARIES[allocator]
+    return next(filter(None, map(ctypes.util.find_library, names)), None)
+
+
+def allocator_in_use() -> Value:
+    """Return the allocator whose library malloc of this process lies in; None for another."""
+    malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value or 0
+    for line in read_small(Path("/proc/self/maps")).splitlines():
+        span, *columns = line.split(maxsplit=5)
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= malloc < last:
+            return _kind(columns[-1])
+    return None
+
+
+def _huge_pages_obstacle(root: Path = ROOT) -> str | None:
+    place = root / "sys/kernel/mm/transparent_hugepage/enabled"
+    text = read_small(place).strip()
+    if not text:
+        return "this kernel has no transparent huge pages"
+    return f"{place} says never" if "[never]" in text else None
+
+
+def _preloaded() -> list[str]:
+    """Return the libraries that LD_PRELOAD names already."""
+    return [entry for entry in re.split(r"[:\s]+", os.environ.get(_PRELOAD, "")) if entry]
+
+
+def _kind(path: str) -> str | None:
+    """Return the allocator that a library is, by the name of its file."""
+    return next((name for name in _LIBRARIES if Path(path).name.startswith(f"lib{name}")), None)
+
+
+def at_start(name: str) -> str | None:
     """Return a variable's value at the start of this process, which is what libraries read."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:  # not Linux
-        return os.environ.get(name, "")
+        return os.environ.get(name)
     found = [entry for entry in variables if entry.startswith(f"{name}=".encode())]
-    return found[0].decode(errors="replace").partition("=")[2] if found else ""
+    return found[0].decode(errors="replace").partition("=")[2] if found else None
 
 
 # num_threads comes before cpu_affinity, which limits it to the cores that it leaves.
-PROCESS_KNOBS: tuple[Knob, ...] = (NumThreads(), OmpWaitPolicy(), AFFINITY)
+PROCESS_KNOBS: tuple[Knob, ...] = (
+    NumThreads(),
+    OmpWaitPolicy(),
+    AFFINITY,
+    CpuAllocator(),
+    HugePages(),
+)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs import KNOBS, host_memory
-from autotune.knobs.host_memory import allocator_in_use, library
+from autotune.knobs.process import allocator_in_use, library
 from factories import cpu_machine
 from needs import missing
 
@@ -76,7 +76,7 @@ def test_a_process_reads_the_allocator_in_use_from_its_own_memory(allocator: str
     name = library(allocator)
     if name is None:
         missing(f"lib{allocator}", f"apt-get install {PACKAGES[allocator]}")
-    code = "from autotune.knobs.host_memory import allocator_in_use as a; print(a())"
+    code = "from autotune.knobs.process import allocator_in_use as a; print(a())"
     environment = {**os.environ, **ALLOCATOR.environ(allocator)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -10,7 +10,6 @@
 #   loader_start_method=forkserver: DataLoader(multiprocessing_context=...)
 #   in_order=false: DataLoader(in_order=...)
 #   device_prefetch=true: torch.cuda.Stream() for the copies; best.batches(loader, device)
-#   accumulation_steps=2: (loss / accumulation_steps).backward() for each batch, then optimizer.step()
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
 #   compile_mode=max-autotune: Module.compile(mode=...)
@@ -18,6 +17,7 @@
 #   compile_scope=blocks: for block in model.blocks: block.compile(mode=...)
 #   channels_last=true: Module.to(memory_format=torch.channels_last), also for every 4-D input; channels_last_3d for 5-D ones
 #   cudnn_benchmark=true: torch.backends.cudnn.benchmark = ...
+#   accumulation_steps=2: (loss / accumulation_steps).backward() for each batch, then optimizer.step()
 #   optimizer_impl=fused: torch.optim.AdamW(..., fused=True), or foreach=True or False
 #   sdpa_backend=flash: torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)
 #   activation_checkpointing=true: torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)
