@@ -165,15 +165,12 @@ def narrow(
             offered = ()  # what it needs stays off
         kept = []
         for index, value in enumerate(offered):
-            obstacle = knob.obstacle(value, machine)
+            spelling, obstacle = f"{knob.name}={spelled(value)}", knob.obstacle(value, machine)
             if obstacle and not file.portable:
                 place = file.position(knob.name, index)
-                faults.append(
-                    f"{place}: {knob.name}={spelled(value)} is not possible on this machine; "
-                    f"{obstacle}."
-                )
+                faults.append(f"{place}: {spelling} is not possible on this machine; {obstacle}.")
             elif obstacle or (obstacle := _too_large(knob, value, facts)):
-                notes.append(f"{knob.name}={spelled(value)} dropped: {obstacle}")
+                notes.append(f"{spelling} dropped: {obstacle}")
             else:
                 kept.append(knob.resolve(value, machine))
         # The baseline's value of an idle knob (null without workers) is no value to try.

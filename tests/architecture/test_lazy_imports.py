@@ -15,6 +15,7 @@ import pytest
         ("import autotune", "torch optuna pydantic yaml numpy"),
         ("import autotune.cli", "torch optuna pydantic"),
         ("import autotune.searching.search", "torch"),
+        ("import autotune.export.tensorboard", "torch tensorboard"),
         ("import autotune.child.main, autotune.training.tasks", "optuna sqlalchemy"),
     ],
 )

@@ -4,7 +4,7 @@ import multiprocessing
 
 import pytest
 
-from autotune.knobs import ALL_KNOBS, host_memory
+from autotune.knobs import ALL_KNOBS, process
 from children import WORKLOADS, autotune
 from command_line import command
 
@@ -20,7 +20,7 @@ def test_knobs_lists_every_knob_and_why_one_is_frozen_here():
 
 def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    monkeypatch.setattr(host_memory, "library", lambda _: None)
+    monkeypatch.setattr(process, "library", lambda _: None)
     rows = [" ".join(row.split()) for row in command("knobs", "--device", "cpu").out.splitlines()]
     at = next(n for n, row in enumerate(rows) if row.startswith("cpu_allocator null frozen"))
     assert rows[at + 1].startswith("not jemalloc: libjemalloc is not installed: apt-get install")
