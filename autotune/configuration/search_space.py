@@ -116,7 +116,8 @@ def narrow(
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in ALL_KNOBS:
         offered = file.offers.get(knob.name, ())
-        irrelevant = knob.irrelevance(facts) if facts and offered else None
+        others = [value for value in offered if value != baseline[knob.name]]
+        irrelevant = knob.irrelevance(facts) if facts and others else None
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()

@@ -106,7 +106,7 @@ def is_profiling() -> bool:
     """Return True if a profiler runs, beside which no second one can; torch has no public word."""
     import torch
 
-    return bool(torch.autograd._profiler_enabled())
+    return bool(torch._C._autograd._profiler_enabled())
 
 
 _checkpointed = 0

@@ -103,7 +103,7 @@ def _checkpoint(module: ModuleType) -> Callable[[nn.Module], object] | None:
     It is no fault to have another one: files import torch's function of this name, and save models
     by one.
     """
-    function = getattr(module, "checkpoint", None)
+    function: Any = getattr(module, "checkpoint", None)
     own = inspect.isfunction(function) and not function.__module__.startswith("torch.")
     return function if own and _accepts(function, "(model)") else None
 
