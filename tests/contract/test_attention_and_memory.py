@@ -98,7 +98,7 @@ def test_an_inspection_finds_what_the_knobs_need(
 ) -> None:
     found = describe_workload(blocks_workload, {})
     # A child has one workload; in this process the other one looks imported by it.
-    monkeypatch.delitem(sys.modules, blocks_workload.path.stem)
+    monkeypatch.delitem(sys.modules, blocks_workload.build_model.__module__)
     plain = describe_workload(workload, {})
     assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
     assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
