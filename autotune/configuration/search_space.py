@@ -157,7 +157,8 @@ def narrow(
     own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
     for knob in map(knob_named, (*KNOBS, *own)):
         offered = file.offers.get(knob.name, ())
-        irrelevant = knob.irrelevance(facts) if facts and offered else None
+        others = [value for value in offered if value != baseline[knob.name]]
+        irrelevant = knob.irrelevance(facts) if facts and others else None
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()

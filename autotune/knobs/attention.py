@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,13 +113,13 @@ def _permitted() -> Value:
     """Return the kernel that is permitted alone; None if several are."""
     from torch.backends import cuda
 
-    found = {
-        "flash": cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
-        "efficient": cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
-        "math": cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
-        "cudnn": cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
+    asked: Mapping[str, Callable[[], bool]] = {
+        "flash": cuda.flash_sdp_enabled,
+        "efficient": cuda.mem_efficient_sdp_enabled,
+        "math": cuda.math_sdp_enabled,
+        "cudnn": cuda.cudnn_sdp_enabled,
     }
-    names = [name for name, is_permitted in found.items() if is_permitted]
+    names = [name for name, is_permitted in asked.items() if is_permitted()]
     return names[0] if len(names) == 1 else None
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.attention import mentions_attention
 from autotune.training.apply_settings import Settings
+from autotune.training.inspection import describe_workload
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError
@@ -88,6 +91,30 @@ def test_a_source_that_mentions_attention_is_found(
     assert mentions_attention(nn.MultiheadAttention(4, 2), [])
     assert not mentions_attention(plain, [workload.path, tmp_path / "missing.py"])
     assert mentions_attention(plain, [blocks_workload.path])
+
+
+def test_an_inspection_finds_what_the_knobs_need(
+    blocks_workload: Workload, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = describe_workload(blocks_workload, {})
+    # A child has one workload; in this process the other one looks imported by it.
+    monkeypatch.delitem(sys.modules, blocks_workload.build_model.__module__)
+    plain = describe_workload(workload, {})
+    assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
+    assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
+    names = ("sdpa_backend", "activation_checkpointing", "compile_scope")
+    assert [KNOBS[name].irrelevance(found) for name in names] == [None, None, None]
+    assert all(KNOBS[name].irrelevance(plain) for name in names)
+
+
+def test_volumes_make_the_layout_matter(workload: Workload) -> None:
+    volumes = TensorDataset(torch.ones(4, 3, 4, 4, 4), torch.zeros(4))
+    changed = replace(
+        workload, build_model=lambda: nn.Conv3d(3, 4, 3), build_dataset=lambda: volumes
+    )
+    assert describe_workload(changed, {}).image_batches
+    flat = replace(changed, build_model=lambda: nn.Conv2d(3, 4, 3))
+    assert not describe_workload(flat, {}).image_batches
 
 
 class Counting:

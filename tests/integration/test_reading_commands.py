@@ -34,7 +34,7 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
 def test_knobs_with_a_model_says_what_it_has_no_use_for():
     done = command("knobs", WORKLOADS / "stream.py", "--device", "cpu")
     assert done.code == 0
-    assert "frozen: no 4-D tensors in the batches" in done.out
+    assert "frozen: no 4-D or 5-D tensors in the batches" in done.out
 
 
 def test_doctor_says_what_the_machine_allows():
