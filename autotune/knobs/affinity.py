@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.system.cpu_cores import cores_of
+from autotune.system.cpu_cores import Core, cores_of
 from autotune.values.machine import Machine
 
 _APART = "workers_apart"
@@ -53,7 +53,8 @@ def parted(value: Value, threads: int, allowed: Collection[int]) -> Parts:
         allowed: numbers of the cores that may be used.
     """
     cores = cores_of(allowed)
-    compute, workers = cores, ()
+    compute: tuple[Core, ...] = cores
+    workers: tuple[Core, ...] = ()
     match value:
         case "compact":
             node, _ = Counter(core.node for core in cores).most_common(1)[0]

@@ -61,7 +61,7 @@ class CpuAllocator(Knob):
         entries = _preloaded()
         if value is None:
             return {}
-        if value not in map(_kind, entries):
+        if value not in [_kind(entry) for entry in entries]:
             others = [entry for entry in entries if _kind(entry) is None]
             entries = [library(str(value)) or _LIBRARIES[str(value)][1], *others]
         return {_PRELOAD: ":".join(entries)}
