@@ -55,10 +55,13 @@ def space_schema() -> Schema:
 
 def _values(knob: Knob) -> Schema:
     """Return the schema of the values to try: a list, for numbers also a range."""
-    items = _legal(knob)
-    listed = {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
+    listed = _listed(_legal(knob))
     choice = {"anyOf": [listed, _range()]} if isinstance(knob.values, Integers) else listed
     return {"description": knob.summary, **choice}
+
+
+def _listed(items: Schema) -> Schema:
+    return {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
 
 
 def _value(knob: Knob) -> Schema:
