@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from autotune.configuration.best_config import BestConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import AnyPlain, Effect, Integers, Knob, OneOf
+from autotune.knobs.older_names import RENAMED
 from autotune.knobs.own import KINDS, OwnKnob
 
 Schema = dict[str, Any]
@@ -35,7 +36,8 @@ def best_schema() -> Schema:
         part["properties"]["config"] = {"$ref": "#/$defs/Settings"}
     for part, names in _OLDER.items():
         parts[part]["properties"] |= {name: {"type": "number"} for name in names}
-    settings = _closed({knob.name: _value(knob) for knob in ALL_KNOBS})
+    older = {name: {"enum": [False, True], "deprecated": True} for name in RENAMED}
+    settings = _closed({knob.name: _value(knob) for knob in ALL_KNOBS} | older)
     own = {rf"^{kind}\.": _legal(OwnKnob(kind, "")) for kind in KINDS}
     parts["Settings"] = {**settings, "patternProperties": own}
     return found | {"title": "autotune best.yaml"}
@@ -53,6 +55,8 @@ def space_schema() -> Schema:
         "seconds": {**_COUNT, "description": "Default time budget in seconds."},
     }
     knobs = {knob.name: _values(knob) for knob in ALL_KNOBS}
+    older = _listed({"enum": [False, True]}) | {"deprecated": True}
+    knobs |= dict.fromkeys(RENAMED, older)
     own: Schema = {kind: _own_section(OwnKnob(kind, "")) for kind in KINDS}
     return {"title": "autotune search space", **_closed({**words, **knobs, **own})}
 
@@ -68,11 +72,14 @@ def _own_section(knob: OwnKnob) -> Schema:
 
 def _values(knob: Knob) -> Schema:
     """Return the schema of the values to try: a list, for numbers also a range."""
-    items = _legal(knob)
-    listed = {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
+    listed = _listed(_legal(knob))
     has_range = isinstance(knob.values, Integers | AnyPlain)
     choice = {"anyOf": [listed, _range()]} if has_range else listed
     return {"description": knob.summary, **choice}
+
+
+def _listed(items: Schema) -> Schema:
+    return {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
 
 
 def _value(knob: Knob) -> Schema:

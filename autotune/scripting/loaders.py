@@ -174,7 +174,7 @@ class TrainingLoaders:
 
     def note(self) -> None:
         """Record the training loader's settings, since it may be freed before they are read."""
-        for name in self._asked.intersection(LOADER_KNOBS):
+        for name in self._asked.intersection((*LOADER_KNOBS, AFFINITY.name)):
             try:
                 self._observed.note(KNOBS[name])
             except LookupError:

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune.configuration.script import Plan, is_harmless
@@ -49,6 +50,8 @@ class ScriptRun:
             asked, by_flag = frozenset(self._plan.asked), frozenset(self._plan.by_flag)
             interposition = Interposition(config, asked, by_flag)
             interposition.install()
+            # num_threads may be lower than asked for, by cpu_affinity.
+            self._plan = replace(self._plan, settings=interposition.config.as_dict())
             self._interposition = interposition
         except Exception:
             traceback.print_exc()

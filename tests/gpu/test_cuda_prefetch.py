@@ -62,6 +62,13 @@ def test_the_next_batch_arrives_while_the_device_is_at_work() -> None:
 @cuda_only("on a CPU nothing is copied ahead")
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_trial_trains_on_batches_that_are_copied_ahead(ask: Ask, channels_last: bool) -> None:
-    settings = {"pin_memory": True, "device_prefetch": True, "num_workers": 1}
-    outcome = ask(job_on(CUDA, Measure(QUICK), channels_last=channels_last, **settings))
+    job = job_on(
+        CUDA,
+        Measure(QUICK),
+        num_workers=1,
+        pin_memory=True,
+        device_prefetch=True,
+        channels_last=channels_last,
+    )
+    outcome = ask(job)
     assert isinstance(outcome, Measured), outcome

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.knobs.base import Value
 from factories import written
 from held import CORES
 from tuned_scripts import SCRIPTS, report_of, run
@@ -47,14 +48,15 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 @pytest.mark.parametrize("method", [None, "spawn"])
 def test_workers_of_a_script_load_on_other_cores(method: str | None, tmp_path: Path) -> None:
     script = written(tmp_path, TELLS + GUARD, "train.py")
-    settings = {"num_workers": 1, "cpu_affinity": "workers_apart", "num_threads": 64}
-    done = run(tmp_path, script, **settings, loader_start_method=method)
+    settings: dict[str, Value] = {"num_workers": 1, "cpu_affinity": "workers_apart"}
+    done = run(tmp_path, script, num_threads=64, loader_start_method=method, **settings)
     assert done.returncode == 0, done.stderr
     assert "the script's own function ran" in done.stdout
     told = dict(line.rsplit(" ", 2)[:2] for line in done.stdout.splitlines() if " on " in line)
     assert told["loads on"] != told["trains on"]
     applied, *_ = report_of(done)
     assert "cpu_affinity=workers_apart" in applied
+    assert "num_threads=64" not in applied
     assert ("loader_start_method=spawn" in applied) is (method == "spawn")
 
 

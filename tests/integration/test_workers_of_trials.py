@@ -78,7 +78,7 @@ def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_wh
     tmp_path: Path,
 ) -> None:
     path = model(tmp_path, LAMBDA)
-    forked = {"num_workers": 1, "persistent_workers": True}
+    forked: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     assert isinstance(run_child(tmp_path, job(path, forked)), Measured)
     outcome = run_child(tmp_path, job(path, {**forked, "loader_start_method": "spawn"}))
     assert isinstance(outcome, Rejected), outcome

@@ -90,7 +90,7 @@ def test_each_value_gives_whole_nodes_and_cores_first(
     value: str | None, threads: int, compute: set[int], workers: set[int]
 ) -> None:
     parts = parted(value, threads, range(8))
-    assert (parts.compute, parts.workers) == (compute, workers)
+    assert parts == affinity.Parts(frozenset(compute), frozenset(workers))
 
 
 @pytest.mark.usefixtures("server")
@@ -187,7 +187,8 @@ def test_live_workers_are_on_the_other_cores_and_a_function_of_the_users_still_r
     )
     best = Best(best_config(config, TrainingConfig.of({})))
     Settings(config).apply_to_process()
-    told: Any = torch.zeros(1, dtype=torch.int64).share_memory_()
+    told: Any = torch.zeros(1, dtype=torch.int64)
+    told.share_memory_()
 
     def tells(number: int) -> None:
         told[0] = sum(os.sched_getaffinity(0)) + 100 * (number + 1)
