@@ -19,8 +19,9 @@ from autotune.configuration.evidence_parts import (
     Stages,
 )
 from autotune.configuration.training_config import TrainingConfig, setting_faults
-from autotune.knobs import KNOBS, knob_named
+from autotune.knobs import knob_named
 from autotune.knobs.base import Effect, Value, spelled
+from autotune.knobs.own import own_knob
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
@@ -202,7 +203,7 @@ class BestConfig(Part):
     def own_knobs(self) -> tuple[str, ...]:
         """Return the names of the user's own knobs that the answer or the baseline sets."""
         names = dict.fromkeys((*self.config, *self.evidence.baseline.config))
-        return tuple(name for name in names if name not in KNOBS)
+        return tuple(name for name in names if own_knob(name))
 
     def effect(self, name: str) -> Effect:
         """Return the effect of a knob on the trained model."""

@@ -39,7 +39,7 @@ def trained(setup: TrainingSetup, steps: int = 1) -> list[torch.Tensor]:
     """The gradients after some steps, with the same random numbers each time."""
     torch.manual_seed(1)
     for _ in range(steps):
-        setup.step(next(iter(setup.loader)))
+        setup.step(iter(setup.loader))
     return [weight.grad.clone() for weight in setup.model.parameters() if weight.grad is not None]
 
 

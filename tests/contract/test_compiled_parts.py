@@ -27,7 +27,7 @@ def set_up(workload: Workload, **settings: object) -> TrainingSetup:
 
 
 def losses(setup: TrainingSetup) -> list[float]:
-    return [setup.step(next(iter(setup.loader))).item() for _ in range(3)]
+    return [setup.step(iter(setup.loader)).item() for _ in range(3)]
 
 
 def encoder(layers: int) -> nn.Module:

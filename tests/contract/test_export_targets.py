@@ -137,7 +137,7 @@ def test_the_tools_step_after_as_many_batches(
     trainer = library("lightning").Trainer(**sections["trainer"], **quiet)
     assert trainer.accumulate_grad_batches == 4
     launch = export(best, "accelerate").use
-    name, _, count = launch.split()[0].partition("=")
+    name, _, count = launch.split()[1].partition("=")
     monkeypatch.setenv(name, count)
     assert library("accelerate").Accelerator(cpu=True).gradient_accumulation_steps == 4
 

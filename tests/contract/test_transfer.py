@@ -112,9 +112,10 @@ def test_images_become_channels_last_wherever_they_are_in_a_batch(
         assert not images.is_contiguous()
 
 
-def test_a_tensor_without_four_dimensions_keeps_its_layout(setup_on: MakeSetup) -> None:
+def test_a_tensor_that_is_no_image_nor_volume_keeps_its_layout(setup_on: MakeSetup) -> None:
     moved = setup_on("cpu", True).transfer([torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, 4, 4)])
-    assert [tensor.is_contiguous() for tensor in moved] == [True, True]
+    assert [tensor.is_contiguous() for tensor in moved] == [True, False]
+    assert moved[1].is_contiguous(memory_format=torch.channels_last_3d)
 
 
 def test_images_keep_their_layout_where_nothing_was_asked_for(setup_on: MakeSetup) -> None:

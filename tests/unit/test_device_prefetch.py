@@ -137,7 +137,7 @@ def test_batches_of_a_timing_pass_through_it_in_every_epoch() -> None:
         return map(str, batches)
 
     batches = Batches([1, 2], lambda: 0.0, lambda: None, feed)
-    iterator = iter(batches.next, None)
+    iterator = iter(lambda: next(batches), None)
     assert [next(iterator) for _ in range(5)] == ["1", "2", "1", "2", "1"]
     assert len(fed) == 3
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs import KNOBS, host_memory
+from autotune.knobs import KNOBS, process
 from autotune.knobs.process import allocator_in_use, library
 from factories import cpu_machine
 from needs import missing
@@ -25,7 +25,7 @@ def only_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which jemalloc is installed and tcmalloc is not."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     found = {"jemalloc": "libjemalloc.so.2", "tcmalloc": None}
-    monkeypatch.setattr(host_memory, "library", found.get)
+    monkeypatch.setattr(process, "library", found.get)
 
 
 def test_a_library_that_is_not_installed_is_an_obstacle_that_says_how_to_get_it(
@@ -105,7 +105,7 @@ def test_huge_pages_need_a_kernel_that_gives_them(
     if enabled is not None:
         place.parent.mkdir(parents=True)
         place.write_text(f"{enabled}\n")
-    found = host_memory._huge_pages_obstacle(tmp_path)
+    found = process._huge_pages_obstacle(tmp_path)
     assert found is None if obstacle is None else (found or "").endswith(obstacle)
 
 

@@ -64,7 +64,7 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
     ("state", "sentence"),
     [
         ("nothing", "No answer yet: no trial has ended. It can be continued."),
-        ("only the baseline", "No answer yet: of 1 trials, none is faster than your settings. It"),
+        ("only the baseline", "No answer yet: only your own settings are measured. It can"),
         ("only infeasible trials", "No answer: no trial is feasible, your own settings included."),
         (
             "lost and running",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Crashed, Measured, TrialOutcome
@@ -33,7 +34,7 @@ def header(limit: int = 1 << 30) -> Header:
         name="digits",
         machine=cpu_machine(),
         workload=IMAGE_FACTS,
-        space={"batch_size": (8, 16)},
+        space=whole_space({"batch_size": (8, 16)}, BASELINE),
         baseline=BASELINE.as_dict(),
         memory_limit_bytes=limit,
         model_sha256="0" * 64,
