@@ -51,8 +51,8 @@ class Workload:
     build_optimizer: Callable[..., Optimizer]
     evaluate: Callable[[nn.Module, Any], float] | None
     collate_fn: Callable[[list[Any]], Any] | None
-    count_tokens: Callable[[Any], int] | None
     baseline: Mapping[str, Any]
+    count_tokens: Callable[[Any], int] | None = None
     clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""

@@ -40,14 +40,21 @@ Ask = Callable[[Job], TrialOutcome]
 MachineOf = Callable[[str], Machine]
 
 
+# With tests of their own: `test_cuda_prefetch.py`, `test_cuda_attention.py`, contract tests.
+ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
+ELSEWHERE |= {"sdpa_backend", "activation_checkpointing"}
+ON: dict[str, Value] = {"num_workers": 1, "compile_mode": "default"}
+"""Settings under which the knobs that need another one have an effect."""
+
+
 def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
     """What may work on such a machine and needs no process of its own."""
     return [
         (machine.device, knob, value)
         for knob in ALL_KNOBS
         for value in knob.suggestions(machine)
-        # device_prefetch is of a loop over batches: see `test_cuda_prefetch.py`.
-        if knob.name not in ("num_workers", "batch_size", "device_prefetch")
+        if knob.name not in ELSEWHERE
+        and not (knob.needs == "compile_mode" and machine.device == "cpu")
         and not knob.environ(value)
         and not (knob.name == "compile_mode" and value)
     ]
@@ -74,7 +81,7 @@ def test_every_value_that_the_device_allows_takes_effect(
     device: str, knob: Knob, value: Value, machine_of: MachineOf
 ) -> None:
     skip_where_impossible(knob, value, machine_of(device))
-    needed = {knob.needs: 1} if knob.needs else {}
+    needed = {knob.needs: ON.get(knob.needs, True)} if knob.needs else {}
     settings = {"batch_size": 8, "num_threads": 1, knob.name: value, **needed}
     config = TrainingConfig.of(settings)
     Settings(config).apply_to_process()

@@ -32,7 +32,7 @@ def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
     Settings(config).apply_to_process()
     setup = apply(config, workload, device, seed=0, dataset=build_dataset(workload))
     for _ in range(3):
-        setup.step(next(iter(setup.loader)))
+        setup.step(iter(setup.loader))
     return setup
 
 

@@ -84,7 +84,7 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
 )
 def test_files_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path, flags, words):
     text = answer(tmp_path, "good.yaml", batch_size=16).read_text()
-    written(tmp_path, text.replace("autotune: 1", "autotune: 2", 1), "newer.yaml")
+    written(tmp_path, text.replace("autotune: 1", "autotune: 3", 1), "newer.yaml")
     written(tmp_path, "autotune: [", "rubbish.yaml")
     assert words in refused(tmp_path, USAGE, WORKLOADS / "plain.py", *flags)
 
