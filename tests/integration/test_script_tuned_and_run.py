@@ -12,7 +12,7 @@ import pytest
 
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import BestConfig, read_best
-from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.processes.runner import SubprocessRunner
@@ -88,7 +88,7 @@ def test_the_whole_script_runs_with_the_confirmed_settings(tuned: Tuned) -> None
     confirmed = [
         f"{name}={spelled(value)}"
         for name, value in tuned.best.config.items()
-        if is_harmless(KNOBS[name]) and name != "batch_size" and value is not None
+        if is_harmless(KNOBS[name]) and name not in BY_FLAG_ALONE and value is not None
     ]
     assert told == [f"autotune: applied: {', '.join(confirmed)}"]
     assert re.search(r"^\d+\.\d\d samples/s$", tuned.run.stderr, re.MULTILINE), "to its end"
