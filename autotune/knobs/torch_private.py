@@ -120,7 +120,7 @@ _checkpointed = 0
 def checkpointed_calls() -> int:
     """Return the calls of checkpointed functions so far; the first call begins to count.
 
-    A call is counted as it runs or as the compiler meets it. `torch.utils.checkpoint` tells nobody,
+    A call is counted as it runs or as the compiler meets it. `torch.utils.checkpoint` has no hook,
     and models import its function by name, so that it cannot be replaced by one that counts.
     """
     from torch._dynamo.variables.higher_order_ops import CheckpointHigherOrderVariable

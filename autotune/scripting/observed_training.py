@@ -43,7 +43,7 @@ class ObservedTraining:
         self.batch_size: int | None = None
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
         self.batches_per_step: int | None = None
-        """Batches of an optimizer step; None if nobody counts them."""
+        """Batches of an optimizer step; None if they are not counted."""
         self._noted: dict[str, Value] = {}
 
     @property
@@ -135,7 +135,7 @@ class ObservedTraining:
         """Batches of an optimizer step.
 
         Raises:
-            LookupError: nobody counts them.
+            LookupError: they are not counted.
         """
         if self.batches_per_step is None:
             raise LookupError("the batches of a step are not counted")
