@@ -102,9 +102,8 @@ def _watched(value: Value, kernel: AbstractContextManager[None]) -> Iterator[Non
 
     with kernel, profile(use_kineto=False) as watch:
         yield
-    if names := {
-        event.name for event in watch.function_events or ()
-    }:  # knobs that read back run nothing
+    names = {event.name for event in watch.function_events or ()}
+    if names:  # nothing runs in the context that `read_back` enters
         found = frozenset(name for name in names if name.startswith(_OPERATOR))
         _seen.setdefault(value, []).append(found)
 
