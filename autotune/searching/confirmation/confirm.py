@@ -26,9 +26,11 @@ from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
+from autotune.searching.trials.drift import note_rounds
 from autotune.storage.note_types import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
+from autotune.values.text import readable
 
 # Processes that each further candidate adds to a sequential test.
 _PROCESSES_MORE = 5
@@ -53,6 +55,8 @@ class ConfirmationRun:
     """Disturbed rounds that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
+    baseline_rates: tuple[float, ...] = ()
+    """The baseline's samples/s in each round that counts."""
 
     def run(self) -> Generator[Event, None, Confirmed | None]:
         """Test group after group of candidates; return the first winner, or None without one.
@@ -64,7 +68,7 @@ class ConfirmationRun:
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
         seconds = round(time.monotonic() - start, 1)
-        self.search.study.notes.confirmation = Confirmation(seconds, log)
+        self.search.study.notes.confirmation = Confirmation(seconds, log, self.baseline_rates)
         return won
 
     @property
@@ -91,6 +95,7 @@ class ConfirmationRun:
             won = (yield from self._test(accurate)) if accurate else None
             if won is not None:
                 return won
+            note_rounds(self.search, self.baseline_rates)
             self._drop_after(group)
         return None
 
@@ -216,9 +221,12 @@ class ConfirmationRun:
         return None
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """Pass on the states of a test, and count its disturbed rounds."""
-        before = self.disturbed_rounds or 0
+        """Pass on the states of a test; count its disturbed rounds, keep the baseline's rates."""
+        before, rates = self.disturbed_rounds or 0, self.baseline_rates
         for standing in standings:
+            own = max((c.baseline for c in standing.comparisons.values()), key=len, default=())
+            if own:
+                self.baseline_rates = (*rates, *(readable(run.samples_per_second) for run in own))
             self.repeated_rounds += bool(standing.void)
             known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
             if known:
