@@ -25,7 +25,7 @@ from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.own_knobs import flags_in
 from autotune.context.search_context import inspect, inspection
-from autotune.knobs.own import unknown_options
+from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.measurement import Measurement
@@ -192,8 +192,8 @@ def _check_own(options: ComparisonOptions, facts: WorkloadFacts) -> None:
     """Raise an error if the workload cannot take some of the user's own knobs."""
     faults = []
     for side in (options.a, options.b):
-        names = () if side.config is None else dict(side.config.own)
-        faults += [f"{side.label}: {x}." for _, x in unknown_options(names, facts.signatures)]
+        names = {} if side.config is None else dict(side.config.own)
+        faults += [f"{side.label}: {fault}" for _, fault in misfits(names, facts)]
         faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(names)]
     if faults:
         raise UsageError("\n".join(faults))

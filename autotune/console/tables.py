@@ -18,7 +18,7 @@ from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled
 from autotune.values.text import clean, size
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import KnobFacts, WorkloadFacts
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
@@ -27,6 +27,10 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     for knob in ALL_KNOBS:
         values = _domain(knob, machine, facts)
         table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
+    for told in facts.knobs if facts else ():
+        table.add_row(
+            _cell(told.name), spelled(told.default), _cell(_told(told)), _cell(told.about)
+        )
     _print(table)
 
 
@@ -115,6 +119,15 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
         if len(set(refused.values())) == 1:
             return f"{text}: {next(iter(refused.values()))}"
     return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])
+
+
+def _told(knob: KnobFacts) -> str:
+    """Return the values of a knob in the code of model.py."""
+    if knob.irrelevance:
+        return f"frozen: {knob.irrelevance}"
+    refused = zip(knob.options, knob.obstacles, strict=True)
+    reasons = [f"not {spelled(value)}: {reason}" for value, reason in refused if reason]
+    return "\n".join([", ".join(map(spelled, knob.suggested)), *reasons])
 
 
 def _cell(text: str) -> Text:

@@ -138,7 +138,7 @@ def test_a_value_is_in_force_trains_and_is_read_back_beside_all_others(
     setup = set_up(settings_with(knob, value), used)
     assert math.isfinite(one_step(setup))
     assert knob.read_back(setup) == value
-    assert [other.name for other, _ in setup.not_applied()] == []
+    assert [other for other, _, _ in setup.not_applied()] == []
 
 
 def plain_loader(setup: TrainingSetup) -> TrainingSetup:
@@ -231,7 +231,7 @@ def test_an_effect_that_is_undone_behind_our_back_is_noticed(
 ) -> None:
     used = blocks_workload if name in OF_BLOCKS else workload
     setup = undo(set_up(settings_with(KNOBS[name], value), used))
-    assert name in [knob.name for knob, _ in setup.not_applied()]
+    assert name in [knob for knob, _, _ in setup.not_applied()]
 
 
 def test_every_knob_has_a_test_of_being_undone() -> None:
@@ -242,4 +242,4 @@ def test_every_knob_has_a_test_of_being_undone() -> None:
 
 def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload: Workload) -> None:
     setup = set_up(settings_with(KNOBS["compile_mode"], "default"), workload)
-    assert [(knob.name, got) for knob, got in setup.not_applied()] == [("compile_mode", None)]
+    assert setup.not_applied() == [("compile_mode", "default", None)]
