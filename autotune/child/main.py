@@ -33,7 +33,7 @@ from autotune.configuration.job import (
     job_to_json,
     without_arguments,
 )
-from autotune.scripting.program import AfterImport, run_script
+from autotune.scripting.program import AfterImport, run_call
 from autotune.system.child_ties import hold_lifeline, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
@@ -114,7 +114,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     The hooks are set up when the script imports torch, not before. The process ends as soon as the
     job is done.
 
-    Side effect: sets AUTOTUNE_TRIAL and WANDB_MODE in the environment.
+    Side effects: sets AUTOTUNE_TRIAL, WANDB_MODE and the variables that carry settings.
 
     Raises:
         BaseException: whatever the script raises.
@@ -134,11 +134,11 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             traceback.print_exception(error)
             leave(folder, Lost(f"a fault of autotune beside the script: {error!r}"))
 
-    os.environ.update(_MARKS)
+    os.environ.update({**_MARKS, **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")
     AfterImport("torch", begin)
     try:
-        run_script(job.model_path, job.script.arguments)
+        run_call(job.script, job.model_path, folder)
     except SystemExit as end:
         if end.code not in (None, 0):
             raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.calling.target import is_program
 from autotune.configuration.flag_types import SettingsType, folder_name
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
@@ -74,7 +75,9 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     warm_start = flags.pop("warm_start", None)
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
-    study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
+    script = flags.get("script")
+    named = script.module if script is not None else None
+    study = study or named or (model.resolve().parent.name if model.stem == "model" else model.stem)
     _check_text("--study", study)
     budget = flags.pop("time_budget")
     if budget is not None and budget < FEWEST_SECONDS:
@@ -188,7 +191,7 @@ def check_model(model: Path) -> None:
     if not model.exists():
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
     _check_text("the model's path", str(model))
-    if model.is_dir() or model.suffix != ".py":
+    if not is_program(model):
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
     _warn_of_strangers(model)
 

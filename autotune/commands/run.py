@@ -16,7 +16,6 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
-
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -60,9 +59,10 @@ class _BeforeTheScript(click.Command):
     "--map",
     "maps",
     multiple=True,
-    metavar="KNOB=FLAG",
-    help="Set a knob by a flag of the script: batch_size=--batch-size, amp_dtype:float16=--fp16. "
-    "Repeatable.",
+    metavar="KNOB=WAY",
+    help="Set a knob by what the script takes: batch_size=--batch-size, amp_dtype:float16=--fp16, "
+    "batch_size=train.bs (a word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its "
+    "config file). Repeatable.",
 )
 @click.option(
     "--strict",
@@ -77,17 +77,20 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     Options stand before SCRIPT; the words after it are passed to it unchanged. At its end, stderr
     lists the settings that were applied and those that were not.
     """
+    from autotune.calling.config_file import check_files
+    from autotune.calling.flag import flag_from, variables_of
     from autotune.configuration.best_config import read_best
-    from autotune.configuration.script import flag_from, plan_run, with_flags
+    from autotune.configuration.script import plan_run, with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
 
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
-    if not as_module:
-        _check_script(script)
+    script = _checked(script, as_module)
     config, maps = answer.training_config, [flag_from(text) for text in flags["maps"]]
     own, allow = answer.evidence.baseline.config, flags["allow"] is not None
+    if faults := list(check_files(maps, arguments)):
+        raise UsageError("\n".join(faults))
     plan = plan_run(config, own, maps, allow, answer.effects or {})
     config = TrainingConfig.of(plan.settings)
     if (factor := answer.lr_scaling.factor) != 1:
@@ -99,7 +102,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
-    environment = environ_of(config)
+    environment = {**environ_of(config), **variables_of(maps, config.as_dict())}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
@@ -114,12 +117,25 @@ def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
     os.execve(program[0], program, {**os.environ, **environment})  # noqa: S606 - no shell is meant
 
 
-def _check_script(script: str) -> None:
+def _checked(script: str, as_module: bool) -> str:
+    """Return the script, or the file of the installed command of that name.
+
+    Raises:
+        UsageError: there is no such file or module, or it is no Python program.
+    """
+    from autotune.calling.target import console_command, module_file
+
+    if as_module:
+        module_file(script)
+        return script
     path = Path(script)
+    if not path.exists() and (command := console_command(script)):
+        return str(command)
     if not path.exists():
         raise UsageError(f"{script} does not exist. Name a script, or a module after -m.")
     if path.is_dir() or not os.access(path, os.R_OK):
         raise UsageError(f"{script} is not a Python file that can be read.")
+    return script
 
 
 def _if_measured(script: str, answer: BestConfig) -> Path | None:

@@ -14,21 +14,34 @@ from autotune.commands import common
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.configuration.script import Flag, ScriptOptions
+    from autotune.calling.flag import Flag
+    from autotune.configuration.script import ScriptOptions
 
 _ARGUMENTS = "autotune.arguments"
+_OF_SCRIPTS = ("as_module", "allow", "maps", "metric_regex", "metric_mode", "workdir")
 ALLOW = click.option(
     "--allow",
     type=click.Choice(["numerics"]),
     help="Also try settings that change a script's arithmetic, such as compile and bfloat16; "
     "needs --metric-regex.",
 )
+AS_MODULE = click.option(
+    "-m", "as_module", is_flag=True, help="Run MODEL as a module, as python -m does."
+)
+WORKDIR = click.option(
+    "--workdir",
+    metavar="DIR|temporary",
+    help="Run each trial of a script in a folder of its own below DIR, or in one that is removed "
+    "when the trial has ended. Default: the current folder.",
+)
 MAP = click.option(
     "--map",
     "maps",
     multiple=True,
-    metavar="KNOB=FLAG",
-    help="Set a knob by a flag of the script, such as batch_size=--batch-size. Repeatable.",
+    metavar="KNOB=WAY",
+    help="Set a knob by what the script takes: batch_size=--batch-size, batch_size=train.bs (a "
+    "word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its config file). "
+    "Repeatable.",
 )
 METRIC_REGEX = click.option(
     "--metric-regex",
@@ -65,18 +78,21 @@ def script_options(
     """Return the options of a script; None if `model` is a model.py.
 
     Args:
-        model: the file to train.
-        flags: flags of the command; those of scripts are removed.
+        model: the file to train, the name of a module, or an installed command.
+        flags: flags of the command; those of scripts are removed, and "model" becomes the file.
         arguments: the script's arguments. None: the file's content decides if it is a script.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
-    from autotune.configuration.script import ScriptOptions, flag_from
+    from autotune.calling.flag import flag_from
+    from autotune.configuration.script import ScriptOptions
 
-    own = {name: flags.pop(name) for name in ("allow", "maps", "metric_regex", "metric_mode")}
+    own = {name: flags.pop(name) for name in _OF_SCRIPTS}
+    module = str(model) if own.pop("as_module") else None
+    model = flags["model"] = _file_of(model, module)
     common.check_model(model)
-    if arguments is None and not _is_script(model):
+    if arguments is None and module is None and not _is_script(model):
         given = [f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value]
         if given:
             raise UsageError(
@@ -90,11 +106,43 @@ def script_options(
         allow_numerics=own["allow"] is not None,
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",
+        module=module,
+        workdir=_workdir(own["workdir"]),
     )
     faults = [*_faults(options), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
+
+
+def _file_of(model: Path, module: str | None) -> Path:
+    """Return the file of a module, or of an installed command; other files as they are.
+
+    Raises:
+        UsageError: there is no such module, or the command is one of another environment.
+    """
+    from autotune.calling.target import console_command, module_file
+
+    if module is not None:
+        return module_file(module)
+    return model if model.exists() else console_command(str(model)) or model
+
+
+def _workdir(place: str | None) -> str | None:
+    """Return the folder for trials as an absolute path, or the word for temporary ones.
+
+    Raises:
+        UsageError: it is a file, or cannot be made.
+    """
+    from autotune.system.trial_folder import TEMPORARY
+
+    if place is None or place == TEMPORARY:
+        return place
+    try:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--workdir {place}: {error.strerror}. Name a folder.") from error
+    return str(Path(place).resolve())
 
 
 def _is_script(model: Path) -> bool:
@@ -105,6 +153,7 @@ def _is_script(model: Path) -> bool:
 
 def _faults(options: ScriptOptions) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
+    from autotune.calling.config_file import check_files
     from autotune.configuration.training_config import BATCH_KNOBS
 
     changing = ["--allow numerics"] if options.allow_numerics else []
@@ -115,6 +164,7 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
             "metric: add --metric-regex, such as --metric-regex 'accuracy ([0-9.]+)'."
         )
     yield from _unsearchable(options.flags)
+    yield from check_files(options.flags, options.arguments)
     try:
         re.compile(options.metric or "")
     except re.error as error:

@@ -173,10 +173,12 @@ _NOTHING_FEASIBLE = 3
     show_default=True,
     help="Seed the search and the trainings.",
 )
+@scripts.AS_MODULE
 @scripts.ALLOW
 @scripts.MAP
 @scripts.METRIC_REGEX
 @scripts.METRIC_MODE
+@scripts.WORKDIR
 @click.option(
     "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
 )
@@ -191,7 +193,8 @@ _NOTHING_FEASIBLE = 3
 def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flags: Any) -> None:
     """Create or continue a study of MODEL, and write best.yaml.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
+    may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_search, show_plan
     from autotune.processes.devices import devices_of

@@ -13,15 +13,14 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
+from autotune.calling.config_file import Edit, edits_of
+from autotune.calling.flag import Flag, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Effect, Knob, Value, spelled
-from autotune.knobs.older_names import RENAMED
-from autotune.values.errors import UsageError
-from autotune.values.text import did_you_mean
 
 # cuDNN's search picks among algorithms that PyTorch treats as equivalent.
 _HARMLESS = ("cudnn_benchmark",)
@@ -30,56 +29,6 @@ BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
 _MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """A flag of the script that carries a setting."""
-
-    knob: str
-    name: str
-    """Name as the script spells it: "--batch-size"."""
-    only: str | None = None
-    """Value of the knob for which a switch is given; None: the flag takes a value."""
-
-    def carries(self, value: Value) -> bool:
-        """Return True if this flag can pass `value`: a switch has one value, null has none."""
-        return value is not None if self.only is None else spelled(value) == self.only
-
-    def put(self, arguments: Sequence[str], value: Value) -> list[str]:
-        """Return the arguments with the flag set to `value`, or added at their end."""
-        if self.only is not None:
-            others = [word for word in arguments if word != self.name]
-            return [*others, self.name] if self.carries(value) else others
-        return self._valued(list(arguments), spelled(value))
-
-    @property
-    def _is_dashed(self) -> bool:
-        """True for `--name VALUE`; False for `name=VALUE`."""
-        return self.name.startswith("-")
-
-    def _valued(self, words: list[str], value: str) -> list[str]:
-        found = False
-        for place, word in enumerate(words):
-            if word == self.name and self._is_dashed and place + 1 < len(words):
-                words[place + 1], found = value, True
-            elif word.startswith(f"{self.name}="):
-                words[place], found = f"{self.name}={value}", True
-        if found:
-            return words
-        return [*words, *([self.name, value] if self._is_dashed else [f"{self.name}={value}"])]
-
-    def given(self, arguments: Sequence[str]) -> str | None:
-        """Return the value that the arguments give the flag, the last one; None if none do."""
-        found = None
-        for word, after in zip(arguments, (*arguments[1:], None), strict=True):
-            if word == "--":
-                break
-            if word.startswith(f"{self.name}="):
-                found = word.removeprefix(f"{self.name}=")
-            elif word == self.name and self._is_dashed and after is not None:
-                found = after
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +42,14 @@ class Script:
     """Regular expression whose first group finds the quality in the script's output."""
     by_flag: tuple[str, ...] = ()
     """Knobs that `arguments` carry. They are read back, because a script may ignore its flags."""
+    module: str | None = None
+    """Name of the module to run in place of the file, as `python -m` does."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that carry settings."""
+    edits: tuple[Edit, ...] = ()
+    """Keys of config files that carry settings; the script gets changed copies of the files."""
+    workdir: str | None = None
+    """Folder in which the process gets a folder of its own to run in; None: the current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +62,29 @@ class ScriptOptions:
     metric: str | None = None
     """Regular expression for the quality; None: only settings that keep the result are tried."""
     higher_is_better: bool = True
+    module: str | None = None
+    """Name of the module to run, as `python -m` does; None: the file itself."""
+    workdir: str | None = None
+    """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
 
     def call(self, config: TrainingConfig | None = None, asked: tuple[str, ...] = ()) -> Script:
         """Return the call of the script under a configuration, or unchanged without one."""
+        unchanged = Script(
+            self.arguments, asked, self.metric, module=self.module, workdir=self.workdir
+        )
         if config is None:
-            return Script(self.arguments, asked, self.metric)
+            return unchanged
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
-        words = with_flags(self.arguments, self.flags, config)
-        return Script(words, (*asked, *variables), self.metric, by_flag)
+        settings = config.as_dict()
+        return replace(
+            unchanged,
+            arguments=with_flags(self.arguments, self.flags, config),
+            asked=(*asked, *variables),
+            by_flag=by_flag,
+            variables=tuple(variables_of(self.flags, settings).items()),
+            edits=edits_of(self.flags, settings),
+        )
 
     @property
     def identity(self) -> dict[str, object]:
@@ -122,7 +93,9 @@ class ScriptOptions:
         Arguments are hashed, because they may hold secrets.
         """
         arguments = json.dumps([self.arguments, [asdict(flag) for flag in self.flags]])
+        module = {} if self.module is None else {"module": self.module}
         return {
+            **module,
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),
             "allow_numerics": self.allow_numerics,
             "metric": [self.metric, self.higher_is_better],
@@ -147,6 +120,8 @@ class Plan:
     """Knobs that a flag of the script carries, each with the flag."""
     withheld: dict[str, str] = field(default_factory=dict)
     """Settings that cannot be applied, each with what it needs."""
+    edits: tuple[Edit, ...] = ()
+    """Keys of config files that carry settings."""
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON."""
@@ -155,7 +130,8 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Read back the output of `to_json`."""
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(**{**fields, "edits": tuple(Edit(**edit) for edit in fields["edits"])})
 
 
 def is_script(source: bytes) -> bool:
@@ -182,29 +158,6 @@ def _bound_by(statement: ast.stmt) -> set[str]:
             return {target.id for target in targets if isinstance(target, ast.Name)}
         case _:
             return set()
-
-
-def flag_from(text: str) -> Flag:
-    """Parse a flag such as "batch_size=--batch-size", or a switch, "amp_dtype:float16=--fp16".
-
-    Raises:
-        UsageError: the text is neither, or names no knob.
-    """
-    left, equals, name = text.partition("=")
-    knob, colon, only = left.partition(":")
-    if not equals or not name.startswith("-"):
-        raise UsageError(f"--map {text!r} is no pair; write batch_size=--batch-size.")
-    if knob in RENAMED:
-        now = RENAMED[knob]
-        if not colon:
-            raise UsageError(
-                f"--map {text!r}: {knob} is called {now.name} now; map its values one by one, as "
-                f"in {now.name}:VALUE={name}."
-            )
-        knob, only = now.name, spelled(now.values.get(only, only))
-    if knob not in KNOBS:
-        raise UsageError(f"--map {text!r}: unknown knob {knob!r}.{did_you_mean(knob, KNOBS)}")
-    return Flag(knob, name, only if colon else None)
 
 
 def with_flags(
@@ -287,7 +240,8 @@ def plan_run(
         else:
             mapped[name] = name.removeprefix("flags.")
     settings = config.replace(**left_alone).as_dict()
-    return Plan(settings, asked=tuple(asked), by_flag=mapped, withheld=withheld)
+    edits = edits_of(flags, settings)
+    return Plan(settings, tuple(asked), mapped, withheld, edits)
 
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:

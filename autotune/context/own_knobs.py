@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autotune.configuration.script import Flag, ScriptOptions, is_switch
+from autotune.calling.flag import Flag
+from autotune.configuration.script import ScriptOptions, is_switch
 from autotune.configuration.space_file import SpaceFile
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value, spelled

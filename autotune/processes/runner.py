@@ -122,6 +122,7 @@ class SubprocessRunner:
         finally:
             if job.script is not None:  # in case the child has not done so
                 write_atomically(files.job, job_to_json(without_arguments(job)))
+                files.remove_workdirs()
         write_atomically(files.outcome, outcome_to_json(outcome))
         return outcome
 

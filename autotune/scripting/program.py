@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import multiprocessing
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,31 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
+
+from autotune.calling.config_file import with_copies
+from autotune.configuration.script import Script
+from autotune.system.trial_folder import TrialFolder
+
+
+def run_call(script: Script, path: str, folder: TrialFolder) -> None:
+    """Run the call of a script: with changed copies of its config files, where it is to run.
+
+    Args:
+        script: the call.
+        path: the file of the script or module.
+        folder: the trial's, for the copies.
+
+    Raises:
+        BaseException: whatever the script raises.
+    """
+    arguments = with_copies(script.arguments, script.edits, folder.path)
+    sources = str(Path.cwd())
+    if script.workdir is not None:
+        os.chdir(folder.workdir_in(script.workdir))
+    if script.module is None:
+        run_script(path, arguments)
+    else:
+        run_module(script.module, arguments, sources)
 
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
@@ -38,17 +64,19 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     _execute(compile(Path(path).read_bytes(), place, "exec", dont_inherit=True), module)
 
 
-def run_module(name: str, arguments: Sequence[str]) -> None:
+def run_module(name: str, arguments: Sequence[str], folder: str | None = None) -> None:
     """Run a module, or a package's `__main__`, as `python -m` does.
 
-    Side effects: as those of `run_script`, with the working directory as the folder.
+    Modules are looked for in `folder` first. Default: in the working directory.
+
+    Side effects: as those of `run_script`, with that folder.
 
     Raises:
         SystemExit: there is no such module.
         BaseException: whatever it raises.
     """
     sys.argv[:] = ["-m", *arguments]
-    sys.path.insert(0, str(Path.cwd()))
+    sys.path.insert(0, folder or str(Path.cwd()))
     spec = _spec_of(name)
     module = importlib.util.module_from_spec(spec)
     module.__name__ = "__main__"

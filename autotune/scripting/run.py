@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+from autotune.calling.config_file import with_copies
 from autotune.configuration.script import Plan, is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
@@ -35,11 +39,18 @@ class ScriptRun:
         self._plan = plan
         self._interposition: Interposition | None = None
         self._process = os.getpid()
+        self._copies = ""
 
-    def start(self) -> None:
-        """Set up the hooks."""
+    def start(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """Set up the hooks; return the script's arguments with changed copies of config files.
+
+        The copies are removed when the script has ended.
+        """
+        if self._plan.edits:
+            self._copies = mkdtemp(prefix="autotune-")
         atexit.register(self._tell)
         AfterImport("torch", self._interpose)
+        return with_copies(arguments, self._plan.edits, Path(self._copies))
 
     def _interpose(self) -> None:
         """Apply the settings; an error is printed, and the script continues without them."""
@@ -59,6 +70,8 @@ class ScriptRun:
     def _tell(self) -> None:
         if os.getpid() != self._process:  # a fork that the script made
             return
+        if self._copies:
+            shutil.rmtree(self._copies, ignore_errors=True)
         with suppress(OSError):  # stderr may be closed
             report(self._plan, self._interposition)
 
@@ -123,8 +136,10 @@ def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
 def main() -> None:
     """Run the script or module that the command line names."""
     plan, *words = sys.argv[1:]
-    ScriptRun(Plan.from_json(plan)).start()
-    if words[0] == "-m":
-        run_module(words[1], words[2:])
+    is_module = words[0] == "-m"
+    name, *arguments = words[1:] if is_module else words
+    given = ScriptRun(Plan.from_json(plan)).start(arguments)
+    if is_module:
+        run_module(name, given)
     else:
-        run_script(words[0], words[1:])
+        run_script(name, given)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 
 FIRST_STEPS = "the script's first optimizer steps"
 """Phase of a script after its first optimizer step."""
@@ -14,8 +16,12 @@ EVALUATION = "evaluation"
 """Phase of an accuracy probe that evaluates, after its training."""
 NUMERICS_CHECK = "numerics check"
 """Phase that compares a configuration's numerics with the reference's."""
+TEMPORARY = "temporary"
+"""Word for a folder that is removed when the trial has ended."""
 TIMED = frozenset({"measure", "limits", "diagnosis"})
 """Phases with timed blocks, during which the parent does not touch the child."""
+
+_WORKDIR = "workdir-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,21 @@ class TrialFolder:
             return (self.path / "phase").read_text(encoding="utf-8")
         except OSError:
             return "start"
+
+    def workdir_in(self, place: str) -> Path:
+        """Make a new folder for the script to run in, in `place` or, if "temporary", in here.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if place == TEMPORARY:
+            return Path(mkdtemp(prefix=_WORKDIR, dir=self.path))
+        return Path(mkdtemp(prefix=f"{self.path.parent.name}-{self.path.name}-", dir=place))
+
+    def remove_workdirs(self) -> None:
+        """Remove the temporary folders that the script ran in."""
+        for path in self.path.glob(f"{_WORKDIR}*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def enter_phase(self, name: str) -> None:
         """Note the phase that the child enters."""

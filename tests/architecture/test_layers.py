@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
-    "both": "values system knobs configuration",
+    "both": "values system knobs calling configuration",
     "child": "training.loading training numerics limits scripting child",
     "parent": "processes sampling storage study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "

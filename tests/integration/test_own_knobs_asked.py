@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.script import Flag, ScriptOptions
+from autotune.calling.flag import Flag
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError

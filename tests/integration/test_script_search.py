@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.calling.flag import Flag
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
-from autotune.configuration.script import Flag, ScriptOptions
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.best_config import read_best
-from autotune.configuration.script import Flag, flag_from
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.storage.identity import Identity, differences

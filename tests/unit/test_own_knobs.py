@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.calling.flag import Flag
 from autotune.configuration import best_config as best_yaml
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
-from autotune.configuration.script import Flag, own_flags, plan_run, with_flags
+from autotune.configuration.script import own_flags, plan_run, with_flags
 from autotune.configuration.space_file import SpaceFile, read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
 from autotune.knobs import own_fault

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.configuration.script import Flag, Plan, flag_from, is_script, plan_run, with_flags
+from autotune.calling.flag import Flag, flag_from
+from autotune.configuration.script import Plan, is_script, plan_run, with_flags
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
@@ -38,7 +39,19 @@ def test_a_switch_stands_only_where_its_value_is_set() -> None:
     assert with_flags(("--fp16", "x"), [switch], LARGE) == ("x",)
 
 
-@pytest.mark.parametrize("text", ["batch_size", "batch_size=bs", "size=--bs", "=--bs"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "batch_size",
+        "batch_size=",
+        "batch_size=a b",
+        "size=--bs",
+        "=--bs",
+        "batch_size=--bs/--no-bs",
+        "batch_size=env:WORLD_SIZE",
+        "amp_dtype:float16=env:HALF",
+    ],
+)
 def test_a_map_of_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         flag_from(text)

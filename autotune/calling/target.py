@@ -1,0 +1,109 @@
+"""Find the file that a word of the command line names: a script, a module, a console command."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from autotune.values.errors import UsageError
+from autotune.values.text import did_you_mean
+
+
+def module_file(name: str) -> Path:
+    """Return the file that `python -m name` runs; no package is imported for it.
+
+    Raises:
+        UsageError: there is no such module, or it is no Python source.
+    """
+    places: list[str] | None = [str(Path.cwd()), *sys.path]
+    spec = None
+    for number, part in enumerate(parts := name.split(".")):
+        spec = _spec(".".join(parts[: number + 1]), places)
+        if spec is None:
+            known = {entry.stem for place in places or () for entry in _entries(place)}
+            raise UsageError(
+                f"-m {name}: there is no module {part} in {_where(parts[:number])}."
+                f"{did_you_mean(part, known)}"
+            )
+        places = spec.submodule_search_locations
+    if places is not None:
+        spec = _spec(f"{name}.__main__", places)
+    if spec is None:
+        raise UsageError(f"-m {name}: the package has no __main__. Name a module in it.")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        raise UsageError(f"-m {name}: it is no Python source. Name a module that is.")
+    return Path(spec.origin)
+
+
+def _spec(name: str, places: list[str] | None) -> ModuleSpec | None:
+    """Return the spec of a module in these places, or from another finder: an editable install."""
+    if places is None:
+        return None
+    if found := PathFinder.find_spec(name, places):
+        return found
+    finders = (finder for finder in sys.meta_path if finder is not PathFinder)
+    specs = (finder.find_spec(name, places) for finder in finders)
+    return next((spec for spec in specs if spec is not None), None)
+
+
+def _entries(place: str) -> Iterator[Path]:
+    folder = Path(place)
+    yield from folder.iterdir() if folder.is_dir() else ()
+
+
+def _where(parts: list[str]) -> str:
+    return ".".join(parts) or "this folder and among the installed packages"
+
+
+def is_program(path: Path) -> bool:
+    """Return True if a file is Python source for this interpreter: by its name or first line.
+
+    Raises:
+        UsageError: its first line names the Python of another environment.
+    """
+    if path.suffix == ".py" or not path.is_file():
+        return path.is_file()
+    interpreter = _interpreter(path)
+    if interpreter is None:
+        return False
+    here = Path(sys.executable)
+    if interpreter.parent.name == "bin" and interpreter.parent.resolve() != here.parent.resolve():
+        raise UsageError(
+            f"{path} runs with {interpreter}, and autotune with {here}. Install autotune where "
+            "the command is installed, and start it there."
+        )
+    return True
+
+
+def console_command(word: str) -> Path | None:
+    """Return the file of an installed command that is a Python program; None if there is none.
+
+    Raises:
+        UsageError: it is one of another environment.
+    """
+    if "/" in word:
+        return None
+    beside = Path(sys.executable).parent / word
+    found = beside if beside.is_file() else shutil.which(word)
+    return Path(found) if found and is_program(Path(found)) else None
+
+
+def _interpreter(path: Path) -> Path | None:
+    """Return the Python that the first line of a file names; None if it names none."""
+    try:
+        lines = path.read_bytes()[:1024].decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    if not lines or not lines[0].startswith("#!"):
+        return None
+    words = lines[0].removeprefix("#!").split()
+    # Long paths do not fit into a first line, so installers write a line of sh that Python skips.
+    if words and words[0] == "/bin/sh" and lines[1:] and lines[1].startswith("'''exec'"):
+        words = lines[1].removeprefix("'''exec'").replace('"', " ").split()
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    is_python = bool(words) and Path(words[0]).name.startswith("python")
+    return Path(words[0]) if is_python else None

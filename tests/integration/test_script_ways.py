@@ -1,0 +1,212 @@
+"""A setting reaches a script in the way that the script takes it; the user's files stay as is."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.calling.flag import Flag
+from autotune.configuration.job import Job, Measure
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Measured, NotApplied, TrialOutcome
+from children import QUICK, autotune
+from command_line import Done, command
+from tuned_scripts import SCRIPTS, best, report_of, run
+
+YAML = "# mine\nname: &n run\ntrain:\n  batch_size: 16  # small\n  lr: 1e-3\n  tag: *n\n"
+JSON = '{"train": {"batch_size": 16, "lr": 0.001}}\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the script and its config files, in which commands are given."""
+    shutil.copy(SCRIPTS / "takes_settings.py", tmp_path / "train.py")
+    (tmp_path / "conf.yaml").write_text(YAML)
+    (tmp_path / "conf.json").write_text(JSON)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+WAYS = [
+    ("train.batch_size", ()),
+    ("train.batch_size", ("train.batch_size=8",)),
+    ("--batch_size=", ("--batch_size=8",)),
+    ("env:BATCH_SIZE", ()),
+    ("--config:train.batch_size", ("--config", "conf.yaml")),
+    ("conf.json:train.batch_size", ("conf.json",)),
+]
+
+
+@pytest.mark.parametrize(("way", "arguments"), WAYS)
+def test_run_passes_a_batch_size_in_each_way(
+    folder: Path, way: str, arguments: tuple[str, ...]
+) -> None:
+    done = run(folder, "--map", f"batch_size={way}", "train.py", *arguments, batch_size=64)
+    assert done.returncode == 0, done.stderr
+    assert "batch size 64," in done.stderr
+    assert f"batch_size=64 (by {way})" in report_of(done)[-1]
+    assert (folder / "conf.yaml").read_text() == YAML
+    assert (folder / "conf.json").read_text() == JSON
+
+
+@pytest.mark.parametrize(("pin", "word"), [(True, "--pin"), (False, "--no-pin")])
+def test_a_pair_of_flags_says_true_and_false(folder: Path, pin: bool, word: str) -> None:
+    maps = ("--map", "pin_memory=--pin/--no-pin")
+    path = best(folder, pin_memory=pin)
+    line = command("run", path, *maps, "--print-command", "train.py", "--pin", "x").out
+    assert line.strip().endswith(f"train.py x {word}")
+
+
+def test_a_copy_of_a_config_file_differs_in_its_key_alone_and_goes_with_the_run(
+    folder: Path,
+) -> None:
+    way = ("--map", "batch_size=--config:train.batch_size")
+    (folder / "train.py").write_text("import sys\nprint(sys.argv[1], open(sys.argv[1][9:]).read())")
+    done = run(folder, *way, "train.py", "--config=conf.yaml", batch_size=64)
+    copy, _, text = done.stdout.partition(" ")
+    assert Path(copy.removeprefix("--config=")).name == "conf.yaml"
+    assert text == YAML.replace("16", "64") + "\n"
+    assert not Path(copy.removeprefix("--config=")).exists()
+
+
+@pytest.mark.parametrize(
+    ("way", "arguments", "said"),
+    [
+        (
+            "--config:train.batchsize",
+            ("--config", "conf.yaml"),
+            "conf.yaml has no key train.batchsize with a single value. "
+            "Did you mean 'train.batch_size'?",
+        ),
+        ("--config:batch_size", ("--config", "conf.yaml"), "Did you mean 'train.batch_size'?"),
+        ("--config:train", ("--config", "conf.yaml"), "has no key train with a single value"),
+        ("--config:train.tag", ("--config", "conf.yaml"), "is an alias"),
+        ("--config:a", ("--config", "none.yaml"), "there is no file none.yaml"),
+        ("--config:a", (), "the script's arguments do not have --config"),
+        ("--config:a", ("--config", "train.py"), "cannot be read as YAML or JSON"),
+        ("conf.json:train.bs", ("conf.json",), "conf.json has no key train.bs"),
+    ],
+)
+@pytest.mark.parametrize("name", ["search", "run"])
+def test_a_key_that_is_not_there_is_refused_before_the_script_runs(
+    folder: Path, name: str, way: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = _given(folder, name, f"batch_size={way}", arguments)
+    assert done.code == 2, done.err
+    assert f"--map batch_size={way}: " in done.err
+    assert said in done.err
+    assert not (folder / "last.txt").exists()
+
+
+def _given(folder: Path, name: str, written: str, arguments: tuple[str, ...]) -> Done:
+    maps = ("--map", written)
+    if name == "run":
+        path = best(folder, batch_size=64)
+        return command("run", path, *maps, "train.py", *arguments)
+    metric = ("--metric-regex", "loss (.*)")
+    return command("search", "train.py", *maps, *metric, "--", *arguments)
+
+
+@pytest.mark.parametrize(("way", "arguments"), WAYS[1::2])
+def test_a_trial_reads_back_a_batch_size_that_came_in_each_way(
+    folder: Path, way: str, arguments: tuple[str, ...]
+) -> None:
+    outcome = _trial(folder, Flag("batch_size", way), arguments)
+    assert isinstance(outcome, Measured), outcome
+    assert (folder / "conf.yaml").read_text() == YAML
+
+
+def test_a_variable_that_the_script_does_not_read_is_not_applied(folder: Path) -> None:
+    outcome = _trial(folder, Flag("batch_size", "env:BATCHES"), ())
+    assert outcome == NotApplied("batch_size", "64", "16")
+
+
+def test_each_trial_may_have_a_folder_of_its_own(folder: Path) -> None:
+    (folder / "below").mkdir()
+    kept = _trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), str(folder / "below"))
+    assert isinstance(kept, Measured), kept
+    assert [path.name for path in (folder / "below").glob("*/*")] == ["last.txt"]
+    removed = _trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), "temporary")
+    assert isinstance(removed, Measured), removed
+    assert not list((folder / "trial").glob("workdir-*"))
+    assert not (folder / "last.txt").exists()
+
+
+def _trial(
+    folder: Path, flag: Flag, arguments: tuple[str, ...], workdir: str | None = None
+) -> TrialOutcome:
+    config = TrainingConfig.of({"batch_size": 64, "num_threads": 1})
+    options = ScriptOptions((*arguments, "forever"), (flag,), workdir=workdir)
+    job = Job(
+        Measure(QUICK),
+        device="cpu",
+        model_path=str(folder / "train.py"),
+        script=options.call(config),
+        config=config.as_dict(),
+        deadline_seconds=60.0,
+    )
+    with SubprocessRunner(folder / "inductor") as runner:
+        return runner.run(job, folder / "trial")
+
+
+@pytest.fixture
+def package(folder: Path) -> Path:
+    """The script as a module of a package, and as an installed command's file."""
+    (folder / "pack").mkdir()
+    (folder / "pack" / "__init__.py").write_text("")
+    shutil.move(folder / "train.py", folder / "pack" / "train.py")
+    return folder
+
+
+def test_a_module_is_searched_and_run_as_python_would(package: Path) -> None:
+    flags = ("--space", "loader", "--dry-run")
+    done = autotune(package, "search", *flags, "-m", "pack.train", "--", "forever")
+    assert done.returncode == 0, done.stderr
+    assert "study pack.train in" in done.stderr
+    assert "DataLoader train.py:" in done.stderr
+    ran = run(package, "-m", "pack.train", num_workers=0)
+    assert "batch size 16," in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["search", "run"])
+def test_a_module_that_is_not_there_is_refused(package: Path, name: str) -> None:
+    words = ("run", best(package)) if name == "run" else ("search",)
+    done = command(*words, "-m", "pack.trian")
+    assert done.code == 2
+    assert "-m pack.trian: there is no module trian in pack. Did you mean 'train'?" in done.err
+    assert "there is no module pak in" in command(*words, "-m", "pak").err
+    assert "the package has no __main__" in command(*words, "-m", "pack").err
+
+
+def test_no_package_is_imported_to_find_a_module(package: Path) -> None:
+    (package / "pack" / "__init__.py").write_text("open('imported', 'w')\n")
+    command("run", best(package), "--print-command", "-m", "pack.train")
+    assert not (package / "imported").exists()
+
+
+def test_an_installed_command_is_found_as_a_shell_finds_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_ = folder / "bin"
+    bin_.mkdir()
+    monkeypatch.setenv("PATH", str(bin_), prepend=":")
+    tool = bin_ / "train-it"
+    text = (folder / "train.py").read_text()
+    tool.write_text(f"#!/usr/bin/env python\n{text}")
+    tool.chmod(0o755)
+    done = autotune(folder, "search", "train-it", "--dry-run", "--", "forever")
+    assert done.returncode == 0, done.stderr
+    assert "DataLoader train-it:" in done.stderr
+    ran = run(folder, "train-it", num_workers=0)
+    assert "batch size 16," in ran.stderr
+    tool.write_text("#!/opt/other/bin/python3\n")
+    refused = command("search", "train-it")
+    assert refused.code == 2
+    assert f"runs with /opt/other/bin/python3, and autotune with {sys.executable}" in refused.err
+    tool.write_text("#!/bin/sh\n")
+    assert "train-it does not exist" in command("search", "train-it").err
