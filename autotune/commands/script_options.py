@@ -20,8 +20,13 @@ _ARGUMENTS = "autotune.arguments"
 ALLOW = click.option(
     "--allow",
     type=click.Choice(["numerics"]),
-    help="Also try settings that change a script's arithmetic, such as compile and bfloat16; "
-    "needs --metric-regex.",
+    hidden=True,
+    help="Try settings that change a script's arithmetic. The default; this option will go.",
+)
+ONLY = click.option(
+    "--only",
+    type=click.Choice(["exact"]),
+    help="Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
 )
 MAP = click.option(
     "--map",
@@ -33,13 +38,17 @@ MAP = click.option(
 METRIC_REGEX = click.option(
     "--metric-regex",
     metavar="REGEX",
-    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'.",
+    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'. Default: its "
+    "training loss, if that can judge.",
 )
 METRIC_MODE = click.option(
     "--metric-mode",
     type=click.Choice(["max", "min"]),
     help="Take a higher (max) or lower (min) quality as better. Default: max.",
 )
+
+
+_NAMES = ("allow", "only", "maps", "metric_regex", "metric_mode")
 
 
 class ScriptCommand(click.Command):
@@ -74,7 +83,7 @@ def script_options(
     """
     from autotune.configuration.script import ScriptOptions, flag_from
 
-    own = {name: flags.pop(name) for name in ("allow", "maps", "metric_regex", "metric_mode")}
+    own = {name: flags.pop(name) for name in _NAMES}
     common.check_model(model)
     if arguments is None and not _is_script(model):
         given = [f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value]
@@ -87,11 +96,11 @@ def script_options(
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
         flags=tuple(flag_from(text) for text in own["maps"]),
-        allow_numerics=own["allow"] is not None,
+        only_exact=own["only"] is not None,
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",
     )
-    faults = [*_faults(options), *_misplaced(flags)]
+    faults = [*_faults(options, own["allow"] is not None), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
@@ -103,17 +112,14 @@ def _is_script(model: Path) -> bool:
     return is_script(model.read_bytes())
 
 
-def _faults(options: ScriptOptions) -> Iterator[str]:
+def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
     from autotune.configuration.training_config import BATCH_KNOBS
 
-    changing = ["--allow numerics"] if options.allow_numerics else []
+    changing = ["--allow numerics"] if allows_numerics else []
     changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
-    if changing and options.metric is None:
-        yield (
-            f"{' and '.join(changing)} can change the accuracy, and only the script knows its "
-            "metric: add --metric-regex, such as --metric-regex 'accuracy ([0-9.]+)'."
-        )
+    if changing and options.only_exact:
+        yield f"--only exact contradicts {' and '.join(changing)}. Leave one of them out."
     yield from _unsearchable(options.flags)
     try:
         re.compile(options.metric or "")

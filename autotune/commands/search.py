@@ -174,6 +174,7 @@ _NOTHING_FEASIBLE = 3
     help="Seed the search and the trainings.",
 )
 @scripts.ALLOW
+@scripts.ONLY
 @scripts.MAP
 @scripts.METRIC_REGEX
 @scripts.METRIC_MODE

@@ -147,15 +147,7 @@ class Observe:
 
 
 Task = Annotated[
-    Inspect
-    | Measure
-    | Probe
-    | FindLimits
-    | Diagnose
-    | Profile
-    | Gate
-    | TakeFirstSteps
-    | Observe,
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
     Discriminator("kind"),
 ]
 

@@ -43,7 +43,7 @@ class Observation:
         task: Observe,
         until: float,
     ) -> None:
-        """Prepare to observe; of the loss nothing is asked after `until`, on the monotonic clock."""
+        """Prepare to observe, the loss until `until` on the monotonic clock at the latest."""
         self._observed, self._stream = interposition.observed, stream
         self._losses, self._task, self._until = losses, task, until
         self._sites = interposition.loaders.sites

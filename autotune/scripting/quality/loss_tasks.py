@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 import torch
@@ -31,7 +32,7 @@ from autotune.values.outcome import (
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
 _SHOWN = 10
-"""First losses that an observation reports."""
+"""First losses that an observation reports, and whose mean is the loss before training."""
 # As in an accuracy probe: slow steps get longer, up to this many seconds.
 _ENOUGH_STEPS = 30
 _MOST_SECONDS = 60.0
@@ -134,7 +135,7 @@ class LossTasks:
         found = mean_of_last(steps, samples, task.loss, _LAST)
         if not math.isfinite(found):
             return NonFinite(f"the training loss is {found} after {samples} samples")
-        before = steps[0].value(task.loss)
+        before = fmean(step.value(task.loss) for step in steps[:_SHOWN])
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)
 
