@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
@@ -243,7 +243,7 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
     """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
     if not accuracy.is_measured:
-        yield f"quality {NOT_MEASURED}"
+        yield f"quality {accuracy.not_measured_text}"
         return
     yield (
         f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "

@@ -88,7 +88,9 @@ def probe_samples(context: SearchContext, samples_per_second: float) -> int:
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
-    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1))
+    script = context.options.workload.script
+    loss = None if script is None or script.metric is not None else script.loss
+    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1), loss=loss)
 
 
 Evidence = Literal["exact", "gate", "probe", "gate and probe"]
@@ -297,11 +299,12 @@ class AccuracyProber:
     def _needs_untrained(self, key: str) -> bool:
         """Return whether this is the baseline's training, of which the loss before it is needed.
 
-        A script evaluates when it does; before its training it cannot be asked.
+        A script prints its metric when it does; before its training it cannot be asked.
         """
         workload, (_, higher_is_better) = self.context.options.workload, self.context.metric
         is_own = key == self.context.baseline.quality_key()
-        is_loss = workload.script is None and not higher_is_better
+        is_own_loss = workload.script is None or workload.script.loss is not None
+        is_loss = is_own_loss and not higher_is_better
         return is_own and is_loss and self.context.options.accuracy.tolerance.is_of_gain
 
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:

@@ -28,6 +28,7 @@ from autotune.configuration.job import (
     Observe,
     Probe,
     Profile,
+    TakeFirstSteps,
     Task,
     job_from_json,
     job_to_json,
@@ -164,7 +165,7 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return profiling.profile_steps(loaded, task)
         case Gate():
             return numerics_check.compare(loaded, task)
-        case Inspect() | Observe():
+        case Inspect() | Observe() | TakeFirstSteps():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:
             assert_never(task)

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from autotune.configuration.script import ScriptOptions
 
 _ARGUMENTS = "autotune.arguments"
-_OF_SCRIPTS = ("as_module", "allow", "maps", "metric_regex", "metric_mode", "workdir")
+_OF_SCRIPTS = ("as_module", "allow", "only", "maps", "metric_regex", "metric_mode", "workdir")
 ALLOW = click.option(
     "--allow",
     type=click.Choice(["numerics"]),
-    help="Also try settings that change a script's arithmetic, such as compile and bfloat16; "
-    "needs --metric-regex.",
+    hidden=True,
+    help="Try settings that change a script's arithmetic. The default; this option will go.",
+)
+ONLY = click.option(
+    "--only",
+    type=click.Choice(["exact"]),
+    help="Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
 )
 AS_MODULE = click.option(
     "-m", "as_module", is_flag=True, help="Run MODEL as a module, as python -m does."
@@ -46,13 +51,16 @@ MAP = click.option(
 METRIC_REGEX = click.option(
     "--metric-regex",
     metavar="REGEX",
-    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'.",
+    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'. Default: its "
+    "training loss, if that can judge.",
 )
 METRIC_MODE = click.option(
     "--metric-mode",
     type=click.Choice(["max", "min"]),
     help="Take a higher (max) or lower (min) quality as better. Default: max.",
 )
+
+
 
 
 class ScriptCommand(click.Command):
@@ -103,13 +111,13 @@ def script_options(
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
         flags=tuple(flag_from(text) for text in own["maps"]),
-        allow_numerics=own["allow"] is not None,
+        only_exact=own["only"] is not None,
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",
         module=module,
         workdir=_workdir(own["workdir"]),
     )
-    faults = [*_faults(options), *_misplaced(flags)]
+    faults = [*_faults(options, own["allow"] is not None), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
@@ -151,18 +159,15 @@ def _is_script(model: Path) -> bool:
     return is_script(model.read_bytes())
 
 
-def _faults(options: ScriptOptions) -> Iterator[str]:
+def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
     from autotune.calling.config_file import check_files
     from autotune.configuration.training_config import BATCH_KNOBS
 
-    changing = ["--allow numerics"] if options.allow_numerics else []
+    changing = ["--allow numerics"] if allows_numerics else []
     changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
-    if changing and options.metric is None:
-        yield (
-            f"{' and '.join(changing)} can change the accuracy, and only the script knows its "
-            "metric: add --metric-regex, such as --metric-regex 'accuracy ([0-9.]+)'."
-        )
+    if changing and options.only_exact:
+        yield f"--only exact contradicts {' and '.join(changing)}. Leave one of them out."
     yield from _unsearchable(options.flags)
     yield from check_files(options.flags, options.arguments)
     try:

@@ -215,6 +215,11 @@ class BestConfig(Part):
         return self.config == self.evidence.baseline.config
 
     @property
+    def judged_numerics(self) -> bool:
+        """Return True if a quality of the measured script covers changes of its arithmetic."""
+        return self.constraints.accuracy.judged_by is not None
+
+    @property
     def measured_in(self) -> str:
         """Return the measurement that both throughputs are of, in words.
 

@@ -16,6 +16,7 @@ from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Crashed,
     Diagnosed,
+    FirstLosses,
     Gated,
     Inspected,
     Lost,
@@ -86,7 +87,14 @@ def judge(
         case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
             return Verdict(None, _margins(ran=_FAILED), describe(outcome))
         case (
-            Probed() | Inspected() | SpeedLimits() | Diagnosed() | Profiled() | Gated() | Observed()
+            Probed()
+            | Inspected()
+            | SpeedLimits()
+            | Diagnosed()
+            | Profiled()
+            | Gated()
+            | FirstLosses()
+            | Observed()
         ):
             return judge(as_failure(outcome), objective, memory_limit)
         case _:

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
@@ -115,7 +115,7 @@ def utilisation(limits: StageLimits) -> str | None:
 def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
     """Return lines on the quality of the baseline and of the result, and on its probes."""
     if not accuracy.is_measured:
-        return [f"  quality     {NOT_MEASURED}"]
+        return [f"  quality     {accuracy.not_measured_text}"]
     told = accuracy.difference_text or f"{accuracy.seeds} seeds"
     lines = [
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",

@@ -124,7 +124,18 @@ def _script_lines(context: SearchContext) -> list[str]:
         f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
         f"waiting for data {100 * seen.wait_share:.2g} % of the time{_beside_gpu(seen)}",
         *(f"{name}: {why}" for name, why in seen.fixed.items()),
+        *_judge_lines(context),
     ]
+
+
+def _judge_lines(context: SearchContext) -> list[str]:
+    """Return a line on what judges a script's quality, or why nothing does."""
+    script = context.options.workload.script
+    if script is None or script.metric is not None:
+        return []
+    if script.loss is not None:
+        return ["quality: its training loss, on which it calls backward"]
+    return [script.name_a_metric] if script.name_a_metric else []
 
 
 def _beside_gpu(seen: Observed) -> str:

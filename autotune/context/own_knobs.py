@@ -37,7 +37,7 @@ def check_own_knobs(file: SpaceFile, workload: WorkloadOptions) -> None:
     faults = [
         f"{file.position(name)}: {name} {fault}"
         for name in file.own.offers
-        if (fault := _misfit(name, file, workload))
+        if (fault := _misfit(name, workload))
     ]
     if faults:
         raise UsageError("\n".join(faults))
@@ -48,7 +48,7 @@ def flags_in(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith("flags.")]
 
 
-def _misfit(name: str, file: SpaceFile, workload: WorkloadOptions) -> str | None:
+def _misfit(name: str, workload: WorkloadOptions) -> str | None:
     knob, script = own_knob(name), workload.script
     assert knob is not None
     if knob.kind == "knobs" and script is not None:
@@ -62,12 +62,6 @@ def _misfit(name: str, file: SpaceFile, workload: WorkloadOptions) -> str | None
         )
     if mapped := [flag.knob for flag in script.flags if flag.name == knob.word]:
         return f"is what --map {mapped[0]}={knob.word} sets. Keep one of the two."
-    effect = file.own.effects[name]
-    if effect != "exact" and script.metric is None:
-        return (
-            f"has the effect {effect}, and only the script knows its metric: add --metric-regex, "
-            "or say effect: exact if it cannot change the trained model."
-        )
     return None
 
 

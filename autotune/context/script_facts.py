@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,25 +15,46 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.processes.runner import Runner
-from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failure, describe
+from autotune.values.outcome import (
+    Crashed,
+    Observed,
+    ObservedLoss,
+    TimedOut,
+    TrialOutcome,
+    as_failure,
+    describe,
+    outcome_from_json,
+    outcome_to_json,
+)
 from autotune.values.text import span
 
 _SCALED = "float16"
+_NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
 def observe(
-    runner: Runner, path: Path, script: ScriptOptions, folder: Path, deadline_seconds: float
+    runner: Runner,
+    path: Path,
+    script: ScriptOptions,
+    folder: Path,
+    deadline_seconds: float,
+    loss_seconds: float = 0.0,
 ) -> Observed:
-    """Run the script as it is for some steps.
+    """Run the script as it is for some steps, and for `loss_seconds` in which its loss may fall.
+
+    What an earlier observation in this folder said of the same script's loss still holds, so that
+    the same search continues.
 
     Raises:
         WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
     """
+    source = _digest(path, script)
+    known = _known_loss(folder, source) if loss_seconds else None
     job = Job(
-        Observe(),
+        Observe(0.0 if known else loss_seconds, source),
         device="auto",
         model_path=str(path.resolve()),
         script=script.call(),
@@ -39,6 +62,9 @@ def observe(
     )
     outcome = runner.run(job, folder)
     if isinstance(outcome, Observed):
+        if known is not None:
+            outcome = replace(outcome, loss=known)
+            write_atomically(TrialFolder(folder).outcome, outcome_to_json(outcome))
         return outcome
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
@@ -46,6 +72,22 @@ def observe(
         "Describe the training in a model.py instead: `autotune init` writes a template.\n"
         f"Whole log: {folder / 'stderr.log'}"
     )
+
+
+def _digest(path: Path, script: ScriptOptions) -> str:
+    """Return a digest of the script's text and arguments, which may hold secrets."""
+    words = json.dumps(script.arguments).encode()
+    return hashlib.sha256(path.read_bytes() + words).hexdigest()
+
+
+def _known_loss(folder: Path, source: str) -> ObservedLoss | None:
+    """Return what an earlier observation of the same script found of its loss."""
+    try:
+        earlier = outcome_from_json(TrialFolder(folder).outcome.read_bytes())
+    except OSError:
+        return None
+    loss = earlier.loss if isinstance(earlier, Observed) else None
+    return loss if loss is not None and loss.source == source else None
 
 
 def _reason(outcome: TrialOutcome, stepped: bool) -> str:
@@ -83,7 +125,8 @@ def reachable(
     `holds_batch` is True if batch_size and accumulation_steps may only change together.
     """
     obstacles = dict(_obstacles(file, script, observed))
-    unmapped = [name for name in BATCH_KNOBS if not script.reaches(KNOBS[name])]
+    mapped = {flag.knob for flag in script.flags}
+    unmapped = [name for name in BATCH_KNOBS if name not in mapped]
     if holds_batch and unmapped:
         for name in set(BATCH_KNOBS) & file.offers.keys():
             obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
@@ -93,7 +136,10 @@ def reachable(
         if name not in obstacles
     }
     own = TrainingConfig.of(observed.workload.baseline)
-    notes = (f"{name} stays {spelled(own[name])}: {why}" for name, why in obstacles.items())
+    notes = (
+        f"{name} stays {spelled(own[name]) if name in KNOBS else 'as it is'}: {why}"
+        for name, why in obstacles.items()
+    )
     return replace(file, offers=offers), tuple(notes)
 
 
@@ -106,12 +152,23 @@ def _obstacles(
         if knob.name in observed.fixed:
             yield knob.name, observed.fixed[knob.name]
         elif not script.reaches(knob):
-            yield knob.name, _way(knob)
+            yield knob.name, script.refused.get(knob.name) or _way(knob, script)
+    for name, effect in file.own.effects.items():
+        if effect == "statistics" and script.loss is not None:
+            yield name, f"it changes the course of training: {_NEEDS_METRIC}"
+        elif effect != "exact" and not script.tries_numerics:
+            yield name, f"it may change the trained model: {_unjudged(script)}"
 
 
-def _way(knob: Knob) -> str:
+def _way(knob: Knob, script: ScriptOptions) -> str:
+    if knob.name in {flag.knob for flag in script.flags}:
+        return f"it changes the course of training: {_unjudged(script)}"
     if knob.effect == "statistics":
         return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
-    return knob.script_obstacle or "it changes the arithmetic, so it needs --allow numerics"
+    return knob.script_obstacle or f"it changes the arithmetic: {_unjudged(script)}"
+
+
+def _unjudged(script: ScriptOptions) -> str:
+    return "--only exact" if script.only_exact else _NEEDS_METRIC

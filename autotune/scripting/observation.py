@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
 
+from autotune.configuration.job import Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
@@ -18,6 +20,7 @@ from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.observed_training import ObservedTraining
+from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
@@ -32,10 +35,20 @@ _STEPS = 10
 class Observation:
     """An observation of a script's first steps."""
 
-    def __init__(self, interposition: Interposition, stream: BatchStream) -> None:
+    def __init__(
+        self,
+        interposition: Interposition,
+        stream: BatchStream,
+        losses: LossTasks,
+        task: Observe,
+        until: float,
+    ) -> None:
+        """Prepare to observe, the loss until `until` on the monotonic clock at the latest."""
         self._observed, self._stream = interposition.observed, stream
+        self._losses, self._task, self._until = losses, task, until
         self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
+        self._seen: Observed | None = None
 
     def begin(self) -> None:
         """Record the process-wide settings before the script has changed any."""
@@ -51,7 +64,18 @@ class Observation:
         yield _STEPS
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
-        return self._outcome(pace, (stream.wait_seconds - waited) / max(seconds, 1e-9))
+        waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
+        self._seen = self._outcome(pace, waits)
+        if not self._task.loss_seconds:
+            return self._seen
+        loss = yield from self._losses.observing(self._task, self._until)
+        return replace(self._seen, loss=loss)
+
+    def ended(self) -> Observed | None:
+        """Return what was observed until the script ended by itself; None if it was too little."""
+        if self._seen is None or not self._task.loss_seconds:
+            return None
+        return replace(self._seen, loss=self._losses.observed(self._task.source))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
         loader = self._stream.loader

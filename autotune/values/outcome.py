@@ -184,6 +184,29 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedLoss:
+    """Loss of an unchanged script: the tensors on which it calls `backward`."""
+
+    source: str
+    """Digest of the script and its arguments."""
+    first: tuple[float, ...] = ()
+    """Mean loss of each of the first steps, as far as they are finite."""
+    backwards_per_step: float = 1.0
+    doubt: str = ""
+    """Reason why it cannot judge a training; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLosses:
+    """Losses of a script's first optimizer steps, all finite."""
+
+    losses: tuple[float, ...]
+    """Mean over the backward passes of each step."""
+    backwards_per_step: float
+    kind: Literal["first_losses"] = "first_losses"
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Observed training of an unchanged script."""
 
@@ -201,6 +224,8 @@ class Observed:
     workload: WorkloadFacts
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
+    loss: ObservedLoss | None = None
+    """Its loss; None if an older version observed it."""
     kind: Literal["observed"] = "observed"
 
 
@@ -281,7 +306,17 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | Observed
+Answer = (
+    Measured
+    | Probed
+    | Inspected
+    | SpeedLimits
+    | Diagnosed
+    | Profiled
+    | Gated
+    | FirstLosses
+    | Observed
+)
 TrialOutcome = Answer | Failure
 
 
