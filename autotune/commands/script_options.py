@@ -61,8 +61,6 @@ METRIC_MODE = click.option(
 )
 
 
-
-
 class ScriptCommand(click.Command):
     """A command that keeps the words after the first `--`, unchanged, for the script."""
 
@@ -153,6 +151,41 @@ def _workdir(place: str | None) -> str | None:
     return str(Path(place).resolve())
 
 
+def called_script(
+    model: Path, flags: dict[str, Any], maps: Sequence[str] = ()
+) -> ScriptOptions | None:
+    """Return how a command that keeps no trained model calls a script; None for a model.py.
+
+    Every setting may then be applied: nothing is kept that it could spoil.
+
+    Args:
+        model: the file to train.
+        flags: flags of the command.
+        maps: values of --map.
+
+    Raises:
+        UsageError: flags that do not fit the kind of file; all are named.
+    """
+    from autotune.calling.flag import flag_from
+    from autotune.configuration.script import ScriptOptions
+
+    common.check_model(model)
+    arguments = arguments_given()
+    if arguments is None and not _is_script(model):
+        if maps:
+            raise UsageError(
+                f"{model} was read as a model.py, because it defines a part of one; --map is for "
+                f"training scripts. To have it run as a script, write: {model} --"
+            )
+        return None
+    mapped = tuple(flag_from(text) for text in maps)
+    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True)
+    faults = [*_of_processes(), *_misplaced(flags)]
+    if faults:
+        raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
+    return options
+
+
 def _is_script(model: Path) -> bool:
     from autotune.configuration.script import is_script
 
@@ -174,10 +207,14 @@ def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
         re.compile(options.metric or "")
     except re.error as error:
         yield f"--metric-regex {options.metric!r} is no regular expression: {error}."
+    yield from _of_processes()
+
+
+def _of_processes() -> Iterator[str]:
     world = os.environ.get("WORLD_SIZE", "1")
     if world not in ("", "1"):
         yield (
-            f"WORLD_SIZE={world} is in the environment, and a search trains in one "
+            f"WORLD_SIZE={world} is in the environment, and autotune trains in one "
             "process so far. Start it without torchrun."
         )
 
@@ -196,15 +233,15 @@ def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
 
 
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
-    if flags["device"] != "auto":
+    if flags.get("device", "auto") != "auto":
         yield f"--device {flags['device']}: the script chooses its device; use its own arguments."
-    if flags["baseline"]:
+    if flags.get("baseline"):
         yield "--baseline: the script's own settings are the baseline; change its arguments."
-    if flags["lr_scaling"] != "none":
+    if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
-    if flags["unit"] == "tokens":
+    if flags.get("unit") == "tokens":
         yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
-    if flags["fresh_data"]:
+    if flags.get("fresh_data"):
         yield "--fresh-data: each process of a script builds its data anyway."
-    if flags["min_accuracy"] is not None:
+    if flags.get("min_accuracy") is not None:
         yield "--min-accuracy is for evaluate() of a model.py."

@@ -74,6 +74,8 @@ class ScriptOptions:
     """Loss of a step by which trainings are judged, over its backward passes; None: by no loss."""
     doubt: str = ""
     """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
+    keeps_nothing: bool = False
+    """True if no trained model is kept, so that nothing needs a quality."""
     refused: Mapping[str, str] = _NOTHING
     """Mapped knobs of which the training loss cannot judge another value, each with the reason."""
 
@@ -85,7 +87,7 @@ class ScriptOptions:
     @property
     def tries_numerics(self) -> bool:
         """True if settings that change the arithmetic are tried."""
-        return self.has_quality and not self.only_exact
+        return self.keeps_nothing or (self.has_quality and not self.only_exact)
 
     @property
     def name_a_metric(self) -> str:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.configuration.job import Job, Observe
-from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions
+from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
+from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.values.errors import WorkloadError
@@ -141,6 +142,25 @@ def reachable(
         for name, why in obstacles.items()
     )
     return replace(file, offers=offers), tuple(notes)
+
+
+def out_of_reach(
+    config: TrainingConfig, own: TrainingConfig, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings other than the script's `own` that cannot be applied, with the reason."""
+    names = asked(script, observed)
+    for knob, value in config.items():
+        is_carried = any(flag.carries(value) for flag in script.flags if flag.knob == knob.name)
+        setting = f"{knob.name}={spelled(value)}"
+        if isinstance(knob, OwnKnob):
+            if knob.kind in BUILDERS:
+                yield setting, f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
+        elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
+            continue
+        elif value == _SCALED:
+            yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
+        elif knob.name not in names:
+            yield setting, observed.fixed.get(knob.name) or _way(knob, script)
 
 
 def _obstacles(

@@ -260,9 +260,14 @@ def _inspected(
     task = Inspect(baseline=workload.baseline)
     job = replace(job, task=task, fresh_data=workload.fresh_data)
     if observed is not None:
-        job = inspection(observed.device, None, deadline)
-        job = replace(job, task=Inspect(observed.visible_devices))
+        job = inspection_of_device(observed, deadline)
     return inspect(runner, job, folder)
+
+
+def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
+    """Return the job that inspects the device on which a script was seen to train."""
+    job = inspection(observed.device, None, deadline_seconds)
+    return replace(job, task=Inspect(observed.visible_devices))
 
 
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:
