@@ -76,7 +76,7 @@ class ScriptOptions:
     """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
-    refused: Mapping[str, str] = _NOTHING
+    refused: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     """Mapped knobs of which the training loss cannot judge another value, each with the reason."""
 
     @property
