@@ -109,6 +109,13 @@ class AccuracyVerdict:
     """Quality per seed; empty if the numerics check already rejects."""
     reason: str
     """Reason why the configuration is not accepted; empty if it is."""
+    seeds_wanted: int = 0
+    """Number of seeds, these included, after which the next decision may follow."""
+
+    @property
+    def is_final(self) -> bool:
+        """True if further seeds are not expected to decide otherwise."""
+        return self.decision != "undecided" or self.seeds_wanted == len(self.qualities) > 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,8 @@ class AccuracyProber:
 
         Args:
             config: the configuration.
-            most_seeds: number of seeds after which to stop undecided; all known seeds count.
+            most_seeds: number of seeds after which to stop undecided, unless further ones decide
+                nothing anyway; all known seeds count.
             least_seeds: fewest seeds to accept `config`; one may be enough to reject it.
 
         Raises:
@@ -163,7 +171,7 @@ class AccuracyProber:
             found = self._after(config, seeds)
             if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
                 break
-            if found.decision == "accept" and seeds >= least_seeds:
+            if found.is_final and seeds >= least_seeds:
                 break
         return found
 
@@ -179,9 +187,9 @@ class AccuracyProber:
     def proof(
         self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
     ) -> AccuracyVerdict | Failure:
-        """Return the verdict on a possible result, on as many seeds as it takes, up to six.
+        """Return the verdict on a possible result, on as many seeds as it takes, at most twelve.
 
-        If six seeds are inconclusive, the margin uses the upper bound of the mean loss.
+        If further seeds decide nothing, the margin uses the upper bound of the mean loss.
         """
         return self.verdict(config, most_seeds, least_seeds=len(SEEDS))
 
@@ -246,10 +254,11 @@ class AccuracyProber:
             raise WorkloadError(own_accuracy_fails(rule))
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)
-        if decision == "undecided" and seeds == MOST_SEEDS:
+        wanted = rule.seeds_wanted(qualities)
+        if decision == "undecided" and wanted == seeds:
             margin = rule.margin_in_doubt(qualities)
         self._note_margin(config, margin)
-        return AccuracyVerdict(decision, margin, qualities, reason)
+        return AccuracyVerdict(decision, margin, qualities, reason, wanted)
 
     def _note_margin(self, config: TrainingConfig, margin: float) -> None:
         self.study.notes.set_margin(self.training_equivalent(config).quality_key(), margin)

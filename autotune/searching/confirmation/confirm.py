@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.accuracy.seeds import INCUMBENT_SEEDS
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
@@ -30,6 +30,7 @@ from autotune.searching.trials.drift import note_rounds
 from autotune.storage.note_types import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
+from autotune.values.statistics import LOOKS
 from autotune.values.text import readable
 
 # Processes that each further candidate adds to a sequential test.
@@ -158,7 +159,7 @@ class ConfirmationRun:
                 yield one.refuse(f"accuracy probe: {describe(found)}")
             elif found.decision == "accept":
                 one.qualities = found.qualities
-            elif found.decision == "undecided" and len(found.qualities) < MOST_SEEDS:
+            elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
                 yield one.run_out(_NO_TIME_FOR_SEEDS)
             else:
                 yield one.refuse(found.reason)
@@ -171,16 +172,19 @@ class ConfirmationRun:
         """
         prober, config = self.accuracy.prober, one.trial.config
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
-        for most in (len(SEEDS), MOST_SEEDS):
-            if not self._has_time_for_seeds(one):
+        for most in LOOKS:
+            if not self._has_time_for_seeds(one, is_last=most == LOOKS[-1]):
                 break
             found = prober.proof(config, most)
-            if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+            if not isinstance(found, AccuracyVerdict) or found.is_final:
                 break
         return found
 
-    def _has_time_for_seeds(self, one: Candidate) -> bool:
-        """Return whether another candidate can still be confirmed after the seeds of this one."""
+    def _has_time_for_seeds(self, one: Candidate, *, is_last: bool) -> bool:
+        """Return whether another candidate can still be confirmed after the seeds of this one.
+
+        The seeds of the last look, as many as all before it, also leave time for its own rounds.
+        """
         budget, prober = self.search.time_budget, self.accuracy.prober
         seeds = budget.seeds_seconds(one.trial)
         others = (
@@ -190,12 +194,9 @@ class ConfirmationRun:
             and budget.is_candidate(other.trial)
             and prober.is_validated(other.trial.config)
         )
-        other = next(others, None)
-        return (
-            not seeds
-            or other is None
-            or (self.search.clock.left >= seeds + budget.rounds_seconds(other))
-        )
+        after = next(others, one.trial if is_last else None)
+        is_enough = after is None or self.search.clock.left >= seeds + budget.rounds_seconds(after)
+        return not seeds or is_enough
 
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
         """Test candidates together until one has won, none is left or the time is up."""
