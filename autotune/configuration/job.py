@@ -120,6 +120,13 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckKnobs:
+    """Hold the knobs in the code of the model.py to the contract of a knob."""
+
+    kind: Literal["check_knobs"] = "check_knobs"
+
+
+@dataclass(frozen=True, slots=True)
 class Observe:
     """Run a script unchanged for some steps and report its training."""
 
@@ -127,7 +134,7 @@ class Observe:
 
 
 Task = Annotated[
-    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | Observe,
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | CheckKnobs | Observe,
     Discriminator("kind"),
 ]
 
