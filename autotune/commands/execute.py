@@ -14,7 +14,8 @@ from tempfile import mkdtemp
 from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.job import Measure, MeasurePlan, Profile
+from autotune.configuration.job import CheckKnobs, Measure, MeasurePlan, Profile
+from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import (
     comparison_line,
     comparison_result,
@@ -53,6 +54,7 @@ from autotune.values.errors import (
 )
 from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
 from autotune.values.text import span
+from autotune.values.workload_facts import KnobFacts
 
 
 def execute_search(
@@ -288,6 +290,28 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
         return inspect(_one_run(folder), inspection(device, model), folder)
+
+
+def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
+    """Hold the knobs in a model.py's code to the contract of a knob; return their descriptions.
+
+    Raises:
+        UsageError: the file has none.
+        WorkloadError: some break it; all that is broken is told.
+        AutotuneError: see `autotune.context.search_context.inspect`.
+    """
+    with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
+        runner = _one_run(folder)
+        inspected = inspect(runner, inspection(device, model), folder / "inspect")
+        facts = inspected.workload
+        if facts is None or not facts.knobs:
+            raise UsageError(f"{model} has no KNOBS. Write KNOBS = [MyKnob()] in it.")
+        config = TrainingConfig.of(facts.baseline).as_dict()
+        job = replace(inspection(inspected.machine.device, model), task=CheckKnobs(), config=config)
+        checked = inspect(runner, job, folder / "check")
+    if checked.knob_faults:
+        raise WorkloadError("\n".join(checked.knob_faults))
+    return facts.knobs
 
 
 def _one_run(folder: Path) -> SubprocessRunner:

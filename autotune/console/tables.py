@@ -34,6 +34,13 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     _print(table)
 
 
+def show_checked(knobs: Sequence[KnobFacts]) -> None:
+    """Print the knobs in a model.py's code that keep the contract, with the values tried."""
+    for told in knobs:
+        values = ", ".join(map(spelled, dict.fromkeys((told.default, *told.suggested))))
+        sys.stdout.write(clean(f"{told.name} keeps the contract with {values}\n"))
+
+
 def show_spaces() -> None:
     """Print the shipped search spaces."""
     table = _table("space", "trials", "knobs", "about")

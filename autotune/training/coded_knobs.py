@@ -77,7 +77,7 @@ def describe_knobs(
             told = _describe(knob, machine, facts)
             found = list(_faults_of_suggestions(knob, told))
         except Exception as error:
-            found = [_raised(error)]
+            found = [raised(error)]
         else:
             described.append(told)
         faults += [f"{place_of(knob, file)}: {knob.name}: {fault}." for fault in found]
@@ -191,11 +191,12 @@ def _guarded(knob: object) -> list[str]:
     try:
         found.extend(_faults_of(knob))
     except Exception as error:
-        found.append(_raised(error))
+        found.append(raised(error))
     return found
 
 
-def _raised(error: Exception) -> str:
+def raised(error: Exception) -> str:
+    """Return an error of the knob's code with file:line of where it was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

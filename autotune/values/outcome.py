@@ -55,6 +55,8 @@ class Inspected:
     """Seconds that building the training set took."""
     is_shared: bool = False
     """True if a warm host paid those seconds, once for all processes forked from it."""
+    knob_faults: tuple[str, ...] = ()
+    """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
     kind: Literal["inspected"] = "inspected"
 
 

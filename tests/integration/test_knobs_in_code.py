@@ -193,3 +193,35 @@ def test_the_command_knobs_lists_them_with_their_values(tmp_path: Path) -> None:
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("knobs.pause")]
     assert line.split()[:4] == ["knobs.pause", "5", "5,", "0"]
     assert "Milliseconds of sleep in each step." in line
+
+
+def test_the_check_tells_which_knobs_keep_the_contract_and_what_the_others_break(
+    tmp_path: Path,
+) -> None:
+    model, lines = changed(tmp_path, "KNOBS = [Pause(), Untold()]", "KNOBS = [Pause()]")
+    done = finished(run_autotune(tmp_path, "knobs", "--check", model, "--device", "cpu"))
+    assert done.stdout == "knobs.pause keeps the contract with 5, 0\n"
+    done = run_autotune(tmp_path, "knobs", "--check", MODEL, "--device", "cpu")
+    assert (done.returncode, done.stdout) == (4, "")
+    line = lines.index("class Untold(Knob):") + 1
+    assert f"{MODEL}:{line}: untold: true reads back as false; put it into force" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_check_tells_a_hook_that_raises_with_its_line(tmp_path: Path) -> None:
+    hook = "    def on_process"
+    model, lines = changed(tmp_path, hook, f"{BROKEN}\n{hook}")
+    line = lines.index('            raise RuntimeError("no such pause")') + 1
+    done = run_autotune(tmp_path, "knobs", "--check", model.name, "--device", "cpu")
+    assert done.returncode == 4
+    assert f"pause: {model}:{line}: RuntimeError: no such pause." in done.stderr
+    assert "untold: true reads back as false" in done.stderr, "the others are checked, too"
+
+
+def test_a_check_needs_a_file_with_knobs(tmp_path: Path) -> None:
+    done = run_autotune(tmp_path, "knobs", "--check")
+    assert done.returncode == 2
+    assert "--check needs a MODEL: autotune knobs --check model.py" in done.stderr
+    done = run_autotune(tmp_path, "knobs", "--check", WORKLOADS / "plain.py", "--device", "cpu")
+    assert done.returncode == 2
+    assert "plain.py has no KNOBS. Write KNOBS = [MyKnob()] in it." in done.stderr
