@@ -26,12 +26,12 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.values.outcome import (
     Failure,
-    FirstLosses,
     Gated,
     Lost,
     OutOfMemory,
     TrialOutcome,
 )
+from autotune.values.script_losses import FirstLosses
 
 _STEPS = 10
 """First steps of which the losses are compared; settings of the model hold from the third one."""

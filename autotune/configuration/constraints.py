@@ -16,7 +16,6 @@ from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Crashed,
     Diagnosed,
-    FirstLosses,
     Gated,
     Inspected,
     Lost,
@@ -35,6 +34,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.script_losses import FirstLosses
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")

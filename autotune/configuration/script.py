@@ -30,7 +30,6 @@ BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 _MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
 
 
@@ -76,8 +75,10 @@ class ScriptOptions:
     """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
-    refused: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Mapped knobs of which the training loss cannot judge another value, each with the reason."""
+    refused: tuple[str, ...] = ()
+    """Mapped knobs of which the training loss cannot judge another value."""
+    refusal: str = ""
+    """Reason why it cannot."""
 
     @property
     def has_quality(self) -> bool:

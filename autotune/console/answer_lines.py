@@ -117,7 +117,8 @@ def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
     if not accuracy.is_measured:
         return [f"  quality     {accuracy.not_measured_text}"]
     told = accuracy.difference_text or f"{accuracy.seeds} seeds"
-    lines = [
+    lines = [f"  judged by   {accuracy.judged_by}"] if accuracy.judged_by else []
+    lines += [
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",
         f"  allowed     {accuracy.allowed_text}",
     ]

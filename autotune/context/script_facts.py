@@ -12,6 +12,7 @@ from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.context.options import SearchOptions
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob
@@ -21,7 +22,6 @@ from autotune.values.errors import WorkloadError
 from autotune.values.outcome import (
     Crashed,
     Observed,
-    ObservedLoss,
     TimedOut,
     TrialOutcome,
     as_failure,
@@ -29,6 +29,7 @@ from autotune.values.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
+from autotune.values.script_losses import ObservedLoss
 from autotune.values.text import span
 
 _SCALED = "float16"
@@ -119,12 +120,14 @@ def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
 
 
 def reachable(
-    file: SpaceFile, script: ScriptOptions, observed: Observed, holds_batch: bool = False
+    file: SpaceFile, options: SearchOptions, observed: Observed, holds_batch: bool = False
 ) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return the space file without knobs that cannot reach the script, and a note on each.
 
     `holds_batch` is True if batch_size and accumulation_steps may only change together.
     """
+    script = options.workload.script
+    assert script is not None
     obstacles = dict(_obstacles(file, script, observed))
     mapped = {flag.knob for flag in script.flags}
     unmapped = [name for name in BATCH_KNOBS if name not in mapped]
@@ -172,7 +175,7 @@ def _obstacles(
         if knob.name in observed.fixed:
             yield knob.name, observed.fixed[knob.name]
         elif not script.reaches(knob):
-            yield knob.name, script.refused.get(knob.name) or _way(knob, script)
+            yield knob.name, _way(knob, script)
     for name, effect in file.own.effects.items():
         if effect == "statistics" and script.loss is not None:
             yield name, f"it changes the course of training: {_NEEDS_METRIC}"
@@ -181,6 +184,8 @@ def _obstacles(
 
 
 def _way(knob: Knob, script: ScriptOptions) -> str:
+    if knob.name in script.refused:
+        return script.refusal
     if knob.name in {flag.knob for flag in script.flags}:
         return f"it changes the course of training: {_unjudged(script)}"
     if knob.effect == "statistics":

@@ -18,9 +18,15 @@ from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
+from autotune.context.options import SearchOptions
 from autotune.knobs import knob_named
 from autotune.processes.runner import Runner
-from autotune.values.outcome import FirstLosses, Observed, ObservedLoss, as_failure, describe
+from autotune.values.outcome import (
+    Observed,
+    as_failure,
+    describe,
+)
+from autotune.values.script_losses import FirstLosses, ObservedLoss
 
 _SECONDS = 6.0
 _FEWEST_SECONDS = 3.0
@@ -65,15 +71,19 @@ class OtherBatches:
     """A look at the first losses of a script with another batch size."""
 
     runner: Runner
-    path: Path
-    script: ScriptOptions
+    options: SearchOptions
     file: SpaceFile
     held: int | None
     """Samples of every optimizer step, if these are held."""
 
-    def judging(
-        self, observed: Observed, baseline: TrainingConfig, folder: Path, deadline_seconds: float
-    ) -> ScriptOptions:
+    @property
+    def script(self) -> ScriptOptions:
+        """Options of the script that may be judged."""
+        script = self.options.workload.script
+        assert script is not None
+        return script
+
+    def judging(self, observed: Observed, baseline: TrainingConfig, folder: Path) -> ScriptOptions:
         """Return the options with how the loss of other batch sizes is read, or refused."""
         mapped = [flag.knob for flag in self.script.flags if flag.knob in BATCH_KNOBS]
         if self.script.loss is None or observed.loss is None or not mapped:
@@ -84,10 +94,10 @@ class OtherBatches:
         job = Job(
             TakeFirstSteps(_FIRST_STEPS),
             device="auto",
-            model_path=str(self.path.resolve()),
+            model_path=str(self.options.workload.model_path.resolve()),
             config=other.as_dict(),
             script=self.script.call(other),
-            deadline_seconds=deadline_seconds,
+            deadline_seconds=self.options.budget.trial_timeout_seconds,
         )
         outcome = self.runner.run(job, folder)
         settings = render(other.differences(baseline))
@@ -104,7 +114,7 @@ class OtherBatches:
         )
 
     def _refusing(self, mapped: list[str], reason: str) -> ScriptOptions:
-        return replace(self.script, refused=dict.fromkeys(mapped, reason))
+        return replace(self.script, refused=tuple(mapped), refusal=reason)
 
     def _other(
         self, observed: Observed, baseline: TrainingConfig, mapped: list[str]

@@ -196,11 +196,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = workload.held_batch(baseline)
     if workload.script is not None and observed is not None:
-        look = OtherBatches(runner, workload.model_path, workload.script, file, held)
-        deadline = options.budget.trial_timeout_seconds
-        script = look.judging(observed, baseline, folder / "batches", deadline)
-        file, notes = reachable(file, script, observed, held is not None)
-        options = _of_script(options, script)
+        look = OtherBatches(runner, options, file, held)
+        options = _of_script(options, look.judging(observed, baseline, folder / "batches"))
+        file, notes = reachable(file, options, observed, held is not None)
     space = narrow(file, inspected.machine, facts, baseline, held).noted(notes)
     return SearchContext(
         options=_without_needless_loss(options, space),

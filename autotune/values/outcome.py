@@ -14,6 +14,7 @@ from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Block, Measurement, nonsense_of
+from autotune.values.script_losses import FirstLosses, ObservedLoss
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -186,29 +187,6 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedLoss:
-    """Loss of an unchanged script: the tensors on which it calls `backward`."""
-
-    source: str
-    """Digest of the script and its arguments."""
-    first: tuple[float, ...] = ()
-    """Mean loss of each of the first steps, as far as they are finite."""
-    backwards_per_step: float = 1.0
-    doubt: str = ""
-    """Reason why it cannot judge a training; empty if it can."""
-
-
-@dataclass(frozen=True, slots=True)
-class FirstLosses:
-    """Losses of a script's first optimizer steps, all finite."""
-
-    losses: tuple[float, ...]
-    """Mean over the backward passes of each step."""
-    backwards_per_step: float
-    kind: Literal["first_losses"] = "first_losses"
-
-
-@dataclass(frozen=True, slots=True)
 class Observed:
     """Observed training of an unchanged script."""
 
@@ -308,17 +286,8 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-Answer = (
-    Measured
-    | Probed
-    | Inspected
-    | SpeedLimits
-    | Diagnosed
-    | Profiled
-    | Gated
-    | FirstLosses
-    | Observed
-)
+OfScript = FirstLosses | Observed
+Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | OfScript
 TrialOutcome = Answer | Failure
 
 

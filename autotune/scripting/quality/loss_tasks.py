@@ -21,13 +21,12 @@ from autotune.scripting.quality.loss_course import FIRST, falls, fault_of
 from autotune.scripting.quality.losses import LossRecorder, mean_of_last
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import (
-    FirstLosses,
     NonFinite,
-    ObservedLoss,
     Probed,
     TrialOutcome,
     UserError,
 )
+from autotune.values.script_losses import FirstLosses, ObservedLoss
 
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""

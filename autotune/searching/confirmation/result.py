@@ -265,19 +265,21 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         seeds=seeds,
         needs_full_run=_changes_course(prober.context, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
-        judged_by=_judged_by(prober),
+        judged_by=_judged_by(prober, rule.baseline[:seeds]),
         unjudged=(script and script.name_a_metric) or None,
     )
 
 
-def _judged_by(prober: AccuracyProber) -> str | None:
+def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     """Return what judged a script, in words; None for a model.py and for exact settings alone."""
     script = prober.context.options.workload.script
     if script is None or not script.tries_numerics:
         return None
-    if script.loss is not None:
-        return f"mean training loss over the last tenth of {prober.samples} samples"
-    return f"--metric-regex, after {prober.samples} samples"
+    samples, is_seeded = prober.samples, len(baseline) > 1 and len(set(baseline)) == 1
+    what = f"mean training loss over the last tenth of {samples} samples"
+    if script.loss is None:
+        what = f"--metric-regex, after {samples} samples"
+    return f"{what}; the script seeds itself, so all seeds are one" if is_seeded else what
 
 
 def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:
