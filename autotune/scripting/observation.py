@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,13 +16,14 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Observed
+from autotune.values.outcome import Diagnosed, Observed
 from autotune.values.workload_facts import WorkloadFacts
 
 # Steps before the speed is measured, and steps over which it is.
@@ -51,7 +53,17 @@ class Observation:
         yield _STEPS
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
-        return self._outcome(pace, (stream.wait_seconds - waited) / max(seconds, 1e-9))
+        outcome = self._outcome(pace, (stream.wait_seconds - waited) / max(seconds, 1e-9))
+        return replace(outcome, stages=(yield from self._stages(outcome)))
+
+    def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
+        """Time the stages of training; None if no loader feeds it, or they are not to be told."""
+        stream = self._stream
+        if stream.loader is None:
+            return None
+        stages = ScriptStages(stream, stream.clock, self._observed.device)
+        size = int(outcome.workload.baseline["batch_size"] or 1)
+        return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
         loader = self._stream.loader

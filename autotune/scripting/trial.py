@@ -17,7 +17,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.configuration.job import Job, Measure, Observe, Probe
+from autotune.configuration.job import Job, Measure, Observe, Probe, Profile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
@@ -26,6 +26,7 @@ from autotune.scripting.printed_metric import Printed
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
+from autotune.training.profiling import profiling
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
@@ -75,6 +76,8 @@ class Trial:
                 observation = Observation(self._interposition, self._stream)
                 observation.begin()
                 return observation.observing()
+            case Profile() as task:
+                return self._profiling(task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
@@ -130,6 +133,10 @@ class Trial:
             world = distributed.get_world_size()
             if world > 1:
                 self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
+
+    def _profiling(self, task: Profile) -> StepRequests[TrialOutcome]:
+        self._folder.enter_phase("profile")
+        return (yield from profiling(task, self._interposition.observed.device))
 
     def _probing(self, samples: int) -> StepRequests[TrialOutcome]:
         """Train on `samples` samples, then go on until the script prints its quality."""

@@ -201,6 +201,8 @@ class Observed:
     workload: WorkloadFacts
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
+    stages: Diagnosed | None = None
+    """Seconds of each stage of its training; None if they cannot be told apart."""
     kind: Literal["observed"] = "observed"
 
 
