@@ -30,7 +30,7 @@ from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.search_context import inspect, inspection, survey
+from autotune.context.search_context import SearchContext, inspect, inspection, survey
 from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
@@ -52,7 +52,15 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
+from autotune.values.outcome import (
+    Diagnosed,
+    Failure,
+    Inspected,
+    Measured,
+    Profiled,
+    as_failure,
+    describe,
+)
 from autotune.values.text import span
 from autotune.values.workload_facts import KnobFacts
 
@@ -238,24 +246,38 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
             profiled = runner.run(
                 context.job(task, context.baseline), folder / "trials" / "profile"
             )
-            whole = runner.run(
-                context.job(Measure(MeasurePlan()), context.baseline), folder / "trials" / "whole"
-            )
-        if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
-            knows_stages = isinstance(stages, Diagnosed)
-            failure = as_failure(profiled if knows_stages else stages)
-            log = folder / "trials" / ("profile" if knows_stages else "diagnosis") / "stderr.log"
+            rate = _rate(context, runner, folder / "trials" / "whole")
+        # A script's operators are of use without its stages.
+        is_told = isinstance(stages, Diagnosed) or context.observed is not None
+        if not (is_told and isinstance(profiled, Profiled)):
+            failure = as_failure(profiled if is_told else stages)
+            log = folder / "trials" / ("profile" if is_told else "diagnosis") / "stderr.log"
             raise WorkloadError(
                 f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
                 f"Whole log: {log}"
             )
-        rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
-        diagnosis = diagnosis_of(context, stages, rate)
-        notes = narrowed(context.space, diagnosis).notes
-        own = [note for note in notes if note not in context.space.notes]
-        show_profile(diagnosis, own, profiled)
+        _show_profile(context, stages, profiled, rate)
         if trace is not None:
             _keep_trace(written, trace)
+
+
+def _show_profile(
+    context: SearchContext, stages: Diagnosed | Failure, profiled: Profiled, rate: float | None
+) -> None:
+    if not isinstance(stages, Diagnosed):
+        show_profile(None, [f"{describe(stages)}."], profiled)
+        return
+    diagnosis = diagnosis_of(context, stages, rate)
+    notes = narrowed(context.space, diagnosis).notes
+    show_profile(diagnosis, [note for note in notes if note not in context.space.notes], profiled)
+
+
+def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
+    """Return the samples per second of training as a whole; None if it cannot be timed."""
+    if context.observed is not None:
+        return context.observed.samples_per_second
+    whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
+    return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
 
 
 def _check_trace(trace: Path | None) -> None:

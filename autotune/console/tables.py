@@ -81,16 +81,21 @@ def show_machine(machine: Machine) -> None:
     _print(table)
 
 
-def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
-    """Print the rate of each stage alone, the stage that bounds training, and the operators."""
-    stages = _table("stage alone", "samples/s", "seconds a batch")
-    for name, rate in diagnosis.limits().items():
-        seconds = diagnosis.stages.batch_size / rate
-        stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
-    _print(stages)
-    lines = [*_bound_lines(diagnosis), *notes]
-    if diagnosis.doubt:
-        lines = [f"Run it again: {diagnosis.doubt}."]
+def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
+    """Print the rate of each stage alone, the stage that bounds training, and the operators.
+
+    `diagnosis` is None if the stages are not known; the notes say why.
+    """
+    lines = list(notes)
+    if diagnosis is not None:
+        stages = _table("stage alone", "samples/s", "seconds a batch")
+        for name, rate in diagnosis.limits().items():
+            seconds = diagnosis.stages.batch_size / rate
+            stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
+        _print(stages)
+        lines = [*_bound_lines(diagnosis), *notes]
+        if diagnosis.doubt:
+            lines = [f"Run it again: {diagnosis.doubt}."]
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
         share = f"{100 * one.share:.1f} %"

@@ -17,6 +17,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.observed_training import ObservedTraining
@@ -24,7 +25,7 @@ from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Observed
+from autotune.values.outcome import Diagnosed, Observed
 from autotune.values.workload_facts import WorkloadFacts
 
 # Steps before the speed is measured, and steps over which it is.
@@ -66,6 +67,7 @@ class Observation:
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
         self._seen = self._outcome(pace, waits)
+        self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
         if not self._task.loss_seconds:
             return self._seen
         loss = yield from self._losses.observing(self._task, self._until)
@@ -76,6 +78,15 @@ class Observation:
         if self._seen is None or not self._task.loss_seconds:
             return None
         return replace(self._seen, loss=self._losses.observed(self._task.source))
+
+    def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
+        """Time the stages of training; None if no loader feeds it, or they are not to be told."""
+        stream = self._stream
+        if stream.loader is None:
+            return None
+        stages = ScriptStages(stream, stream.clock, self._observed.device)
+        size = int(outcome.workload.baseline["batch_size"] or 1)
+        return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
         loader = self._stream.loader

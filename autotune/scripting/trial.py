@@ -17,7 +17,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.configuration.job import Job, Measure, Observe, Probe, TakeFirstSteps
+from autotune.configuration.job import Job, Measure, Observe, Probe, Profile, TakeFirstSteps
 from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
@@ -28,6 +28,7 @@ from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
+from autotune.training.profiling import profiling
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
@@ -93,6 +94,8 @@ class Trial:
                 )
                 self._observation.begin()
                 return self._observation.observing()
+            case Profile() as task:
+                return self._profiling(task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
@@ -161,6 +164,10 @@ class Trial:
         """Take the first steps; this begins after some, so that the parameters are known."""
         parameters = self._interposition.observed.parameters
         return (yield from self._losses.first_steps(task, parameters))
+
+    def _profiling(self, task: Profile) -> StepRequests[TrialOutcome]:
+        self._folder.enter_phase("profile")
+        return (yield from profiling(task, self._interposition.observed.device))
 
     def _probing(self, samples: int) -> StepRequests[TrialOutcome]:
         """Train on `samples` samples, then go on until the script prints its quality."""

@@ -206,6 +206,8 @@ class Observed:
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     loss: ObservedLoss | None = None
     """Its loss; None if an older version observed it."""
+    stages: Diagnosed | None = None
+    """Seconds of each stage of its training; None if they cannot be told apart."""
     kind: Literal["observed"] = "observed"
 
 
