@@ -194,7 +194,7 @@ class Observed:
     loaders: tuple[str, ...]
     """Sites of its DataLoaders as file:line#index, such as train.py:41#0."""
     training_loader: str
-    """Site of the DataLoader that feeds the optimizer."""
+    """Site of the DataLoader that feeds training; empty if none does."""
     steps_per_second: float
     samples_per_second: float
     wait_share: float
@@ -202,6 +202,8 @@ class Observed:
     fixed: dict[str, str]
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
+    counts_samples: bool = True
+    """False if the samples of a step are unknown, so that each step counts as one."""
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     loss: ObservedLoss | None = None
