@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
@@ -140,7 +141,16 @@ def _blocks(won: Confirmed) -> Blocks:
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
         gpu_clock_mhz=_clocks(won),
+        gpu_held_back=_held_back(runs) or None,
     )
+
+
+def _held_back(runs: Iterable[Measurement]) -> dict[str, int]:
+    """Return the blocks in which something held the GPU's clock back, for each reason."""
+    noises = [block.noise for run in runs for block in run.telling_blocks]
+    capped = ["power limit" for noise in noises if noise.power_capped]
+    slowed = [reason for noise in noises for reason in noise.gpu.split(", ") if noise.gpu]
+    return dict(Counter([*capped, *(one for one in slowed if one != "other processes")]))
 
 
 def _clocks(won: Confirmed) -> tuple[float, float] | None:
