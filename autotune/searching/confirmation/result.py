@@ -303,11 +303,9 @@ def _length_of(prober: AccuracyProber) -> dict[str, float]:
 def _gate(gated: Gated | None) -> GateEvidence | None:
     if gated is None:
         return None
+    errors = {name: getattr(gated, name) for name in GateEvidence.model_fields}
     return GateEvidence(
-        loss_error=float(f"{gated.loss_error:.3g}"),
-        gradient_error=float(f"{gated.gradient_error:.3g}"),
-        path_error=float(f"{gated.path_error:.3g}"),
-        reach_error=float(f"{gated.reach_error:.3g}"),
+        **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
     )
 
 
