@@ -199,8 +199,10 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     if best is None and place.answer is not None:
         best, more = _answer_beside(archive, place.answer)
         remarks += more
-    if best is not None and (apart := readable_note(lambda: baselines_apart(archive.notes))):
-        remarks.append(f"Note: {apart}.")
+    if best is not None:
+        held_back = best.evidence.blocks and best.evidence.blocks.remark
+        told = (readable_note(lambda: baselines_apart(archive.notes)), held_back)
+        remarks += [f"Note: {remark}." for remark in told if remark]
     return ReportData(archive, best, tuple(remarks))
 
 

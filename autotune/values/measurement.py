@@ -38,6 +38,8 @@ class Noise:
     """Number of times that the process was stopped and continued."""
     gpu: str = ""
     """Reason for a lowered GPU clock, or the other user of the GPU."""
+    power_capped: bool = False
+    """True if the power limit held the GPU's clock back, which is usual and no disturbance."""
     clock_mhz: int | None = None
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
     watts: int | None = None

@@ -74,9 +74,8 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    remark = baselines_apart(search.study.notes)
+    told = [baselines_apart(search.study.notes), best.evidence.blocks.remark]
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
-        told = f"your settings exceed the memory limit; {shown} took their place"
-        remark = told if remark is None else f"{told}; {remark}"
-    return Answered(best, out, remark)
+        told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
+    return Answered(best, out, "; ".join(filter(None, told)) or None)
