@@ -77,8 +77,17 @@ class ConfirmationRun:
 
     @property
     def undecided(self) -> list[Candidate]:
-        """The candidates for which there was not enough time."""
-        return [one for one in self.candidates if one.state is State.UNDECIDED]
+        """The candidates for which there was not enough time.
+
+        One that the trials do not tell apart from a candidate that lost its rounds does not count.
+        """
+        beaten = [one.posterior for one in self.candidates if one.is_beaten]
+        return [
+            one
+            for one in self.candidates
+            if one.state is State.UNDECIDED
+            and all(posterior.is_clearly_below(one.posterior) for posterior in beaten)
+        ]
 
     @property
     def _waiting(self) -> list[Candidate]:
