@@ -155,6 +155,8 @@ def _prepare(
         host_seconds += inspected.dataset_seconds
     assert inspected.workload is not None
     machine, own = inspected.machine, TrainingConfig.of(inspected.workload.baseline)
+    if options.a.config is not None and options.a.config["deterministic"]:
+        own = own.replace(deterministic=True)  # as when A was confirmed
     _check_own(options, inspected.workload)
     a, b = (
         Participant(name, (side.config or own).resolved(machine))

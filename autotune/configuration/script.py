@@ -23,8 +23,8 @@ from autotune.knobs.older_names import RENAMED
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
-# cuDNN's search picks among algorithms that PyTorch treats as equivalent.
-_HARMLESS = ("cudnn_benchmark",)
+# They pick among algorithms that PyTorch treats as equivalent.
+_HARMLESS = ("cudnn_benchmark", "deterministic")
 BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"
