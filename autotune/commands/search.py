@@ -128,6 +128,12 @@ _NOTHING_FEASIBLE = 3
 )
 @common.BASELINE
 @click.option(
+    "--deterministic",
+    is_flag=True,
+    help="Run everything, your settings included, in torch's deterministic mode, and try only "
+    "settings that keep it.",
+)
+@click.option(
     "--trial-timeout",
     type=DURATION,
     default="10m",
