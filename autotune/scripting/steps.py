@@ -56,7 +56,7 @@ class Steps:
             if not self._optimizer_built:
                 self._watch_optimizers()
 
-        Optimizer.__init__ = __init__  # type: ignore[method-assign]
+        Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
         torch.autograd.backward = self._watched(torch.autograd.backward, self._backward)
         # Compiled code knows `grad` by its identity, so it is only replaced while it may count.
         self._own_grad = torch.autograd.grad
@@ -67,8 +67,9 @@ class Steps:
         """Register the hooks, which are not compiled with a step that the script compiles."""
         self._optimizer_built = True
         self._let_go_of_grad()
-        register_optimizer_step_pre_hook(torch.compiler.disable(self._before_optimizer))
-        register_optimizer_step_post_hook(torch.compiler.disable(self._after_optimizer))
+        apart: Callable[..., Any] = torch.compiler.disable
+        register_optimizer_step_pre_hook(apart(self._before_optimizer))
+        register_optimizer_step_post_hook(apart(self._after_optimizer))
 
     def _let_go_of_grad(self) -> None:
         if torch.autograd.grad is self._patched_grad:
