@@ -173,7 +173,7 @@ class Best:
         lines = [
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-            f"samples/s {self.answer.measured_in}, on {self.answer.machine.device}",
+            f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
             *_quality(accuracy),
         ]

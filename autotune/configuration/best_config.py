@@ -109,7 +109,10 @@ class Searched(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
+    left_out_if_none = frozenset({"unit"})
     objective: str
+    unit: Literal["steps"] | None = None
+    """Set where a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
     best: Throughput
     speedup: Speedup
@@ -123,6 +126,11 @@ class Evidence(Part):
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
+
+    @property
+    def rate_unit(self) -> str:
+        """Return the unit of the throughput."""
+        return f"{self.unit or 'samples'}/s"
 
     @property
     def tokens_per_second(self) -> Pair | None:

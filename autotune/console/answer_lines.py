@@ -84,7 +84,7 @@ def throughput_lines(best: BestConfig) -> list[str]:
     evidence = best.evidence
     lines = [
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-        f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}"
+        f"{evidence.best.samples_per_second:g} {evidence.rate_unit} {best.measured_in}"
     ]
     if (tokens := evidence.tokens_per_second) is not None:
         lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")

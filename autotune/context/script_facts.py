@@ -98,9 +98,9 @@ def _reason(outcome: TrialOutcome, stepped: bool) -> str:
         case Crashed(detail) if stepped:
             return f"it ended in its first steps: {detail}"
         case TimedOut(_, limit):
-            return f"no step of a torch optimizer within {span(limit)}{_MORE_TIME}"
+            return f"no training step within {span(limit)}{_MORE_TIME}"
         case Crashed(detail):
-            return f"it made no step of a torch optimizer: {detail}"
+            return f"it made no training step: {detail}"
         case _:
             return describe(as_failure(outcome))
 

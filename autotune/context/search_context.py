@@ -91,6 +91,11 @@ class SearchContext:
         return self.options.budget.trials is None
 
     @property
+    def counts_samples(self) -> bool:
+        """False if a script's samples are unknown, so that each of its steps counts as one."""
+        return self.observed is None or self.observed.counts_samples
+
+    @property
     def host_seconds(self) -> float:
         """Seconds to start a warm host: an interpreter, and the dataset if hosts build it."""
         return self.start_seconds + (self.dataset_seconds if self.is_dataset_shared else 0.0)

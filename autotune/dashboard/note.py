@@ -65,7 +65,7 @@ def _answer(study: Study) -> Iterator[str]:
     changed = best.training_config.differences(own)
     yield from ("", "| | yours | answer |", "|---|---|---|")
     yield (
-        f"| samples/s {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
+        f"| {evidence.rate_unit} {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
         f"{evidence.best.samples_per_second:g} |"
     )
     if (tokens := evidence.tokens_per_second) is not None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
-from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.compile import COMPILE_KNOBS
+from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
+from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import process_settings
@@ -27,6 +30,11 @@ from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
 from autotune.values.workload_facts import WorkloadFacts
 
+NO_LOADER = "no torch DataLoader feeds training"
+OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
+NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
+BY_HAND = "the script updates its weights without a torch optimizer"
+COMPILES_PARTS = "the script compiles parts of its model itself"
 # Steps before the speed is measured, and steps over which it is.
 _FIRST = 3
 _STEPS = 10
@@ -59,6 +67,7 @@ class Observation:
         """Yield numbers of steps for the script to take, then return what was observed."""
         yield _FIRST
         stream = self._stream
+        stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
         boundaries = len(stream.boundary_seconds)
         yield _STEPS
@@ -78,18 +87,20 @@ class Observation:
         return replace(self._seen, loss=self._losses.observed(self._task.source))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
-        loader = self._stream.loader
-        assert loader is not None
+        loader = self._stream.loader if self._stream.is_fed else None
+        if loader is None:
+            self._observed.batch_size = self._stream.calls.size
         self._observed.batches_per_step = self._stream.accumulation_steps
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         return Observed(
             device=_spelled(self._observed.device),
             loaders=tuple(self._sites.names),
-            training_loader=self._sites.name_of(loader),
+            training_loader="" if loader is None else self._sites.name_of(loader),
             steps_per_second=steps_per_second,
             samples_per_second=steps_per_second * self._stream.samples_per_step,
             wait_share=min(1.0, wait_share),
+            counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
             workload=self._facts(settings),
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -114,11 +125,26 @@ class Observation:
         for name, value in process_settings().items():
             if value != self._before[name]:
                 fixed[name] = "the script sets it itself"
-        if isinstance(self._loader_dataset(), IterableDataset):
-            fixed["num_workers"] = STREAM
-        if "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
+        if self._stream.is_fed:
+            if isinstance(self._loader_dataset(), IterableDataset):
+                fixed["num_workers"] = STREAM
+        else:
+            fixed |= dict.fromkeys(LOADER_KNOBS, _unfed())
+        if not self._stream.counts_samples:
+            fixed["batch_size"] = NO_SAMPLES
+        if self._observed.is_updated_by_hand:
+            fixed["optimizer_impl"] = BY_HAND
+        elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
+        if "compile_mode" not in fixed and self._compiles_parts():
+            fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), COMPILES_PARTS)
         return fixed
+
+    def _compiles_parts(self) -> bool:
+        try:
+            return any(map(is_compiled, self._observed.model.modules()))
+        except LookupError:
+            return False
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
         dataset, weights = self._loader_dataset(), self._observed.parameters
@@ -141,8 +167,15 @@ class Observation:
             return False
 
     def _loader_dataset(self) -> Any:
-        assert self._stream.loader is not None
-        return self._stream.loader.dataset
+        loader = self._stream.loader
+        return loader.dataset if loader is not None and self._stream.is_fed else None
+
+
+def _unfed() -> str:
+    """Return why no loader's settings can be applied."""
+    own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
+    kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
+    return OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
 
 
 def _watch_scaler(observed: ObservedTraining) -> None:

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.configuration.job import Job, Measure, Observe, Probe, TakeFirstSteps
 from autotune.configuration.training_config import TrainingConfig
@@ -25,6 +23,7 @@ from autotune.scripting.observation import Observation
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.scripting.quality.losses import LossRecorder
 from autotune.scripting.quality.printed_metric import Printed
+from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
@@ -32,6 +31,12 @@ from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
+
+NO_STEP = "it ended without training: no torch optimizer stepped, and nothing called backward"
+IN_TURN = (
+    "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
+    "train one of them, for longer"
+)
 
 Leave = Callable[[TrialOutcome], NoReturn]
 
@@ -45,7 +50,8 @@ class Trial:
         self._job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
-        self._stream = BatchStream(lambda: synchronize(self._interposition.observed.device))
+        seen = self._interposition.observed
+        self._stream = BatchStream(lambda: synchronize(seen.device), self._interposition.calls)
         self._printed = Printed(folder, job.script.metric or "")
         self._recorder = LossRecorder(is_on=_reads_losses(job))
         self._losses = LossTasks(self._stream, self._recorder)
@@ -67,7 +73,8 @@ class Trial:
         self._stream.watch()
         if self._recorder.is_on:
             self._recorder.watch()
-        register_optimizer_step_post_hook(self._after_step)
+            self._interposition.stepping.losses.append(self._recorder.note)
+        self._interposition.stepping.listeners.append(self._after_step)
 
     def _begun(self, process_start: float) -> StepRequests[TrialOutcome]:
         match self._job.task:
@@ -100,13 +107,13 @@ class Trial:
         """Return the outcome of a script that ended by itself."""
         steps = self._stream.steps
         if not steps:
-            return UserError("it ended without a single step of a torch optimizer", "")
+            return UserError(NO_STEP, "")
         if self._observation is not None and (seen := self._observation.ended()):
             return seen
         if isinstance(self._job.task, Probe) and self._job.task.loss:
             return self._losses.probed(self._job.task, self._start)
         if not isinstance(self._job.task, Probe):
-            return UserError(f"it ended after {steps} optimizer steps, too few to be timed", "")
+            return UserError(f"it ended after {steps} steps, too few to be timed", "")
         try:
             found = self._printed.last()
         except ValueError as error:
@@ -115,17 +122,20 @@ class Trial:
             return UserError("nothing that it printed matches --metric-regex", "")
         return self._probed(found)
 
-    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+    def _after_step(self, optimizer: Stepper) -> None:
         """Count down the steps that the task asked for, and resume it when they are taken."""
         observed = self._interposition.observed
         if os.getpid() != self._process:
             return  # another process of the script
-        self._recorder.optimizers.add(optimizer)
+        if optimizer is not None:
+            self._recorder.optimizers.add(optimizer)
         if not observed.counts(optimizer):
             return
         try:
             if observed.changes != self._changes:
                 self._changes = observed.changes
+                if observed.is_of_another_model(optimizer):
+                    self._leave(UserError(IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
             self._recorder.stepped(self._stream.samples)
@@ -149,8 +159,6 @@ class Trial:
         self._folder.enter_phase(FIRST_STEPS)
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
-        if self._stream.loader is None:
-            self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             world = distributed.get_world_size()

@@ -1,7 +1,6 @@
 """Outcomes of child processes: a closed sum of types, because failure is a value.
 
-A child writes its outcome as JSON into its folder. If it could not (killed, crashed, silent), the
-runner writes the outcome that it observed. `autotune.configuration.constraints` judges outcomes.
+A child writes its outcome as JSON. If it could not, the runner writes what it observed.
 """
 
 from __future__ import annotations
@@ -192,7 +191,7 @@ class Observed:
     loaders: tuple[str, ...]
     """Sites of its DataLoaders as file:line#index, such as train.py:41#0."""
     training_loader: str
-    """Site of the DataLoader that feeds the optimizer."""
+    """Site of the DataLoader that feeds training; empty if none does."""
     steps_per_second: float
     samples_per_second: float
     wait_share: float
@@ -200,10 +199,11 @@ class Observed:
     fixed: dict[str, str]
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
+    counts_samples: bool = True
+    """False if the samples of a step are unknown, so that each step counts as one."""
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     loss: ObservedLoss | None = None
-    """Its loss; None if an older version observed it."""
     kind: Literal["observed"] = "observed"
 
 

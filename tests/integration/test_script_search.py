@@ -154,8 +154,8 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (TimedOut("start", 600.0), "no step of a torch optimizer within 10 min 0 s"),
-        (Crashed("killed by SIGSEGV"), "it made no step of a torch optimizer: killed by SIGSEGV"),
+        (TimedOut("start", 600.0), "no training step within 10 min 0 s"),
+        (Crashed("killed by SIGSEGV"), "it made no training step: killed by SIGSEGV"),
         (UserError("ValueError: no", "train.py:3"), "train.py:3: ValueError: no"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
     shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
     done = autotune(tmp_path, "search", "train.py", "--", "never steps")
     assert done.returncode == 4
-    assert "run as a training script: it ended without a single step" in done.stderr
+    assert "run as a training script: it ended without training: no torch" in done.stderr
     assert "`autotune init` writes a template" in done.stderr
 
 

@@ -42,9 +42,17 @@ _NO_FALL = "its training loss did not fall beyond its spread in {steps} steps"
 class Progress(Protocol):
     """Counts of a training that goes on."""
 
-    steps: int
-    batches: int
-    samples: int
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+
+    @property
+    def batches(self) -> int:
+        """Batches in them."""
+
+    @property
+    def samples(self) -> int:
+        """Samples in them."""
 
 
 @dataclass(frozen=True)

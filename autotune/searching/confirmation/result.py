@@ -102,6 +102,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
     baseline = _throughput(won.baseline_runs)
     return Evidence(
         objective=context.objective.name,
+        unit=None if context.counts_samples else "steps",
         baseline=Baseline(
             config=context.baseline.as_dict(),
             samples_per_second=baseline.samples_per_second,
