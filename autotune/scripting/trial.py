@@ -74,6 +74,7 @@ class Trial:
         self._stream.watch()
         if self._recorder.is_on:
             self._recorder.watch()
+            self._interposition.stepping.losses.append(self._recorder.note)
         self._interposition.stepping.listeners.append(self._after_step)
 
     def _begun(self, process_start: float) -> StepRequests[TrialOutcome]:

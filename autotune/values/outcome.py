@@ -1,7 +1,6 @@
 """Outcomes of child processes: a closed sum of types, because failure is a value.
 
-A child writes its outcome as JSON into its folder. If it could not (killed, crashed, silent), the
-runner writes the outcome that it observed. `autotune.configuration.constraints` judges outcomes.
+A child writes its outcome as JSON. If it could not, the runner writes what it observed.
 """
 
 from __future__ import annotations

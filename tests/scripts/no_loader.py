@@ -44,7 +44,7 @@ def loss_on(x, y):
 def update(gradients):
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
-            weight -= 0.01 * gradient
+            weight.sub_(0.01 * gradient)
 
 
 def step_by_hand():
