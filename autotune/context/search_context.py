@@ -13,12 +13,12 @@ from pathlib import Path
 from autotune.configuration.job import Inspect, Job, Task
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.script_facts import asked, observe, reachable
+from autotune.context.script_facts import asked, observe, reachable, with_maps
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
@@ -179,7 +179,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
     observed = _observed(options, runner, folder)
-    notes: tuple[str, ...] = ()
+    options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
@@ -194,7 +194,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = workload.held_batch(baseline)
     if workload.script is not None and observed is not None:
-        file, notes = reachable(file, workload.script, observed, held is not None)
+        file, kept = reachable(file, workload.script, observed, held is not None)
+        notes = (*notes, *kept)
     return SearchContext(
         options=options,
         machine=inspected.machine,
@@ -211,6 +212,20 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         device_uuid=inspected.device_uuid,
         device_free_bytes=inspected.device_free_bytes,
     )
+
+
+def _mapped(
+    options: SearchOptions, file: SpaceFile, observed: Observed | None
+) -> tuple[SearchOptions, tuple[str, ...]]:
+    """Return the options with maps for flags that the script was seen to have, and notes on them.
+
+    Raises:
+        UsageError: a flag is named that the script does not have.
+    """
+    if observed is None:
+        return options, ()
+    workload, notes = with_maps(options.workload, file, observed)
+    return replace(options, workload=workload), notes
 
 
 def _observed(options: SearchOptions, runner: Runner, folder: Path) -> Observed | None:

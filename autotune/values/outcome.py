@@ -6,7 +6,7 @@ runner writes the outcome that it observed. `autotune.configuration.constraints`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from pydantic import Discriminator, TypeAdapter
 from autotune.values.machine import Machine
 from autotune.values.measurement import Block, Measurement, nonsense_of
 from autotune.values.strict_json import check, fault_of
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
 
@@ -201,6 +201,7 @@ class Observed:
     workload: WorkloadFacts
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
     kind: Literal["observed"] = "observed"
 
 
