@@ -14,7 +14,6 @@ import resource
 import sys
 import traceback
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
@@ -36,6 +35,7 @@ from autotune.configuration.job import (
     without_arguments,
 )
 from autotune.scripting.program import AfterImport, run_call
+from autotune.scripting.surroundings.record import Record
 from autotune.system.child_ties import hold_lifeline, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
@@ -124,12 +124,18 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     assert job.script is not None
     assert job.model_path is not None
     trials: list[Trial] = []
+    record = Record(folder.path, process_start)
+    if isinstance(job.task, Observe):
+        record.watch()
+
+    def left(outcome: TrialOutcome) -> NoReturn:
+        leave(folder, record.added_to(outcome))
 
     def begin() -> None:
         try:
             from autotune.scripting.trial import Trial
 
-            trial = Trial(job, folder, partial(leave, folder))
+            trial = Trial(job, folder, left)
             trial.begin(process_start)
             trials.append(trial)
         except Exception as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autotune.configuration.script import ScriptOptions
 
 _ARGUMENTS = "autotune.arguments"
+_NO_MAP = "none"
 _OF_SCRIPTS = ("as_module", "allow", "only", "maps", "metric_regex", "metric_mode", "workdir")
 ALLOW = click.option(
     "--allow",
@@ -46,7 +47,7 @@ MAP = click.option(
     metavar="KNOB=WAY",
     help="Set a knob by what the script takes: batch_size=--batch-size, batch_size=train.bs (a "
     "word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its config file). "
-    "Repeatable.",
+    "Repeatable. Default: a flag of the script whose name and value leave no doubt; none: no flag.",
 )
 METRIC_REGEX = click.option(
     "--metric-regex",
@@ -108,7 +109,8 @@ def script_options(
         return None
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
-        flags=tuple(flag_from(text) for text in own["maps"]),
+        flags=tuple(flag_from(text) for text in own["maps"] if text != _NO_MAP),
+        proposes=_NO_MAP not in own["maps"],
         only_exact=own["only"] is not None,
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",

@@ -67,6 +67,8 @@ class ScriptOptions:
     higher_is_better: bool = True
     module: str | None = None
     """Name of the module to run, as `python -m` does; None: the file itself."""
+    proposes: bool = True
+    """True to map flags that the script is seen to have, where there is no doubt."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
     loss: Literal["mean", "sum"] | None = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from autotune.configuration.training_config import render
+from autotune.console.script_lines import script_lines
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
 from autotune.searching.run.diagnosis import Diagnosis
@@ -103,6 +104,7 @@ def plan_lines(context: SearchContext) -> list[str]:
         f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}",
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
+        *script_lines(context),
         f"your settings: {render(context.baseline.as_dict())}",
         f"objective: {_objective_line(context)}",
         f"search space {options.sampling.space}: {space.size} configurations",

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.options import SearchOptions
+from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
-from autotune.values.errors import WorkloadError
+from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import (
     Crashed,
     Observed,
@@ -31,6 +32,7 @@ from autotune.values.outcome import (
 )
 from autotune.values.script_losses import ObservedLoss
 from autotune.values.text import span
+from autotune.values.workload_facts import Surroundings
 
 _SCALED = "float16"
 _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
@@ -104,6 +106,54 @@ def _reason(outcome: TrialOutcome, stepped: bool) -> str:
             return f"it made no training step: {detail}"
         case _:
             return describe(as_failure(outcome))
+
+
+def with_maps(
+    workload: WorkloadOptions, file: SpaceFile, observed: Observed
+) -> tuple[WorkloadOptions, tuple[str, ...]]:
+    """Return the options with the maps that the observed flags allow, and notes on such flags.
+
+    Raises:
+        UsageError: a map or the space names a flag that the script does not have.
+    """
+    script, around = workload.script, observed.surroundings
+    assert script is not None
+    own = {name: name.removeprefix("flags.") for name in file.own.offers if "flags." in name}
+    _check_words(script, around, own, file)
+    if not script.proposes:
+        return workload, ()
+    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
+    knobs = [name for name in BATCH_KNOBS if name not in mapped]
+    if workload.held_batch(today) is None:
+        knobs = [name for name in knobs if name == "batch_size"]
+    flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
+    flags = tuple(flag for flag in flags if flag.name not in own.values())
+    if not workload.has_quality:
+        return workload, tuple(
+            f"this script has {flag.name}: {flag.knob} is searched if there is a --metric-regex"
+            for flag in flags
+        )
+    taken = (
+        f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
+        for flag in flags
+    )
+    mapped_script = replace(script, flags=(*script.flags, *flags))
+    return replace(workload, script=mapped_script), (*taken, *notes)
+
+
+def _check_words(
+    script: ScriptOptions, around: Surroundings, own: Mapping[str, str], file: SpaceFile
+) -> None:
+    """Check that the script knows each flag or key that a map or the space names.
+
+    Raises:
+        UsageError: some are unknown; all are named.
+    """
+    places = {w: f"--map {flag.knob}={flag.name}" for flag in script.flags for w in flag.words}
+    places |= {word: file.position(name) for name, word in own.items()}
+    faults = [f"{places[word]}: {fault}" for word, fault in unknown_words(around, list(places))]
+    if faults:
+        raise UsageError("\n".join(faults))
 
 
 def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.script_facts import asked, observe, reachable
+from autotune.context.script_facts import asked, observe, reachable, with_maps
 from autotune.context.script_loss import OtherBatches, judging, loss_seconds
 from autotune.knobs import knob_named
 from autotune.processes.runner import Runner
@@ -186,7 +186,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
     options, observed = _observed(options, runner, folder, file)
-    notes: tuple[str, ...] = ()
+    options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
@@ -203,7 +203,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)
         options = _of_script(options, look.judging(observed, baseline, folder / "batches"))
-        file, notes = reachable(file, options, observed, held is not None)
+        file, kept = reachable(file, options, observed, held is not None)
+        notes = (*notes, *kept)
     space = narrow(file, inspected.machine, facts, baseline, held).noted(notes)
     return SearchContext(
         options=_without_needless_loss(options, space),
@@ -221,6 +222,20 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         device_uuid=inspected.device_uuid,
         device_free_bytes=inspected.device_free_bytes,
     )
+
+
+def _mapped(
+    options: SearchOptions, file: SpaceFile, observed: Observed | None
+) -> tuple[SearchOptions, tuple[str, ...]]:
+    """Return the options with maps for flags that the script was seen to have, and notes on them.
+
+    Raises:
+        UsageError: a flag is named that the script does not have.
+    """
+    if observed is None:
+        return options, ()
+    workload, notes = with_maps(options.workload, file, observed)
+    return replace(options, workload=workload), notes
 
 
 def _observed(

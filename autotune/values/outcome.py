@@ -5,7 +5,7 @@ A child writes its outcome as JSON. If it could not, the runner writes what it o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from autotune.values.machine import Machine
 from autotune.values.measurement import Block, Measurement, nonsense_of
 from autotune.values.script_losses import FirstLosses, ObservedLoss
 from autotune.values.strict_json import check, fault_of
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
 
@@ -209,6 +209,7 @@ class Observed:
     """Its loss; None if an older version observed it."""
     stages: Diagnosed | None = None
     """Seconds of each stage of its training; None if they cannot be told apart."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
     kind: Literal["observed"] = "observed"
 
 

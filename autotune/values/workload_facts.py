@@ -40,6 +40,35 @@ class KnobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptFlag:
+    """A flag that a script's parser knows, or a key of its configuration."""
+
+    names: tuple[str, ...]
+    """Spellings, such as -b and --batch-size."""
+    value: int | None
+    """Value in the observed run; None if it is no whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What surrounds the training of a script, as its observed run showed it."""
+
+    flags: tuple[ScriptFlag, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Kinds of words, "--" for flags and "=" for keys, of which unknown ones end the script."""
+    folders: tuple[str, ...] = ()
+    """Folders in which it wrote files."""
+    overwritten: tuple[str, ...] = ()
+    """Files that it wrote to although they existed."""
+    deleted: tuple[str, ...] = ()
+    """Files and folders that it deleted although they existed before."""
+    trackers: tuple[str, ...] = ()
+    """Experiment trackers that it uses."""
+    seconds: float | None = None
+    """Seconds from its start to the end of the observation."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """Facts on the user's model.py, found by a child that built it once."""
 

@@ -1,0 +1,100 @@
+"""Propose maps for flags that a script was seen to have, and check the flags that were named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autotune.calling.flag import Flag
+from autotune.knobs.base import Value, spelled
+from autotune.values.text import did_you_mean
+from autotune.values.workload_facts import ScriptFlag, Surroundings
+
+# Names of flags, without dashes and what stands before the last dot.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "batch_size": (
+        "batch_size",
+        "batchsize",
+        "bs",
+        "train_batch_size",
+        "batch_size_train",
+        "per_device_train_batch_size",
+        "per_gpu_train_batch_size",
+        "per_device_batch_size",
+        "micro_batch_size",
+    ),
+    "accumulation_steps": (
+        "gradient_accumulation_steps",
+        "gradient_accumulation",
+        "grad_accumulation_steps",
+        "grad_accum_steps",
+        "grad_accum",
+        "accumulation_steps",
+        "accumulate_grad_batches",
+        "accum_steps",
+        "accum_iter",
+    ),
+}
+
+
+def proposals(
+    surroundings: Surroundings, found: Mapping[str, Value], arguments: Sequence[str]
+) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
+    """Return the maps of which there is no doubt, and a note on each flag of which there is.
+
+    Args:
+        surroundings: what the observed run of the script showed.
+        found: settings of its training there, for each knob that may be mapped.
+        arguments: the script's arguments, whose spelling of a flag is kept.
+    """
+    maps, notes = [], []
+    for knob, value in found.items():
+        named = [flag for flag in surroundings.flags if _is_name_of(knob, flag)]
+        equal = [flag for flag in named if flag.value == value]
+        if len(equal) == 1:
+            maps.append(Flag(knob, _spelling(equal[0], arguments)))
+        elif equal:
+            both = " and ".join(_spelling(flag, arguments) for flag in equal)
+            notes.append(f"{both} are {spelled(value)} alike: say which with --map {knob}=FLAG")
+        else:
+            notes += [_doubt(knob, flag, value, arguments) for flag in named]
+    return tuple(maps), tuple(notes)
+
+
+def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
+    bare = {name.rpartition(".")[2].lstrip("-").replace("-", "_").lower() for name in flag.names}
+    return flag.value is not None and not bare.isdisjoint(_NAMES[knob])
+
+
+def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
+    """Return the flag as the arguments spell it; else its longest name."""
+    given = {word.partition("=")[0] for word in arguments}
+    used = [name for name in flag.names if name in given]
+    return (used or sorted(flag.names, key=len))[-1]
+
+
+def _doubt(knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str]) -> str:
+    name = _spelling(flag, arguments)
+    return (
+        f"{name} is {flag.value}, and training was seen with {knob}={spelled(value)}: "
+        f"--map {knob}={name} if it is the one"
+    )
+
+
+def unknown_words(surroundings: Surroundings, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the flags and keys that the script does not know, each with its fault."""
+    known = [name for flag in surroundings.flags for name in flag.names]
+    for word in words:
+        kind = "--" if word.startswith("-") else "="
+        names = [name for name in known if name.startswith("-") == word.startswith("-")]
+        if kind in surroundings.refused and names and not _knows(names, word):
+            yield word, f"the script has no {word}.{did_you_mean(word, names)}"
+
+
+def _knows(names: Sequence[str], word: str) -> bool:
+    """Return True if a name is the word, or begins with it, as argparse allows."""
+    plain = word.lstrip("+")
+    if word.startswith("+"):  # Hydra adds keys that it does not know
+        return True
+    return any(
+        name == plain or (name.startswith("--") and name.startswith(plain)) for name in names
+    )

@@ -1,0 +1,106 @@
+"""First screen of a script's search: what will be run, how often, where it writes, how to try it.
+
+Arguments that look like secrets are masked.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.script import ScriptOptions
+from autotune.context.search_context import SearchContext
+from autotune.knobs.own import word_fault
+from autotune.searching.run.time_budget import RUNS
+from autotune.values.text import span
+from autotune.values.workload_facts import Surroundings
+
+# Most paths that a line names.
+_MOST = 5
+_SENT = {
+    "wandb": "wandb is switched off (WANDB_MODE=disabled)",
+    "MLflow": "MLflow is not switched off: MLFLOW_TRACKING_URI in the environment may name a "
+    "place for the trials",
+    "TensorBoard": "TensorBoard's event files are written by each run",
+}
+
+
+def script_lines(context: SearchContext) -> list[str]:
+    """Return the lines on the runs of a script, before the first trial; none for a model.py."""
+    script, seen = context.options.workload.script, context.observed
+    if script is None or seen is None:
+        return []
+    around = seen.surroundings
+    return [
+        f"runs: {_command(context.options.workload.model_path, script)}",
+        f"  {_often(context, around)}",
+        *(f"  {line}" for line in _places(script, around)),
+        *(f"  {_SENT.get(name, f'{name} is not switched off')}" for name in around.trackers),
+    ]
+
+
+def _command(path: Path, script: ScriptOptions) -> str:
+    name = [str(path)] if script.module is None else ["-m", script.module]
+    return shlex.join(["python", *name, *_masked(script.arguments)])
+
+
+def _masked(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments with stars for the values of names such as --api-token."""
+    hides = False
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        yield "***" if hides else f"{name}=***" if equals and _is_secret(name) else word
+        hides = not hides and not equals and word.startswith("-") and _is_secret(word)
+
+
+def _is_secret(name: str) -> bool:
+    fault = word_fault("flags", name.replace("-", "_").lstrip("_") or "x")
+    return fault is not None and "secret" in fault
+
+
+def _often(context: SearchContext, around: Surroundings) -> str:
+    trials = min(context.trials, context.space.size)
+    least = RUNS + trials + 2 * LOOKS[0]
+    each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
+    return f"about {least} times: as it is, {trials} trials, rounds that confirm{each}"
+
+
+def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
+    """Yield lines on where the script writes; only its first steps are known."""
+    if around.seconds is None:
+        return
+    own = "each run is in a folder of its own; " if script.workdir is not None else ""
+    if around.folders:
+        yield f"{own}in its first steps it writes to: {_listed(_outermost(around.folders))}"
+    else:
+        yield f"{own}in its first steps it writes no file; later checkpoints are not known"
+    if around.overwritten:
+        yield f"each run overwrites: {_listed(around.overwritten)}"
+    if around.deleted:
+        yield f"each run deletes: {_listed(around.deleted)}"
+    if script.workdir is None:
+        yield "--workdir temporary tries it in folders that are removed"
+
+
+def _outermost(folders: Sequence[str]) -> list[str]:
+    """Return the folders less those in another one that is not the current folder."""
+    above = {folder for folder in folders if folder != str(Path.cwd())}
+    return [
+        folder
+        for folder in folders
+        if not any(str(parent) in above for parent in Path(folder).parents)
+    ]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    shown = ", ".join(map(_relative, paths[:_MOST]))
+    return f"{shown} and {len(paths) - _MOST} more" if len(paths) > _MOST else shown
+
+
+def _relative(path: str) -> str:
+    here = Path.cwd()
+    if Path(path) == here:
+        return "the current folder"
+    return str(Path(path).relative_to(here)) if here in Path(path).parents else path

@@ -1,0 +1,139 @@
+"""Record the flags that a script's parser knows, with the values that it gives them.
+
+argparse and its subclasses (HfArgumentParser), jsonargparse, click and Hydra are known. Of values
+only whole numbers are kept, because others may be secrets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from autotune.scripting.program import AfterImport
+from autotune.values.workload_facts import ScriptFlag
+
+_NOTHING = object()
+
+
+class ScriptFlags:
+    """Flags of the parsers that a script runs."""
+
+    def __init__(self) -> None:
+        self._actions: list[argparse.Action] = []
+        self._found: dict[tuple[str, ...], int | None] = {}
+        self.refused: set[str] = set()
+        """Kinds of words, "--" and "=", of which a parser refuses those that it does not know."""
+
+    def watch(self) -> None:
+        """Note the flags of each parser that runs from now on."""
+        kinds = argparse.ArgumentParser.mro()
+        holder = next(kind for kind in kinds if "add_argument" in vars(kind))  # of groups, too
+        self._after(holder, "add_argument", lambda _, action: self._actions.append(action))
+        self._after(argparse.ArgumentParser, "parse_known_args", self._parsed_some)
+        self._after(argparse.ArgumentParser, "parse_args", self._parsed_all)
+        AfterImport("click", self._watch_click)
+        AfterImport("jsonargparse", self._watch_jsonargparse)
+        AfterImport("hydra.core.hydra_config", self._watch_hydra)
+
+    def all(self) -> tuple[ScriptFlag, ...]:
+        """Return the flags that were seen."""
+        return tuple(ScriptFlag(names, value) for names, value in self._found.items())
+
+    def _after(self, kind: Any, name: str, then: Callable[..., object]) -> None:
+        """Call `then` with the object and the result after each call of a method."""
+        original = getattr(kind, name)
+
+        @functools.wraps(original)
+        def called(this: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(this, *args, **kwargs)
+            with suppress(Exception):  # must not harm the script
+                then(this, result)
+            return result
+
+        setattr(kind, name, called)
+
+    def _note(self, names: tuple[str, ...], value: object) -> None:
+        self._found[names] = value if type(value) is int else None
+
+    def _parsed_some(self, _: object, result: tuple[Any, list[str]]) -> None:
+        self._note_actions(vars(result[0]))
+
+    def _parsed_all(self, _: object, namespace: Any) -> None:
+        self.refused.add("--")
+        self._note_actions(vars(namespace))
+
+    def _note_actions(self, values: Mapping[str, object]) -> None:
+        for action in self._actions:
+            names = tuple(name for name in action.option_strings if name not in ("-h", "--help"))
+            if names and action.dest in values:
+                self._note(names, values[action.dest])
+
+    def _watch_click(self) -> None:
+        import click
+
+        def invoked(command: click.Command, context: click.Context) -> None:
+            if not context.ignore_unknown_options:
+                self.refused.add("--")
+            for param in command.params:
+                names = tuple(name for name in param.opts if name.startswith("-"))
+                if names:
+                    names += tuple(param.secondary_opts)
+                    self._note(names, context.params.get(param.name or ""))
+
+        original = click.Command.invoke
+
+        @functools.wraps(original)
+        def invoke(command: click.Command, context: click.Context) -> Any:
+            with suppress(Exception):  # must not harm the script
+                invoked(command, context)
+            return original(command, context)
+
+        click.Command.invoke = invoke  # type: ignore[method-assign, assignment]
+
+    def _watch_jsonargparse(self) -> None:
+        parser = sys.modules["jsonargparse"].ArgumentParser
+        self._after(parser, "parse_args", self._parsed_nested)
+
+    def _parsed_nested(self, _: object, namespace: Any) -> None:
+        """Note what jsonargparse parsed: dotted names, below the name of a subcommand if any."""
+        self.refused.add("--")
+        command = namespace.get("subcommand")
+        flat = {
+            name.removeprefix(f"{command}."): value
+            for name, value in vars(namespace.as_flat()).items()
+        }
+        self._note_actions(flat)
+        known = {action.dest for action in self._actions}
+        for name, value in flat.items():
+            if name not in known:
+                self._note((f"--{name}",), value)
+
+    def _watch_hydra(self) -> None:
+        config = sys.modules["hydra.core.hydra_config"].HydraConfig
+        original = config.set_config
+
+        @functools.wraps(original)
+        def set_config(this: Any, composed: Any) -> Any:
+            with suppress(Exception):  # must not harm the script
+                self._composed(composed)
+            return original(this, composed)
+
+        config.set_config = set_config
+
+    def _composed(self, composed: Any) -> None:
+        content = sys.modules["omegaconf"].OmegaConf.to_container(composed, resolve=False)
+        self.refused.add("=")
+        for name, value in _leaves({k: v for k, v in content.items() if k != "hydra"}):
+            self._note((name,), value)
+
+
+def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

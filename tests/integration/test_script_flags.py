@@ -1,0 +1,271 @@
+"""Flags that a script is seen to have are proposed as maps, and places that it writes are named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from autotune.calling.flag import Flag
+from autotune.configuration.job import Job, Observe
+from autotune.configuration.script import Script, ScriptOptions
+from autotune.console.event_lines import plan_lines
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Planned
+from autotune.values.errors import UsageError
+from autotune.values.outcome import Observed
+from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
+from children import autotune
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "parses_flags.py"
+SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
+OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+BATCH, EPOCHS = ScriptFlag(("-b", "--batch-size"), 16), ScriptFlag(("--epochs",), 3)
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+    """One warm host for all of them."""
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the script, in which the warm host starts."""
+    folder = tmp_path_factory.mktemp("folder")
+    shutil.copy(SCRIPT, folder / "train.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surroundings:
+    job = Job(
+        Observe(),
+        device="cpu",
+        model_path=str(folder / "train.py"),
+        script=Script(arguments),
+        deadline_seconds=120.0,
+    )
+    outcome = runner.run(job, folder / "trial")
+    assert isinstance(outcome, Observed), outcome
+    return outcome.surroundings
+
+
+@pytest.mark.parametrize(
+    ("parser", "needed", "flag"),
+    [
+        ("argparse", "torch", ScriptFlag(("-b", "--batch-size"), 16)),
+        ("click", "click", ScriptFlag(("--bs",), 16)),
+        ("json", "jsonargparse", ScriptFlag(("--data.batch_size",), 16)),
+        ("hydra", "hydra", ScriptFlag(("train.batch_size",), 16)),
+    ],
+)
+def test_the_flags_of_each_parser_are_seen_with_their_values(
+    runner: SubprocessRunner, folder: Path, parser: str, needed: str, flag: ScriptFlag
+) -> None:
+    if find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    epochs = ("train.epochs=999",) if parser == "hydra" else ("--epochs", "999")
+    found = seen(runner, folder, parser, *epochs)
+    assert flag in found.flags
+    assert ("=" if parser == "hydra" else "--") in found.refused
+
+
+def test_text_that_a_flag_has_is_kept_nowhere(runner: SubprocessRunner, folder: Path) -> None:
+    seen(runner, folder, "argparse", "--epochs", "999")
+    files = [path for path in (folder / "trial").iterdir() if path.is_file()]
+    assert files
+    assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
+def test_what_the_script_writes_overwrites_and_deletes_is_seen(
+    runner: SubprocessRunner, folder: Path
+) -> None:
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    (folder / "log.txt").unlink(missing_ok=True)
+    first = seen(runner, folder, "own", "epochs=999")
+    assert set(first.folders) == {str(folder / "runs"), str(folder)}
+    assert first.overwritten == ()
+    again = seen(runner, folder, "own", "epochs=999")
+    assert set(again.overwritten) == {str(folder / "runs" / "last.pt"), str(folder / "log.txt")}
+    assert again.seconds is not None
+
+
+def planned(
+    folder: Path,
+    around: Surroundings,
+    script: ScriptOptions,
+    space: str = SPACE,
+    own: dict[str, int] | None = None,
+) -> tuple[Planned, ScriptedRunner]:
+    """The plan of a search of a script with these flags, and the runner that was asked."""
+    today = {**OWN, **(own or {})}
+    observed = Observed(
+        device="cpu",
+        loaders=("train.py:9#0",),
+        training_loader="train.py:9#0",
+        steps_per_second=50.0,
+        samples_per_second=800.0,
+        wait_share=0.4,
+        fixed={},
+        workload=WorkloadFacts(10_000, False, True, False, today, 18),
+        surroundings=around,
+    )
+    runner = ScriptedRunner(measure=lambda config, _: at(100.0 * batch_of(config)))
+    runner.observed = observed
+    events = events_of(options_in(folder, space, script=script, trials=8), runner)
+    assert isinstance(events[0], Planned)
+    return events[0], runner
+
+
+def maps(plan: Planned) -> list[str]:
+    script = plan.context.options.workload.script
+    assert script is not None
+    return [f"{flag.knob}={flag.name}" for flag in script.flags]
+
+
+JUDGED = ScriptOptions(("--epochs", "3"), metric="acc (.*)")
+
+
+def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
+    plan, runner = planned(tmp_path, Surroundings((BATCH, EPOCHS)), JUDGED)
+    assert maps(plan) == ["batch_size=--batch-size"]
+    note = "this script has --batch-size: searched as batch_size (--map none leaves it)"
+    assert note in plan.context.space.notes
+    calls = [job.script.arguments for job in runner.jobs if job.script and job.config]
+    assert ("--epochs", "3", "--batch-size", "64") in calls
+
+
+def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
+    script = replace(JUDGED, arguments=("-b", "16"))
+    plan, _ = planned(tmp_path, Surroundings((BATCH,)), script)
+    assert maps(plan) == ["batch_size=-b"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "script", "note"),
+    [
+        ((BATCH,), replace(JUDGED, proposes=False), None),
+        ((BATCH,), ScriptOptions(()), "batch_size is searched if there is a --metric-regex"),
+        (
+            (BATCH, ScriptFlag(("--bs",), 16)),
+            JUDGED,
+            "--batch-size and --bs are 16 alike: say which with --map batch_size=FLAG",
+        ),
+        (
+            (ScriptFlag(("--bs",), 8),),
+            JUDGED,
+            "--bs is 8, and training was seen with batch_size=16",
+        ),
+        ((ScriptFlag(("--val-batch-size",), 16),), JUDGED, None),
+        ((ScriptFlag(("--batch-size",), None),), JUDGED, None),
+    ],
+)
+def test_a_flag_of_which_there_is_doubt_is_left(
+    tmp_path: Path, flags: tuple[ScriptFlag, ...], script: ScriptOptions, note: str | None
+) -> None:
+    plan, _ = planned(tmp_path, Surroundings(flags), script)
+    assert maps(plan) == []
+    said = [one for one in plan.context.space.notes if "--b" in one and "stays" not in one]
+    assert len(said) == (note is not None)
+    assert note is None or note in said[0]
+
+
+def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
+    script = replace(JUDGED, flags=(Flag("batch_size", "--size"),))
+    plan, _ = planned(tmp_path, Surroundings((BATCH, ScriptFlag(("--size",), 16))), script)
+    assert maps(plan) == ["batch_size=--size"]
+
+
+def test_a_script_that_accumulates_is_mapped_by_both_flags(tmp_path: Path) -> None:
+    steps = ScriptFlag(("--gradient_accumulation_steps",), 4)
+    plan, _ = planned(tmp_path, Surroundings((BATCH, steps)), JUDGED, own={"accumulation_steps": 4})
+    assert maps(plan) == [
+        "batch_size=--batch-size",
+        "accumulation_steps=--gradient_accumulation_steps",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("around", "name", "said"),
+    [
+        (
+            Surroundings((BATCH,), ("--",)),
+            "--batchsize",
+            "--map batch_size=--batchsize: the script has no --batchsize. "
+            "Did you mean '--batch-size'?",
+        ),
+        (
+            Surroundings((ScriptFlag(("train.bs",), 16),), ("=",)),
+            "tain.bs",
+            "the script has no tain.bs. Did you mean 'train.bs'?",
+        ),
+        (Surroundings((BATCH,), ("--",)), "--batch", None),
+        (Surroundings((BATCH,), ()), "--other", None),
+        (Surroundings((BATCH,), ("--",)), "env:SIZE", None),
+        (Surroundings((ScriptFlag(("train.bs",), 16),), ("=",)), "+extra.bs", None),
+    ],
+)
+def test_a_flag_that_the_script_does_not_know_is_refused(
+    tmp_path: Path, around: Surroundings, name: str, said: str | None
+) -> None:
+    script = replace(JUDGED, flags=(Flag("batch_size", name),))
+    if said is None:
+        planned(tmp_path, around, script)
+        return
+    with pytest.raises(UsageError) as error:
+        planned(tmp_path, around, script)
+    assert said in str(error.value)
+
+
+def test_a_flag_of_the_space_that_the_script_does_not_know_is_refused(tmp_path: Path) -> None:
+    space = "flags:\n  --epoks: {values: [1, 2], effect: exact}\n"
+    with pytest.raises(UsageError, match=r"space.yaml:4:21: the script has no --epoks. Did you"):
+        planned(tmp_path, Surroundings((EPOCHS,), ("--",)), JUDGED, SPACE + space)
+
+
+def test_the_first_screen_says_what_is_run_and_what_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path)
+    around = Surroundings(
+        folders=(here, f"{here}/runs/a", f"{here}/runs", "/srv/out"),
+        overwritten=tuple(f"{here}/{n}.pt" for n in range(7)),
+        deleted=(f"{here}/old",),
+        trackers=("wandb", "MLflow", "Comet"),
+        seconds=70.0,
+    )
+    arguments = ("--token", "planted-hunter2", "--key=planted-hunter2", "--name", "a b")
+    plan, _ = planned(tmp_path, around, ScriptOptions(arguments))
+    text = "\n".join(plan_lines(plan.context))
+    assert "planted" not in text
+    assert "model.py --token '***' '--key=***' --name 'a b'" in text
+    assert "about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
+    assert "it writes to: the current folder, runs, /srv/out\n" in text
+    assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
+    assert "each run deletes: old" in text
+    assert "wandb is switched off" in text
+    assert "MLflow is not switched off: MLFLOW_TRACKING_URI" in text
+    assert "Comet is not switched off" in text
+    assert "--workdir temporary tries it in folders that are removed" in text
+
+
+def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: Path) -> None:
+    shutil.copy(SCRIPT, tmp_path / "train.py")
+    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run", "--workdir", "temporary")
+    metric = ("--metric-regex", "loss (.*)", "--metric-mode", "min")
+    words = ("argparse", "--epochs", "999")
+    done = autotune(tmp_path, "search", "train.py", *flags, *metric, "--", *words)
+    assert done.returncode == 0, done.stderr
+    assert "runs: python train.py argparse --epochs 999\n" in done.stderr
+    assert "this script has --batch-size: searched as batch_size" in done.stderr
+    assert "each run is in a folder of its own; in its first steps it writes no file" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

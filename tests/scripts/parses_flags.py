@@ -1,0 +1,85 @@
+"""A training script whose parser is named first: argparse, click, json, hydra or own."""
+
+import argparse
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(batch_size: int, epochs: int) -> None:
+    data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    loader = DataLoader(data, batch_size=batch_size)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    Path("runs").mkdir(exist_ok=True)
+    for epoch in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        torch.save(model.state_dict(), "runs/last.pt")
+        Path("log.txt").write_text(f"{epoch}\n")
+        print(f"epoch {epoch} loss {loss.item():.4f}")
+
+
+def by_argparse(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    group = parser.add_argument_group("training")
+    group.add_argument("-b", "--batch-size", type=int, default=16)
+    parser.add_argument("--val-batch-size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--token", default="planted-hunter2")
+    args = parser.parse_args(words)
+    train(args.batch_size, args.epochs)
+
+
+def by_click(words: list[str]) -> None:
+    import click
+
+    @click.command()
+    @click.option("--bs", type=int, default=16)
+    @click.option("--epochs", type=int, default=1)
+    def main(bs: int, epochs: int) -> None:
+        train(bs, epochs)
+
+    main(words)
+
+
+def by_json(words: list[str]) -> None:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser()
+    parser.add_argument("--data.batch_size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=1)
+    args = parser.parse_args(words)
+    train(args.data.batch_size, args.epochs)
+
+
+def by_hydra(words: list[str]) -> None:
+    import hydra
+
+    folder = Path("conf").absolute()
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text("train:\n  batch_size: 16\n  epochs: 1\n")
+    sys.argv[1:] = words
+
+    @hydra.main(version_base=None, config_path=str(folder), config_name="config")
+    def main(config: SimpleNamespace) -> None:
+        train(config.train.batch_size, config.train.epochs)
+
+    main()
+
+
+def by_own(words: list[str]) -> None:
+    values = dict(word.split("=") for word in words)
+    train(int(values.get("size", 16)), int(values.get("epochs", 1)))
+
+
+if __name__ == "__main__":
+    ways = {f.__name__: f for f in (by_argparse, by_click, by_json, by_hydra, by_own)}
+    ways[f"by_{sys.argv[1]}"](sys.argv[2:])
