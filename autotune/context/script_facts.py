@@ -15,7 +15,7 @@ from autotune.knobs.base import Knob, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.values.errors import WorkloadError
+from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failure, describe
 from autotune.values.text import span
 
@@ -61,6 +61,25 @@ def _reason(outcome: TrialOutcome, stepped: bool) -> str:
             return f"it made no step of a torch optimizer: {detail}"
         case _:
             return describe(as_failure(outcome))
+
+
+def check_device(observed: Observed, device: str) -> None:
+    """Check that a script trains on the device that was chosen for its processes.
+
+    Raises:
+        UsageError: it chooses another one itself.
+    """
+    visible, kind = observed.visible_devices, observed.device.partition(":")[0]
+    if device != "auto" and visible is not None:
+        raise UsageError(
+            f"--devices: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
+            "would share a device. Let it keep the variable as it finds it."
+        )
+    if device != "auto" and kind != device.partition(":")[0]:
+        raise UsageError(
+            f"--devices: the script trains on {observed.device}, as its own arguments say. Change "
+            f"these, or name devices of that kind."
+        )
 
 
 def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:

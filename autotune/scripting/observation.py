@@ -16,6 +16,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.knobs.process import at_start
 from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
@@ -80,7 +81,7 @@ class Observation:
             wait_share=min(1.0, wait_share),
             fixed=self._fixed(settings),
             workload=self._facts(settings),
-            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            visible_devices=_visible_devices(),
         )
 
     def _read(self, name: str) -> Value:
@@ -131,6 +132,12 @@ class Observation:
     def _loader_dataset(self) -> Any:
         assert self._stream.loader is not None
         return self._stream.loader.dataset
+
+
+def _visible_devices() -> str | None:
+    """Return `CUDA_VISIBLE_DEVICES` if the script has set it; None if it has left it as it was."""
+    now = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if now == at_start("CUDA_VISIBLE_DEVICES") else now
 
 
 def _watch_scaler(observed: ObservedTraining) -> None:

@@ -200,7 +200,7 @@ class Observed:
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
     visible_devices: str | None = None
-    """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
+    """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     stages: Diagnosed | None = None
     """Seconds of each stage of its training; None if they cannot be told apart."""
     kind: Literal["observed"] = "observed"
