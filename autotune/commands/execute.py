@@ -51,15 +51,8 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import (
-    Diagnosed,
-    Failure,
-    Inspected,
-    Measured,
-    Profiled,
-    as_failure,
-    describe,
-)
+from autotune.values.outcome import Failure, Inspected, Measured, as_failure, describe
+from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import span
 
 

@@ -24,7 +24,8 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Diagnosed, Observed
+from autotune.values.outcome import Observed
+from autotune.values.stages import Diagnosed
 from autotune.values.workload_facts import WorkloadFacts
 
 # Steps before the speed is measured, and steps over which it is.

@@ -47,6 +47,7 @@ def conclude(
         }
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
     best = build_answer(accuracy.prober, costs, won)
+    search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
@@ -79,4 +80,4 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told = f"your settings exceed the memory limit; {shown} took their place"
         remark = told if remark is None else f"{told}; {remark}"
-    return Answered(best, out, remark)
+    return Answered(best, out, remark, search.study.notes.script_start)
