@@ -22,7 +22,7 @@ from autotune.storage.identity import Identity
 from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.archive import Archive, read_archive
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Diagnosed
+from autotune.values.stages import Diagnosed
 from autotune.values.statistics import Interval
 
 T = TypeVar("T")
@@ -123,6 +123,11 @@ class ReportData:
     def stages(self) -> Diagnosed | None:
         """Return the time of each stage alone, under the user's settings; None if unknown."""
         return readable_note(lambda: self.archive.notes.diagnosis)
+
+    @property
+    def script_start(self) -> tuple[float, float] | None:
+        """Return the seconds of the search, and of its script's starts; None if unknown."""
+        return readable_note(lambda: self.archive.notes.script_start)
 
     @cached_property
     def confirmation(self) -> Confirmation | None:

@@ -47,6 +47,7 @@ def conclude(
         }
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
     best = build_answer(accuracy.prober, costs, won)
+    search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
@@ -78,4 +79,5 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
-    return Answered(best, out, "; ".join(filter(None, told)) or None)
+    remark = "; ".join(filter(None, told)) or None
+    return Answered(best, out, remark, search.study.notes.script_start)
