@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
