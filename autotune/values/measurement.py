@@ -124,6 +124,14 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthCount:
+    """Samples among which the longest were found, and those of the dataset."""
+
+    looked_at: int
+    dataset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A timed training run of one configuration in one process."""
 
@@ -148,6 +156,8 @@ class Measurement:
     """Memory of the accelerator; None on a CPU, and where the device does not tell."""
     token_count: TokenCount | None = None
     """Tokens of the batches of this configuration; None if throughput is told in samples alone."""
+    longest_among: LengthCount | None = None
+    """Samples whose longest are in the peak memory as one batch; None if no such batch ran."""
     allocator_retries: int = 0
     """Number of times in the timed blocks that the device allocator freed its cache to avoid
     OOM."""

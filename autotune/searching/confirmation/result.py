@@ -234,11 +234,15 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
 
 def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
+    found = [run.longest_among for run in runs if run.longest_among is not None]
+    among = min(found, key=lambda lengths: lengths.looked_at, default=None)
     return MemoryEvidence(
         peak_bytes=peak,
         limit_bytes=limit,
         margin=round(peak / limit - 1, 4),
         device=_device_memory(runs),
+        longest_of=None if among is None else among.looked_at,
+        dataset_samples=None if among is None else among.dataset,
     )
 
 
