@@ -74,10 +74,8 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    told = [
-        baselines_apart(search.study.notes),
-        best.evidence.blocks and best.evidence.blocks.remark,
-    ]
+    blocks = best.evidence.blocks
+    told = [baselines_apart(search.study.notes), None if blocks is None else blocks.remark]
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
