@@ -6,12 +6,14 @@ imports neither torch nor Optuna.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.values.errors import MismatchError, MismatchWarning
 
 if TYPE_CHECKING:
+    from autotune.knobs.base import Knob
     from autotune.notebook import SearchResult
     from autotune.production import Best
 
@@ -20,7 +22,13 @@ __version__ = "0.1.0"
 __all__ = ["MismatchError", "MismatchWarning", "__version__", "load", "search"]
 
 
-def load(path: str | Path, *, strict: bool = False, model: str | Path | None = None) -> Best:
+def load(
+    path: str | Path,
+    *,
+    strict: bool = False,
+    model: str | Path | None = None,
+    knobs: Sequence[Knob] = (),
+) -> Best:
     """Read a best.yaml and check it against its schema and this machine.
 
     One `MismatchWarning` names every difference from the recorded machine: CPU, cores, PyTorch,
@@ -30,12 +38,14 @@ def load(path: str | Path, *, strict: bool = False, model: str | Path | None = N
         path: path of the best.yaml.
         strict: raise instead of warning, here and in `apply_to_process`.
         model: the model.py to be trained. Default: the one that the file names, if it exists.
+        knobs: KNOBS of the model.py, where the file has settings of theirs.
 
     Returns:
         The settings with methods that apply them.
 
     Raises:
-        UsageError: a file is missing or not valid, or was written by a newer autotune.
+        UsageError: a file is missing or not valid, or was written by a newer autotune; or `knobs`
+            cannot have what the file says.
         MismatchError: something differs, and `strict` is set.
     """
     from autotune.configuration.best_config import read_best
@@ -44,7 +54,10 @@ def load(path: str | Path, *, strict: bool = False, model: str | Path | None = N
 
     answer = read_best(Path(path))
     report(str(path), mismatches(answer, None if model is None else Path(model)), strict=strict)
-    return Best(answer, strict=strict)
+    best = Best(answer, strict=strict, knobs=knobs)
+    if knobs:
+        best.check_knobs()
+    return best
 
 
 def search(model: str | Path, **flags: Any) -> SearchResult:

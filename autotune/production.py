@@ -18,16 +18,18 @@ Each method stands alone: use those that you need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.knobs.base import Value
+from autotune.knobs.base import Knob, Value
+from autotune.values.errors import UsageError
 from autotune.values.machine import nvidia_gpus
 
 if TYPE_CHECKING:
@@ -43,11 +45,14 @@ if TYPE_CHECKING:
 class Best:
     """Settings of a best.yaml, with methods that apply them."""
 
-    def __init__(self, answer: BestConfig, *, strict: bool = False) -> None:
+    def __init__(
+        self, answer: BestConfig, *, strict: bool = False, knobs: Sequence[Knob] = ()
+    ) -> None:
         self.answer = answer
         """Content of the file: configuration, evidence, constraints, machine, provenance."""
         self.config = answer.training_config
         self._strict = strict
+        self._knobs = tuple(knobs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Best) and self.answer == other.answer
@@ -60,10 +65,27 @@ class Best:
 
     @cached_property
     def settings(self) -> Settings:
-        """Return the configuration in PyTorch's terms; the first access imports torch."""
+        """Return the configuration in PyTorch's terms; the first access imports torch.
+
+        Raises:
+            UsageError: the file has knobs in the code of model.py, and `autotune.load` was not
+                given them.
+        """
         from autotune.training.apply_settings import Settings
 
-        return Settings(self.config)
+        return Settings(self.config, self._knobs)
+
+    def check_knobs(self) -> None:
+        """Check that the knobs in code that were given can have what the file says.
+
+        Raises:
+            UsageError: they cannot; every fault is told.
+        """
+        from autotune.training.coded_knobs import knob_faults
+
+        if faults := list(knob_faults(self._knobs, Path("autotune.load"))):
+            raise UsageError("\n".join(faults))
+        _ = self.settings
 
     def apply_to_process(self) -> None:
         """Set threads, cuDNN and matmul precision of this process. Call it before any operation.
@@ -173,7 +195,7 @@ class Best:
         lines = [
             f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-            f"samples/s {self.answer.measured_in}, on {self.answer.machine.device}",
+            f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
             *_quality(accuracy),
         ]
@@ -221,7 +243,7 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
     """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
     if not accuracy.is_measured:
-        yield f"quality {NOT_MEASURED}"
+        yield f"quality {accuracy.not_measured_text}"
         return
     yield (
         f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "

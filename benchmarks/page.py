@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
     "Timing": ("overhead", "hosts", "blocks", "numerics"),
+    "Knobs": ("knobs", "knobs_compile"),
     "Comparing": (
         "same_settings",
         "same_settings_watch",

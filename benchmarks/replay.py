@@ -28,6 +28,7 @@ from autotune.configuration.job import (
     Observe,
     Probe,
     Profile,
+    TakeFirstSteps,
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
@@ -84,7 +85,7 @@ class ReplayRunner:
                 return self.gate_of(config)
             case Diagnose():
                 return next((row for row in rows if isinstance(row.task, Diagnose)), None)
-            case FindLimits() | Profile() | Inspect() | Observe():
+            case FindLimits() | Profile() | Inspect() | Observe() | TakeFirstSteps():
                 return None
             case _:
                 assert_never(job.task)

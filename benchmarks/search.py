@@ -47,7 +47,7 @@ from autotune.searching.search import search
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
-from autotune.values.statistics import decide, resolution
+from autotune.values.statistics import Decision, bounds, decide, may_accept, resolution
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Table, read_table
@@ -267,21 +267,40 @@ def accurate(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[str]:
 
     A good mean is not enough, because it may be chance and no search could confirm it.
     """
-    probes = _qualities(table)
-    own = probes[table.baseline.quality_key()]
-    sign = 1 if table.header.workload.has_evaluate else -1
-    allowed = allowed_loss(table, tolerance)
-    for key, qualities in probes.items():
-        losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
-        decision = decide(losses, allowed, step=resolution((*own, *qualities)))
-        if decision == "accept" or key == table.baseline.quality_key():
+    for key, losses, step in _losses(table):
+        _, high = bounds(losses, step)
+        if high <= allowed_loss(table, tolerance) or key == table.baseline.quality_key():
             yield key
+
+
+def decided(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[tuple[str, Decision, bool]]:
+    """Yield the key of each training with a search's decision on the recorded seeds.
+
+    The third is True if further seeds may accept it.
+    """
+    allowed = allowed_loss(table, tolerance)
+    for key, losses, step in _losses(table):
+        for seeds in range(2, len(losses) + 1):
+            decision = decide(losses[:seeds], allowed, step=step)
+            if decision != "undecided":
+                break
+        yield key, decision, may_accept(losses, allowed, step)
 
 
 def allowed_loss(table: Table, tolerance: Tolerance = TOLERANCE) -> float:
     """Return the loss of quality that a table's search allows, in the metric's unit."""
     own = _qualities(table)[table.baseline.quality_key()]
     return tolerance.absolute(own[: len(SEEDS)], table.untrained)
+
+
+def _losses(table: Table) -> Iterator[tuple[str, list[float], float]]:
+    """Yield the key of each training, its losses to the baseline seed by seed, and their step."""
+    probes = _qualities(table)
+    own = probes[table.baseline.quality_key()]
+    sign = 1 if table.header.workload.has_evaluate else -1
+    for key, qualities in probes.items():
+        losses = [sign * (b - q) for b, q in zip(own, qualities, strict=False)]
+        yield key, losses, resolution((*own, *qualities))
 
 
 def _qualities(table: Table) -> dict[str, tuple[float, ...]]:

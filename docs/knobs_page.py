@@ -19,6 +19,9 @@ _HEAD = """\
 The settings that autotune can tune, in the order in which configurations list them. `make docs`
 writes this page from the classes in `autotune/knobs/`. `autotune knobs` shows the values that this
 machine allows.
+
+Knobs of your own stand in a space file, or in model.py as a class like those here: see
+[commands.md](commands.md#knobs-of-your-own). `autotune knobs model.py` lists the latter.
 """
 
 

@@ -127,3 +127,13 @@ def attributes(folder: Path, study: optuna.Study | None = None) -> dict[str, obj
     """Return what the dashboard stores with a study, by default that in a folder."""
     study = study or study_of(folder)
     return study._storage.get_study_system_attrs(study._study_id)
+
+
+def parameter_shown(folder: Path, study: str, name: str) -> tuple[set[str], str]:
+    """Values of a parameter in the trials that a dashboard shows, and the note on the study."""
+    with running_dashboard(folder, study, "--port", "0") as dashboard:
+        told = dashboard.ask("GET", "/api/studies/1").data
+    assert name in {parameter["name"] for parameter in told["union_search_space"]}
+    parameters = [one for trial in told["trials"] for one in trial["params"]]
+    values = {one["param_external_value"] for one in parameters if one["name"] == name}
+    return values, told["note"]["body"]

@@ -60,7 +60,11 @@ FACTS: dict[str, Any] = {
     "rulings": {"batch_size=64": {"margin": 0.02, "reason": "accuracy: worse"}},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
     "timed_again": {"4": [101.5, 99.0]},
-    "confirmation": {"seconds": 9.5, "candidates": {"4": {"ratios": [1.5]}}},
+    "confirmation": {
+        "seconds": 9.5,
+        "candidates": {"4": {"ratios": [1.5]}},
+        "baseline_rates": [100.5],
+    },
     "answer": {"trials": 5, "best": ANSWER.model_dump(mode="json")},
     "workers": {"options": {}, "trials": 5},
     "colour": {"whatever": [1, None]},

@@ -20,6 +20,7 @@ from autotune.configuration.job import (
     Observe,
     Probe,
     Profile,
+    TakeFirstSteps,
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
@@ -34,12 +35,14 @@ from autotune.values.outcome import (
     Profiled,
     TrialOutcome,
 )
+from autotune.values.script_losses import FirstLosses
 from autotune.values.workload_facts import WorkloadFacts
 from factories import cpu_machine, in_turns, measurement, written
 
 Phase = Literal[
     "inspection",
     "observation",
+    "first steps",
     "diagnosis",
     "baseline",
     "trial",
@@ -58,6 +61,8 @@ FACTS = WorkloadFacts(
     baseline={"batch_size": 8},
     model_parameters=18,
 )
+LOSSES = FirstLosses((2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0)
+"""The losses of a script's first steps, as they are by default."""
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 
 
@@ -95,6 +100,7 @@ def agreeing(**changes: float) -> Gated:
 _PHASES: dict[type, Phase] = {
     Inspect: "inspection",
     Observe: "observation",
+    TakeFirstSteps: "first steps",
     Probe: "accuracy",
     Gate: "gate",
     FindLimits: "limits",
@@ -123,6 +129,7 @@ class ScriptedRunner:
     """Without a diagnosis, nothing is left out of the search."""
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    first_steps: Callable[[TrainingConfig], TrialOutcome] = lambda config: LOSSES
     limits: Callable[[FindLimits], TrialOutcome] = lambda task: in_turns()
     untrained: float | None = None
     """The baseline's quality before training, where a probe asks for it."""
@@ -131,7 +138,7 @@ class ScriptedRunner:
     jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: PLR0911
         """The outcome that the script has for this job."""
         self.jobs.append(job)
         config = None if job.config is None else TrainingConfig.of(job.config)
@@ -158,6 +165,8 @@ class ScriptedRunner:
                 return Profiled(())
             case Observe():
                 return self.observed
+            case TakeFirstSteps():
+                return self.first_steps(config)
 
     def batches(self, phase: Phase) -> list[int | None]:
         """The batch sizes that were asked for in a phase, in order."""

@@ -88,7 +88,9 @@ def probe_samples(context: SearchContext, samples_per_second: float) -> int:
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
-    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1))
+    script = context.options.workload.script
+    loss = None if script is None or script.metric is not None else script.loss
+    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1), loss=loss)
 
 
 Evidence = Literal["exact", "gate", "probe", "gate and probe"]
@@ -107,6 +109,13 @@ class AccuracyVerdict:
     """Quality per seed; empty if the numerics check already rejects."""
     reason: str
     """Reason why the configuration is not accepted; empty if it is."""
+    seeds_wanted: int = 0
+    """Number of seeds, these included, after which the next decision may follow."""
+
+    @property
+    def is_final(self) -> bool:
+        """True if further seeds are not expected to decide otherwise."""
+        return self.decision != "undecided" or self.seeds_wanted == len(self.qualities) > 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,8 @@ class AccuracyProber:
 
         Args:
             config: the configuration.
-            most_seeds: number of seeds after which to stop undecided; all known seeds count.
+            most_seeds: number of seeds after which to stop undecided, unless further ones decide
+                nothing anyway; all known seeds count.
             least_seeds: fewest seeds to accept `config`; one may be enough to reject it.
 
         Raises:
@@ -161,7 +171,7 @@ class AccuracyProber:
             found = self._after(config, seeds)
             if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
                 break
-            if found.decision == "accept" and seeds >= least_seeds:
+            if found.is_final and seeds >= least_seeds:
                 break
         return found
 
@@ -177,9 +187,9 @@ class AccuracyProber:
     def proof(
         self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
     ) -> AccuracyVerdict | Failure:
-        """Return the verdict on a possible result, on as many seeds as it takes, up to six.
+        """Return the verdict on a possible result, on as many seeds as it takes, at most twelve.
 
-        If six seeds are inconclusive, the margin uses the upper bound of the mean loss.
+        If further seeds decide nothing, the margin uses the upper bound of the mean loss.
         """
         return self.verdict(config, most_seeds, least_seeds=len(SEEDS))
 
@@ -244,10 +254,11 @@ class AccuracyProber:
             raise WorkloadError(own_accuracy_fails(rule))
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)
-        if decision == "undecided" and seeds == MOST_SEEDS:
+        wanted = rule.seeds_wanted(qualities)
+        if decision == "undecided" and wanted == seeds:
             margin = rule.margin_in_doubt(qualities)
         self._note_margin(config, margin)
-        return AccuracyVerdict(decision, margin, qualities, reason)
+        return AccuracyVerdict(decision, margin, qualities, reason, wanted)
 
     def _note_margin(self, config: TrainingConfig, margin: float) -> None:
         self.study.notes.set_margin(self.training_equivalent(config).quality_key(), margin)
@@ -297,11 +308,12 @@ class AccuracyProber:
     def _needs_untrained(self, key: str) -> bool:
         """Return whether this is the baseline's training, of which the loss before it is needed.
 
-        A script evaluates when it does; before its training it cannot be asked.
+        A script prints its metric when it does; before its training it cannot be asked.
         """
         workload, (_, higher_is_better) = self.context.options.workload, self.context.metric
         is_own = key == self.context.baseline.quality_key()
-        is_loss = workload.script is None and not higher_is_better
+        is_own_loss = workload.script is None or workload.script.loss is not None
+        is_loss = is_own_loss and not higher_is_better
         return is_own and is_loss and self.context.options.accuracy.tolerance.is_of_gain
 
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:

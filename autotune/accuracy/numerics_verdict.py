@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from autotune.configuration.accuracy_rule import UNNOTICED
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -34,12 +35,6 @@ NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
 # File systems take names of 255 bytes.
 _LONGEST_NAME = 240
-UNNOTICED = 0.08
-"""Error that is no fault, as a share of what it is an error of.
-
-It lies between the gradients of channels_last in an untrained ShuffleNet (0.035 to 0.068), which
-only round, and a loss that is reported 10 % too high.
-"""
 MULTIPLE = 3
 """Multiple of rounding's own effect that is no fault.
 

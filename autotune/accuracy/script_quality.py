@@ -1,59 +1,155 @@
-"""Accuracy of a training script under other settings, judged by the metric that it prints.
+"""Accuracy of a training script under other settings.
 
-There is no numerics check, because autotune does not see the script's loss. Settings that leave
-the arithmetic alone need none; all others need the script's metric.
+Settings that leave the arithmetic alone need no evidence. Of all others, the first losses are
+compared with the untouched script's, and then the quality of a training: its loss, or the metric
+that it prints.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.accuracy.numerics_verdict import (
+    NUMERICS,
+    NumericsChecker,
+    NumericsChecks,
+    NumericsFault,
+)
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.job import TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
-from autotune.values.outcome import Failure
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.values.outcome import (
+    Failure,
+    Gated,
+    Lost,
+    OutOfMemory,
+    TrialOutcome,
+)
+from autotune.values.script_losses import FirstLosses
+
+_STEPS = 10
+"""First steps of which the losses are compared; settings of the model hold from the third one."""
+_ROUNDING = {True: 2.0**-7, False: 2.0**-10}
+"""Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
+_UNTOUCHED = "untouched"
+_NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
 
 
-class NoNumericsChecks:
-    """`NumericsChecks` without numerics checks."""
+@dataclass(frozen=True)
+class FirstLossChecker(NumericsChecker):
+    """Compares the first losses of a script with the untouched script's, at equal loaders.
 
-    def fault(self, config: TrainingConfig) -> None:
-        """Return None: every configuration passes."""
+    The seed is the same, so that both train on the same samples from the same weights. Random
+    numbers and rounding change the losses as well. By how much is told by an untouched run that
+    goes on from rounded weights with other random numbers, for scripts that seed themselves too.
+    """
 
-    def gated(self, config: TrainingConfig) -> None:
-        """Return None: nothing is measured."""
+    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
+        """Return by how much the losses differ; None if nothing may, or if they cannot be read."""
+        tested, reference = self._compared(config)
+        if tested == reference:
+            return None
+        own = self._untouched(0.0)
+        if not isinstance(own, FirstLosses):
+            return own if isinstance(own, Lost) else None
+        return super().gated(config)
 
-    def needed(self, config: TrainingConfig) -> bool:  # noqa: ARG002
-        """Return False: no configuration needs a check."""
+    def needed(self, config: TrainingConfig) -> bool:
+        """Return whether the losses of `config` were or will be compared."""
+        known = self.study.notes.numerics_check(_UNTOUCHED)
+        return super().needed(config) and (known is None or isinstance(known, FirstLosses))
+
+    def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
+        """Return why `config` does not pass; None if it passes or needs no check."""
+        found, gated = super().fault(config), self.gated(config)
+        if not isinstance(found, NumericsFault) or not isinstance(gated, Gated):
+            return found
+        percent = f"{100 * gated.loss_error:.3g} %"
+        reason = f"accuracy: the first losses differ from the untouched script's by {percent}"
+        return replace(found, reason=reason)
+
+    def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
+        reference = self.context.baseline
+        return reference.replace(**{name: config[name] for name in _NUMERICS}), reference
+
+    def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
+        """Return False: the gradients of a script's micro-batches are not compared."""
         return False
 
-    def split(self, config: TrainingConfig) -> None:
-        """Return None: nothing is measured."""
+    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:  # noqa: ARG002
+        is_short = tested["amp_dtype"] == "bfloat16"
+        is_short |= tested["float32_matmul_precision"] == "medium"
+        own, rounded = self._untouched(0.0), self._untouched(_ROUNDING[is_short])
+        for known in (own, rounded):
+            if not isinstance(known, FirstLosses):
+                return known
+        found = self._first_losses(tested, 0.0, folder)
+        if not isinstance(found, FirstLosses):
+            return found
+        return _gated(_distance(found, own), _distance(rounded, own))
 
-    def split_error(self, config: TrainingConfig) -> None:
-        """Return None: nothing is measured."""
+    def _untouched(self, nudge: float) -> TrialOutcome:
+        """Return the first losses of the untouched script, from rounded weights if asked for."""
+        key = f"{_UNTOUCHED}-rounded-{nudge:g}" if nudge else _UNTOUCHED
+        outcome = self.study.notes.numerics_check(key)
+        if outcome is None or isinstance(outcome, Lost | OutOfMemory):
+            outcome = self._first_losses(self.context.baseline, nudge, self._folder(key))
+            if not isinstance(outcome, Lost | OutOfMemory):
+                self.study.notes.set_numerics_check(key, outcome)
+        return outcome
 
-    def sums_alike(self, config: TrainingConfig) -> bool:  # noqa: ARG002
-        """Return False: a script's gradients are not seen."""
-        return False
+    def _first_losses(self, config: TrainingConfig, nudge: float, folder: Path) -> TrialOutcome:
+        return self.runner.run(self.context.job(TakeFirstSteps(_STEPS, nudge), config), folder)
+
+
+def _distance(found: TrialOutcome, own: TrialOutcome) -> float:
+    """Return the L2 norm of the difference of losses, relative to that of the untouched ones."""
+    assert isinstance(found, FirstLosses)
+    assert isinstance(own, FirstLosses)
+    size = math.hypot(*own.losses)
+    off = math.dist(found.losses, own.losses)
+    return off / size if size else float(off > 0)
+
+
+def _gated(error: float, rounding: float) -> Gated:
+    """Return errors of a check in which only losses are compared."""
+    return Gated(
+        loss_error=error,
+        gradient_error=0.0,
+        update_error=0.0,
+        path_error=0.0,
+        reach_error=0.0,
+        buffer_error=0.0,
+        reference_loss_error=rounding,
+        reference_gradient_error=0.0,
+        rounding_path_error=0.0,
+        rounding_reach_error=0.0,
+        rounding_buffer_error=0.0,
+        seed_spread=0.0,
+        batch_spread=0.0,
+        in_double=False,
+    )
 
 
 @dataclass(frozen=True)
 class ScriptProber(AccuracyProber):
-    """Probes a script by running it until it prints its metric."""
+    """Probes a script by running it until its loss is known, or until it prints its metric."""
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
-        """Return the rule from the unmodified script; without a metric, training may not change."""
+        """Return the rule from the untouched script; without a quality, training may not change."""
         if self.context.options.workload.has_quality:
             return super().rule(seeds)
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
     @property
-    def _numerics(self) -> NoNumericsChecks:
-        return NoNumericsChecks()
+    def _numerics(self) -> NumericsChecks:
+        return FirstLossChecker(self.context, self.runner, self.study)
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe trains: harmless knobs at the baseline's values."""

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from autotune.configuration.accuracy_rule import AccuracyRule, spread
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
-from autotune.values.statistics import Decision
+from autotune.values.statistics import LOOKS, Decision
 
-SEEDS = (0, 1, 2)
+SEEDS = tuple(range(LOOKS[0]))
 """Seeds of the baseline; a trial that is not the incumbent gets at most these."""
-MOST_SEEDS = 6
-"""Most seeds for an incumbent or a possible result."""
+INCUMBENT_SEEDS = LOOKS[1]
+"""Most seeds for an incumbent, while trials run."""
+MOST_SEEDS = LOOKS[-1]
+"""Most seeds for a possible result, where they may decide and the time suffices."""
 
 
 def rule_from(
@@ -62,7 +64,9 @@ def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalen
     if decision_so_far(context, study, training_equivalent) != "undecided":
         return 0
     own, theirs = _known(context, study, training_equivalent)
-    wanted = len(SEEDS) if len(theirs) < len(SEEDS) else MOST_SEEDS
+    wanted = len(SEEDS)
+    if own and wanted <= len(theirs) <= len(own):
+        wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
     return max(0, wanted - len(own)) + max(0, wanted - len(theirs))
 
 

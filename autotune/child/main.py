@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from autotune.configuration.job import (
+    CheckKnobs,
     Diagnose,
     FindLimits,
     Gate,
@@ -27,6 +28,7 @@ from autotune.configuration.job import (
     Observe,
     Probe,
     Profile,
+    TakeFirstSteps,
     Task,
     job_from_json,
     job_to_json,
@@ -153,6 +155,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
+    from autotune.contract import knob_contract
     from autotune.limits import alone
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
@@ -170,7 +173,9 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return profiling.profile_steps(loaded, task)
         case Gate():
             return numerics_check.compare(loaded, task)
-        case Inspect() | Observe():
+        case CheckKnobs():
+            return knob_contract.check(loaded)
+        case Inspect() | Observe() | TakeFirstSteps():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:
             assert_never(task)

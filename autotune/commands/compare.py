@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.commands import script_options as scripts
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.values.errors import UsageError
 
 _NOT_FASTER = 8
 
 
-@click.command()
+@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
 @common.MODEL
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path), required=False)
@@ -28,6 +28,7 @@ _NOT_FASTER = 8
 )
 @common.DEVICE
 @common.FRESH_DATA
+@scripts.MAP
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",
@@ -36,20 +37,17 @@ _NOT_FASTER = 8
 )
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
-    """Time the settings of A against those of B, or against MODEL's baseline, in alternation."""
+    """Time the settings of A against those of B, or against MODEL's own, in alternation.
+
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
+    """
     from autotune.commands.execute import execute_comparison
     from autotune.comparison.compare import ComparisonOptions, side_of
-    from autotune.configuration.script import is_script
 
-    common.check_model(model)
-    if is_script(model.read_bytes()):
-        raise UsageError(
-            f"{model} was read as a training script, because it defines no part of a model.py; "
-            "compare is for a model.py. `autotune search` of a script confirms what it finds."
-        )
+    script = scripts.called_script(model, flags, flags.pop("maps"))
     for best in filter(None, (flags["a"], flags["b"])):
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     unwind_on_sigterm()
-    is_met = execute_comparison(ComparisonOptions(model, a, b, **flags), as_json)
+    is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)

@@ -14,7 +14,8 @@ from tempfile import mkdtemp
 from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.job import Measure, MeasurePlan, Profile
+from autotune.configuration.job import CheckKnobs, Measure, MeasurePlan, Profile
+from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import (
     comparison_line,
     comparison_result,
@@ -29,7 +30,7 @@ from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.search_context import inspect, inspection, survey
+from autotune.context.search_context import SearchContext, inspect, inspection, survey
 from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
@@ -51,8 +52,17 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Diagnosed, Inspected, Measured, Profiled, as_failure, describe
+from autotune.values.outcome import (
+    Diagnosed,
+    Failure,
+    Inspected,
+    Measured,
+    Profiled,
+    as_failure,
+    describe,
+)
 from autotune.values.text import span
+from autotune.values.workload_facts import KnobFacts
 
 
 def execute_search(
@@ -236,24 +246,38 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
             profiled = runner.run(
                 context.job(task, context.baseline), folder / "trials" / "profile"
             )
-            whole = runner.run(
-                context.job(Measure(MeasurePlan()), context.baseline), folder / "trials" / "whole"
-            )
-        if not (isinstance(stages, Diagnosed) and isinstance(profiled, Profiled)):
-            knows_stages = isinstance(stages, Diagnosed)
-            failure = as_failure(profiled if knows_stages else stages)
-            log = folder / "trials" / ("profile" if knows_stages else "diagnosis") / "stderr.log"
+            rate = _rate(context, runner, folder / "trials" / "whole")
+        # A script's operators are of use without its stages.
+        is_told = isinstance(stages, Diagnosed) or context.observed is not None
+        if not (is_told and isinstance(profiled, Profiled)):
+            failure = as_failure(profiled if is_told else stages)
+            log = folder / "trials" / ("profile" if is_told else "diagnosis") / "stderr.log"
             raise WorkloadError(
                 f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
                 f"Whole log: {log}"
             )
-        rate = whole.measurement.samples_per_second if isinstance(whole, Measured) else None
-        diagnosis = diagnosis_of(context, stages, rate)
-        notes = narrowed(context.space, diagnosis).notes
-        own = [note for note in notes if note not in context.space.notes]
-        show_profile(diagnosis, own, profiled)
+        _show_profile(context, stages, profiled, rate)
         if trace is not None:
             _keep_trace(written, trace)
+
+
+def _show_profile(
+    context: SearchContext, stages: Diagnosed | Failure, profiled: Profiled, rate: float | None
+) -> None:
+    if not isinstance(stages, Diagnosed):
+        show_profile(None, [f"{describe(stages)}."], profiled)
+        return
+    diagnosis = diagnosis_of(context, stages, rate)
+    notes = narrowed(context.space, diagnosis).notes
+    show_profile(diagnosis, [note for note in notes if note not in context.space.notes], profiled)
+
+
+def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
+    """Return the samples per second of training as a whole; None if it cannot be timed."""
+    if context.observed is not None:
+        return context.observed.samples_per_second
+    whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
+    return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
 
 
 def _check_trace(trace: Path | None) -> None:
@@ -288,6 +312,28 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
         return inspect(_one_run(folder), inspection(device, model), folder)
+
+
+def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
+    """Hold the knobs in a model.py's code to the contract of a knob; return their descriptions.
+
+    Raises:
+        UsageError: the file has none.
+        WorkloadError: some break it; all that is broken is told.
+        AutotuneError: see `autotune.context.search_context.inspect`.
+    """
+    with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
+        runner = _one_run(folder)
+        inspected = inspect(runner, inspection(device, model), folder / "inspect")
+        facts = inspected.workload
+        if facts is None or not facts.knobs:
+            raise UsageError(f"{model} has no KNOBS. Write KNOBS = [MyKnob()] in it.")
+        config = TrainingConfig.of(facts.baseline).as_dict()
+        job = replace(inspection(inspected.machine.device, model), task=CheckKnobs(), config=config)
+        checked = inspect(runner, job, folder / "check")
+    if checked.knob_faults:
+        raise WorkloadError("\n".join(checked.knob_faults))
+    return facts.knobs
 
 
 def _one_run(folder: Path) -> SubprocessRunner:

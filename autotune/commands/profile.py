@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from autotune.commands import common
+from autotune.commands import script_options as scripts
 from autotune.console.interrupts import unwind_on_sigterm
 
 
-@click.command()
+@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
 @common.MODEL
 @common.SPACE
 @common.DEVICE
@@ -22,8 +23,12 @@ from autotune.console.interrupts import unwind_on_sigterm
     help="Write a Chrome trace of the steps to this file.",
 )
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
-    """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators."""
+    """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators.
+
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
+    """
     from autotune.commands.execute import execute_profile
 
+    script = scripts.called_script(model, flags)
     unwind_on_sigterm()
-    execute_profile(common.options_of(model, **flags), trace)
+    execute_profile(common.options_of(model, **flags, script=script), trace)

@@ -52,8 +52,8 @@ class _BeforeTheScript(click.Command):
 @click.option(
     "--allow",
     type=click.Choice(["numerics"]),
-    help="Also apply settings that change the arithmetic: compile, bfloat16, fused optimizer, "
-    "channels_last.",
+    help="Also apply settings that change the arithmetic (compile, bfloat16, fused optimizer, "
+    "channels_last) where BEST has no evidence of them for SCRIPT.",
 )
 @click.option(
     "--map",
@@ -88,14 +88,15 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     answer, (script, *arguments) = read_best(best), command
     script = _checked(script, as_module)
     config, maps = answer.training_config, [flag_from(text) for text in flags["maps"]]
-    own, allow = answer.evidence.baseline.config, flags["allow"] is not None
+    own = answer.evidence.baseline.config
+    measured = None if as_module else _if_measured(script, answer)
+    allow = flags["allow"] is not None or (measured is not None and answer.judged_numerics)
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = plan_run(config, own, maps, allow, answer.effects or {})
     config = TrainingConfig.of(plan.settings)
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
-    measured = None if as_module else _if_measured(script, answer)
     common.tell_mismatches(best, measured, flags["strict"])
     if flags["strict"]:
         _refuse_withheld(plan)

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
-_OF_SCRIPTS = ("as_module", "allow", "maps", "metric_regex", "metric_mode", "workdir")
+_OF_SCRIPTS = ("as_module", "allow", "only", "maps", "metric_regex", "metric_mode", "workdir")
 ALLOW = click.option(
     "--allow",
     type=click.Choice(["numerics"]),
-    help="Also try settings that change a script's arithmetic, such as compile and bfloat16; "
-    "needs --metric-regex.",
+    hidden=True,
+    help="Try settings that change a script's arithmetic. The default; this option will go.",
+)
+ONLY = click.option(
+    "--only",
+    type=click.Choice(["exact"]),
+    help="Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
 )
 AS_MODULE = click.option(
     "-m", "as_module", is_flag=True, help="Run MODEL as a module, as python -m does."
@@ -47,7 +52,8 @@ MAP = click.option(
 METRIC_REGEX = click.option(
     "--metric-regex",
     metavar="REGEX",
-    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'.",
+    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'. Default: its "
+    "training loss, if that can judge.",
 )
 METRIC_MODE = click.option(
     "--metric-mode",
@@ -105,13 +111,13 @@ def script_options(
         arguments=tuple(arguments or ()),
         flags=tuple(flag_from(text) for text in own["maps"] if text != _NO_MAP),
         proposes=_NO_MAP not in own["maps"],
-        allow_numerics=own["allow"] is not None,
+        only_exact=own["only"] is not None,
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",
         module=module,
         workdir=_workdir(own["workdir"]),
     )
-    faults = [*_faults(options), *_misplaced(flags)]
+    faults = [*_faults(options, own["allow"] is not None), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
@@ -147,34 +153,70 @@ def _workdir(place: str | None) -> str | None:
     return str(Path(place).resolve())
 
 
+def called_script(
+    model: Path, flags: dict[str, Any], maps: Sequence[str] = ()
+) -> ScriptOptions | None:
+    """Return how a command that keeps no trained model calls a script; None for a model.py.
+
+    Every setting may then be applied: nothing is kept that it could spoil.
+
+    Args:
+        model: the file to train.
+        flags: flags of the command.
+        maps: values of --map.
+
+    Raises:
+        UsageError: flags that do not fit the kind of file; all are named.
+    """
+    from autotune.calling.flag import flag_from
+    from autotune.configuration.script import ScriptOptions
+
+    common.check_model(model)
+    arguments = arguments_given()
+    if arguments is None and not _is_script(model):
+        if maps:
+            raise UsageError(
+                f"{model} was read as a model.py, because it defines a part of one; --map is for "
+                f"training scripts. To have it run as a script, write: {model} --"
+            )
+        return None
+    mapped = tuple(flag_from(text) for text in maps)
+    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True)
+    faults = [*_of_processes(), *_misplaced(flags)]
+    if faults:
+        raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
+    return options
+
+
 def _is_script(model: Path) -> bool:
     from autotune.configuration.script import is_script
 
     return is_script(model.read_bytes())
 
 
-def _faults(options: ScriptOptions) -> Iterator[str]:
+def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
     from autotune.calling.config_file import check_files
     from autotune.configuration.training_config import BATCH_KNOBS
 
-    changing = ["--allow numerics"] if options.allow_numerics else []
+    changing = ["--allow numerics"] if allows_numerics else []
     changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
-    if changing and options.metric is None:
-        yield (
-            f"{' and '.join(changing)} can change the accuracy, and only the script knows its "
-            "metric: add --metric-regex, such as --metric-regex 'accuracy ([0-9.]+)'."
-        )
+    if changing and options.only_exact:
+        yield f"--only exact contradicts {' and '.join(changing)}. Leave one of them out."
     yield from _unsearchable(options.flags)
     yield from check_files(options.flags, options.arguments)
     try:
         re.compile(options.metric or "")
     except re.error as error:
         yield f"--metric-regex {options.metric!r} is no regular expression: {error}."
+    yield from _of_processes()
+
+
+def _of_processes() -> Iterator[str]:
     world = os.environ.get("WORLD_SIZE", "1")
     if world not in ("", "1"):
         yield (
-            f"WORLD_SIZE={world} is in the environment, and a search trains in one "
+            f"WORLD_SIZE={world} is in the environment, and autotune trains in one "
             "process so far. Start it without torchrun."
         )
 
@@ -193,15 +235,15 @@ def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
 
 
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
-    if flags["device"] != "auto":
+    if flags.get("device", "auto") != "auto":
         yield f"--device {flags['device']}: the script chooses its device; use its own arguments."
-    if flags["baseline"]:
+    if flags.get("baseline"):
         yield "--baseline: the script's own settings are the baseline; change its arguments."
-    if flags["lr_scaling"] != "none":
+    if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
-    if flags["unit"] == "tokens":
+    if flags.get("unit") == "tokens":
         yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
-    if flags["fresh_data"]:
+    if flags.get("fresh_data"):
         yield "--fresh-data: each process of a script builds its data anyway."
-    if flags["min_accuracy"] is not None:
+    if flags.get("min_accuracy") is not None:
         yield "--min-accuracy is for evaluate() of a model.py."

@@ -175,6 +175,7 @@ _NOTHING_FEASIBLE = 3
 )
 @scripts.AS_MODULE
 @scripts.ALLOW
+@scripts.ONLY
 @scripts.MAP
 @scripts.METRIC_REGEX
 @scripts.METRIC_MODE

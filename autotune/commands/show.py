@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from autotune.commands import common
+from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export.schema import Kind
     from autotune.values.outcome import Inspected
+    from autotune.values.workload_facts import KnobFacts
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
-def knobs(model: Path | None, device: str) -> None:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Hold the KNOBS in MODEL's code to the contract of a knob: each value trains, is read "
+    "back, and gives way to the default.",
+)
+def knobs(model: Path | None, device: str, check: bool) -> None:
     """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
-    from autotune.console.tables import show_knobs
+    from autotune.console.tables import show_checked, show_knobs
 
+    if check:
+        show_checked(_check(device, model))
+        return
     inspected = _inspect(device, model)
     show_knobs(inspected.machine, inspected.workload)
 
@@ -50,6 +62,15 @@ def schema(kind: Kind) -> None:
     from autotune.export.schema import schema
 
     click.echo(json.dumps(schema(kind), indent=2))
+
+
+def _check(device: str, model: Path | None) -> Sequence[KnobFacts]:
+    from autotune.commands.execute import check_knobs
+
+    if model is None:
+        raise UsageError("--check needs a MODEL: autotune knobs --check model.py")
+    common.check_model(model)
+    return check_knobs(device, model)
 
 
 def _inspect(device: str, model: Path | None) -> Inspected:

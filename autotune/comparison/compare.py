@@ -22,14 +22,17 @@ from autotune.comparison.rounds import (
 )
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
+from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.own_knobs import flags_in
-from autotune.context.search_context import inspect, inspection
-from autotune.knobs.own import unknown_options
+from autotune.context.script_facts import asked, observe, out_of_reach
+from autotune.context.search_context import inspect, inspection, inspection_of_device
+from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
+from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Failure, Lost, describe
+from autotune.values.outcome import Failure, Lost, Observed, describe
 from autotune.values.statistics import Interval
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -61,6 +64,8 @@ class ComparisonOptions:
     seed: int = 0
     fresh_data: bool = False
     """True if each process builds its dataset itself."""
+    script: ScriptOptions | None = None
+    """Call of the script at `model_path`; None for a model.py."""
 
     def is_met(self, comparison: PairedComparison) -> bool:
         """Return whether the comparison bears out A.
@@ -143,34 +148,76 @@ def _after(
     return comparison.after(reference, timed, course.ratio(a.config, timed, reference))
 
 
-def _prepare(
-    options: ComparisonOptions, runner: Runner, folder: Path
-) -> tuple[Participant, Participant, Course]:
-    """Inspect machine and workload; return both sides and the setup of their rounds."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Machine and workload as they were found before the first round."""
+
+    machine: Machine
+    own: TrainingConfig
+    """The workload's own settings."""
+    host_seconds: float
+    """Seconds to start a warm host for a round."""
+    observed: Observed | None = None
+    """Observation of the untouched script; None for a model.py."""
+
+    def call(self, script: ScriptOptions | None, config: TrainingConfig) -> Script | None:
+        """Return the call of the script under a configuration; its own one is left untouched."""
+        if script is None or self.observed is None:
+            return None
+        if config == self.own:
+            return script.call()
+        return script.call(config, asked(script, self.observed))
+
+
+def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
+    """Inspect machine and workload.
+
+    Raises:
+        UsageError: a side has settings that cannot reach the workload.
+    """
     job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
+    observed = None
+    if options.script is not None:
+        place = folder / "script"
+        observed = observe(runner, options.model_path, options.script, place, _DEADLINE_SECONDS)
+        job = inspection_of_device(observed)
     started = time.monotonic()
     inspected = inspect(runner, job, folder / "inspect")
     host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     if inspected.is_shared:
         host_seconds += inspected.dataset_seconds
-    assert inspected.workload is not None
-    machine, own = inspected.machine, TrainingConfig.of(inspected.workload.baseline)
-    _check_own(options, inspected.workload)
+    facts = inspected.workload if observed is None else observed.workload
+    assert facts is not None
+    own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
+    found = _Found(inspected.machine, own, host_seconds, observed)
+    if observed is None:
+        _check_own(options, facts)
+    else:
+        _check_reach(options, found, observed)
+    return found
+
+
+def _prepare(
+    options: ComparisonOptions, runner: Runner, folder: Path
+) -> tuple[Participant, Participant, Course]:
+    """Inspect machine and workload; return both sides and the setup of their rounds."""
+    found = _found(options, runner, folder)
     a, b = (
-        Participant(name, (side.config or own).resolved(machine))
+        Participant(name, (side.config or found.own).resolved(found.machine))
         for name, side in (("a", options.a), ("b", options.b))
     )
 
     def timed(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
         job = Job(
             task=TASK,
-            device=machine.device,
+            device=found.machine.device,
             model_path=str(options.model_path.resolve()),
             config=config.as_dict(),
             seed=options.seed,
             deadline_seconds=_DEADLINE_SECONDS,
             host=host,
             fresh_data=options.fresh_data,
+            script=found.call(options.script, config),
         )
         return time_in_round(runner, job, place)
 
@@ -183,17 +230,32 @@ def _prepare(
             baseline=b,
             folder=folder,
             seed=options.seed,
-            host_seconds=host_seconds,
+            host_seconds=found.host_seconds,
         ),
     )
+
+
+def _check_reach(options: ComparisonOptions, found: _Found, observed: Observed) -> None:
+    """Raise an error if settings cannot reach the script; all are named."""
+    assert options.script is not None
+    faults = [
+        f"{side.label}: {setting} cannot be applied to {options.model_path}: {why}."
+        for side in (options.a, options.b)
+        if side.config is not None
+        for setting, why in out_of_reach(
+            side.config.resolved(found.machine), found.own, options.script, observed
+        )
+    ]
+    if faults:
+        raise UsageError("\n".join(faults))
 
 
 def _check_own(options: ComparisonOptions, facts: WorkloadFacts) -> None:
     """Raise an error if the workload cannot take some of the user's own knobs."""
     faults = []
     for side in (options.a, options.b):
-        names = () if side.config is None else dict(side.config.own)
-        faults += [f"{side.label}: {x}." for _, x in unknown_options(names, facts.signatures)]
+        names = {} if side.config is None else dict(side.config.own)
+        faults += [f"{side.label}: {fault}" for _, fault in misfits(names, facts)]
         faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(names)]
     if faults:
         raise UsageError("\n".join(faults))

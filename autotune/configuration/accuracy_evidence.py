@@ -12,6 +12,8 @@ UNCHANGED = "unchanged"
 """Metric name of a search that varies nothing that could change the trained model."""
 NOT_MEASURED = "not measured: nothing was tried that could change it"
 """Text shown in place of the quality of such a search."""
+TRAINING_LOSS = "training_loss"
+"""Metric name of a script that is judged by the loss on which it calls backward."""
 
 
 class GateEvidence(Part):
@@ -20,8 +22,10 @@ class GateEvidence(Part):
     Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
     """
 
+    left_out_if_none = frozenset({"gradient_error"})
     loss_error: float
-    gradient_error: float
+    gradient_error: float | None = None
+    """None for a script, of which the first losses alone are compared."""
     path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved; None in older files."""
@@ -45,6 +49,7 @@ class AccuracyEvidence(Part):
     `baseline` and `best` are means over the same seeds. A short probe bounds early training only.
     """
 
+    left_out_if_none = frozenset({"judged_by", "unjudged"})
     evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
     """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
     computes the same."""
@@ -78,11 +83,23 @@ class AccuracyEvidence(Part):
 
     None unless the effective batch is the baseline's in other parts, and in older files.
     """
+    judged_by: str | None = None
+    """The quality that judged a script, in words; None for a model.py and in older files.
+
+    `autotune run` applies settings of that script that change the arithmetic only if it is there.
+    """
+    unjudged: str | None = None
+    """Reason why a script was searched for exact settings alone; None otherwise."""
 
     @property
     def is_measured(self) -> bool:
         """Return False if nothing was tried that could change the quality."""
         return self.metric != UNCHANGED
+
+    @property
+    def not_measured_text(self) -> str:
+        """Return the text in place of a quality that was not measured, with the reason."""
+        return NOT_MEASURED + (f"; {self.unjudged}" if self.unjudged else "")
 
     @property
     def allowed_text(self) -> str:

@@ -109,7 +109,10 @@ class Searched(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
+    left_out_if_none = frozenset({"unit"})
     objective: str
+    unit: Literal["steps"] | None = None
+    """Set where a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
     best: Throughput
     speedup: Speedup
@@ -123,6 +126,11 @@ class Evidence(Part):
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
+
+    @property
+    def rate_unit(self) -> str:
+        """Return the unit of the throughput."""
+        return f"{self.unit or 'samples'}/s"
 
     @property
     def tokens_per_second(self) -> Pair | None:
@@ -213,6 +221,11 @@ class BestConfig(Part):
     def keeps_baseline(self) -> bool:
         """Return True if the result is "keep your settings"."""
         return self.config == self.evidence.baseline.config
+
+    @property
+    def judged_numerics(self) -> bool:
+        """Return True if a quality of the measured script covers changes of its arithmetic."""
+        return self.constraints.accuracy.judged_by is not None
 
     @property
     def measured_in(self) -> str:

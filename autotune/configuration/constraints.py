@@ -34,6 +34,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.script_losses import FirstLosses
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
@@ -86,7 +87,14 @@ def judge(
         case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
             return Verdict(None, _margins(ran=_FAILED), describe(outcome))
         case (
-            Probed() | Inspected() | SpeedLimits() | Diagnosed() | Profiled() | Gated() | Observed()
+            Probed()
+            | Inspected()
+            | SpeedLimits()
+            | Diagnosed()
+            | Profiled()
+            | Gated()
+            | FirstLosses()
+            | Observed()
         ):
             return judge(as_failure(outcome), objective, memory_limit)
         case _:

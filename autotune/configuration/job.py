@@ -70,6 +70,11 @@ class Probe:
     """Batch size of the held-out loss: the baseline's, for every configuration."""
     untrained: bool = False
     """True: also evaluate a model of the first seed before training."""
+    loss: Literal["mean", "sum"] | None = None
+    """Judge a script by its training loss, the mean or sum over the backward passes of a step.
+
+    None: by the metric that it prints.
+    """
     kind: Literal["probe"] = "probe"
 
 
@@ -120,14 +125,45 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeFirstSteps:
+    """Run a script for some optimizer steps and report their losses."""
+
+    steps: int
+    nudge: float = 0.0
+    """Relative change of the weights by which the steps begin, with other random numbers from then
+    on. It shows what rounding and random numbers do to the losses."""
+    kind: Literal["take_first_steps"] = "take_first_steps"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckKnobs:
+    """Hold the knobs in the code of the model.py to the contract of a knob."""
+
+    kind: Literal["check_knobs"] = "check_knobs"
+
+
+@dataclass(frozen=True, slots=True)
 class Observe:
     """Run a script unchanged for some steps and report its training."""
 
+    loss_seconds: float = 0.0
+    """Seconds in which its loss should fall; more if few steps fit into them. 0: not watched."""
+    source: str = ""
+    """Digest of the script and its arguments, which the outcome repeats."""
     kind: Literal["observe"] = "observe"
 
 
 Task = Annotated[
-    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | Observe,
+    Inspect
+    | Measure
+    | Probe
+    | FindLimits
+    | Diagnose
+    | Profile
+    | Gate
+    | CheckKnobs
+    | TakeFirstSteps
+    | Observe,
     Discriminator("kind"),
 ]
 

@@ -2,7 +2,8 @@
 
 * Settings that keep the arithmetic (DataLoader arguments, threads, cuDNN's search) are applied
   beside the script.
-* Settings that change the arithmetic need permission: `--allow numerics`.
+* Settings that change the arithmetic need a quality that judges them: the training loss, or the
+  metric that the script prints.
 * Batch size, gradient accumulation and float16 change the course of training, which schedules,
   epochs and scalers rely on. Only the script's own flags apply them (`--map`).
 """
@@ -15,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
+from typing import Literal
 
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
@@ -58,9 +60,10 @@ class ScriptOptions:
 
     arguments: tuple[str, ...]
     flags: tuple[Flag, ...] = ()
-    allow_numerics: bool = False
+    only_exact: bool = False
+    """True to try only settings that keep the arithmetic."""
     metric: str | None = None
-    """Regular expression for the quality; None: only settings that keep the result are tried."""
+    """Regular expression for the quality; None: the training loss, if that can judge."""
     higher_is_better: bool = True
     module: str | None = None
     """Name of the module to run, as `python -m` does; None: the file itself."""
@@ -68,6 +71,38 @@ class ScriptOptions:
     """True to map flags that the script is seen to have, where there is no doubt."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
+    loss: Literal["mean", "sum"] | None = None
+    """Loss of a step by which trainings are judged, over its backward passes; None: by no loss."""
+    doubt: str = ""
+    """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
+    keeps_nothing: bool = False
+    """True if no trained model is kept, so that nothing needs a quality."""
+    refused: tuple[str, ...] = ()
+    """Mapped knobs of which the training loss cannot judge another value."""
+    refusal: str = ""
+    """Reason why it cannot."""
+
+    @property
+    def has_quality(self) -> bool:
+        """True if a training has a quality by which it is judged."""
+        return self.metric is not None or self.loss is not None
+
+    @property
+    def tries_numerics(self) -> bool:
+        """True if settings that change the arithmetic are tried."""
+        return self.keeps_nothing or (self.has_quality and not self.only_exact)
+
+    @property
+    def name_a_metric(self) -> str:
+        """Return why exact settings alone are tried and what to do; empty if others are as well."""
+        if self.tries_numerics or not (self.only_exact or self.doubt):
+            return ""
+        if self.only_exact:
+            return "exact settings only, as --only exact asks"
+        return (
+            f"exact settings only, because the training loss cannot judge others: {self.doubt}. "
+            "Name the quality that the script prints by --metric-regex 'accuracy ([0-9.]+)'"
+        )
 
     def call(self, config: TrainingConfig | None = None, asked: tuple[str, ...] = ()) -> Script:
         """Return the call of the script under a configuration, or unchanged without one."""
@@ -99,15 +134,18 @@ class ScriptOptions:
         return {
             **module,
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),
-            "allow_numerics": self.allow_numerics,
+            "allow_numerics": self.tries_numerics,
             "metric": [self.metric, self.higher_is_better],
+            **({} if self.loss is None else {"loss": self.loss}),
         }
 
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
-        if knob.name in BY_FLAG_ALONE or knob.name in {flag.knob for flag in self.flags}:
-            return knob.name in {flag.knob for flag in self.flags}
-        return not knob.script_obstacle and (is_harmless(knob) or self.allow_numerics)
+        is_tried = is_harmless(knob) or self.tries_numerics
+        is_mapped = knob.name in {flag.knob for flag in self.flags}
+        if knob.name in BY_FLAG_ALONE or is_mapped:
+            return is_mapped and is_tried and knob.name not in self.refused
+        return not knob.script_obstacle and is_tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +286,8 @@ def plan_run(
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     """Return why a knob of the user's own cannot be applied to a script, or None."""
+    if name.startswith("knobs."):
+        return "only a program with the KNOBS of model.py can: autotune.load(path, knobs=KNOBS)"
     if not name.startswith(("env.", "flags.")):
         return "only a program that calls build_model or build_dataset can pass it: autotune.load"
     return None if is_allowed else "it may change the trained model: needs --allow numerics"

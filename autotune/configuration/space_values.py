@@ -32,7 +32,7 @@ class OwnKnobs:
 
 
 def read_own_knobs(document: Document, faults: list[str]) -> OwnKnobs:
-    """Read the sections env, flags, options and dataset_options; add what is wrong to `faults`."""
+    """Read the section of each kind, such as env; add what is wrong to `faults`."""
     own = OwnKnobs()
     for kind in KINDS:
         section = document.value.get(kind, {})
@@ -65,6 +65,8 @@ def _read_own_knob(
         for word in given:
             hint = did_you_mean(word, _OWN_KEYS)
             yield f"{document.key_position(*place, word)}: unknown word {word!r}.{hint}"
+    if place[0] == "knobs" and isinstance(written, dict) and "effect" in written:
+        yield f"{document.key_position(*place, 'effect')}: {name}: its class says the effect."
     if effect not in _EFFECTS:
         where, words = document.position(*place, "effect"), ", ".join(_EFFECTS)
         yield f"{where}: {name}: effect must be one of {words}, not {effect!r}."

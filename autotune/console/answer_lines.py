@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, AccuracyEvidence
+from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
@@ -84,7 +84,7 @@ def throughput_lines(best: BestConfig) -> list[str]:
     evidence = best.evidence
     lines = [
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
-        f"{evidence.best.samples_per_second:g} samples/s {best.measured_in}"
+        f"{evidence.best.samples_per_second:g} {evidence.rate_unit} {best.measured_in}"
     ]
     if (tokens := evidence.tokens_per_second) is not None:
         lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")
@@ -115,9 +115,10 @@ def utilisation(limits: StageLimits) -> str | None:
 def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
     """Return lines on the quality of the baseline and of the result, and on its probes."""
     if not accuracy.is_measured:
-        return [f"  quality     {NOT_MEASURED}"]
+        return [f"  quality     {accuracy.not_measured_text}"]
     told = accuracy.difference_text or f"{accuracy.seeds} seeds"
-    lines = [
+    lines = [f"  judged by   {accuracy.judged_by}"] if accuracy.judged_by else []
+    lines += [
         f"  {accuracy.metric:<11} {accuracy.baseline:g} -> {accuracy.best:g}, {told}",
         f"  allowed     {accuracy.allowed_text}",
     ]

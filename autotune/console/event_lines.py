@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from autotune.configuration.training_config import render
@@ -123,10 +123,40 @@ def _script_lines(context: SearchContext) -> list[str]:
         f"{context.options.workload.model_path} is run as a training script: each trial runs "
         "it from its start into its training",
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
-        f"{seen.steps_per_second:.4g} steps/s, {seen.samples_per_second:.4g} samples/s, "
-        f"waiting for data {100 * seen.wait_share:.2g} % of the time{_beside_gpu(seen)}",
-        *(f"{name}: {why}" for name, why in seen.fixed.items()),
+        f"{seen.steps_per_second:.4g} steps/s, {_rate(seen)}{_waiting(seen)}",
+        *(f"{', '.join(names)}: {why}" for why, names in _by_reason(seen.fixed).items()),
+        *_judge_lines(context),
     ]
+
+
+def _judge_lines(context: SearchContext) -> list[str]:
+    """Return a line on what judges a script's quality, or why nothing does."""
+    script = context.options.workload.script
+    if script is None or script.metric is not None:
+        return []
+    if script.loss is not None:
+        return ["quality: its training loss, on which it calls backward"]
+    return [script.name_a_metric] if script.name_a_metric else []
+
+
+def _rate(seen: Observed) -> str:
+    if seen.counts_samples:
+        return f"{seen.samples_per_second:.4g} samples/s"
+    return "samples are unknown: a step counts as one sample"
+
+
+def _waiting(seen: Observed) -> str:
+    """Return how long training waits for its loader; empty if it has none."""
+    if not seen.training_loader:
+        return ""
+    return f", waiting for data {100 * seen.wait_share:.2g} % of the time{_beside_gpu(seen)}"
+
+
+def _by_reason(fixed: Mapping[str, str]) -> dict[str, list[str]]:
+    return {
+        reason: [name for name, why in fixed.items() if why == reason]
+        for reason in dict.fromkeys(fixed.values())
+    }
 
 
 def _beside_gpu(seen: Observed) -> str:
@@ -137,7 +167,7 @@ def _beside_gpu(seen: Observed) -> str:
 def _objective_line(context: SearchContext) -> str:
     samples = context.objective.run_samples
     if samples is None:
-        return "samples/s of the steady state"
+        return f"{'samples' if context.counts_samples else 'steps'}/s of the steady state"
     return f"time of a run of {samples} samples, start and compilation included"
 
 

@@ -18,7 +18,7 @@ from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled
 from autotune.values.text import clean, size
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import KnobFacts, WorkloadFacts
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
@@ -27,7 +27,18 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     for knob in ALL_KNOBS:
         values = _domain(knob, machine, facts)
         table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
+    for told in facts.knobs if facts else ():
+        table.add_row(
+            _cell(told.name), spelled(told.default), _cell(_told(told)), _cell(told.about)
+        )
     _print(table)
+
+
+def show_checked(knobs: Sequence[KnobFacts]) -> None:
+    """Print the knobs in a model.py's code that keep the contract, with the values tried."""
+    for told in knobs:
+        values = ", ".join(map(spelled, dict.fromkeys((told.default, *told.suggested))))
+        sys.stdout.write(clean(f"{told.name} keeps the contract with {values}\n"))
 
 
 def show_spaces() -> None:
@@ -70,16 +81,21 @@ def show_machine(machine: Machine) -> None:
     _print(table)
 
 
-def show_profile(diagnosis: Diagnosis, notes: Sequence[str], profiled: Profiled) -> None:
-    """Print the rate of each stage alone, the stage that bounds training, and the operators."""
-    stages = _table("stage alone", "samples/s", "seconds a batch")
-    for name, rate in diagnosis.limits().items():
-        seconds = diagnosis.stages.batch_size / rate
-        stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
-    _print(stages)
-    lines = [*_bound_lines(diagnosis), *notes]
-    if diagnosis.doubt:
-        lines = [f"Run it again: {diagnosis.doubt}."]
+def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
+    """Print the rate of each stage alone, the stage that bounds training, and the operators.
+
+    `diagnosis` is None if the stages are not known; the notes say why.
+    """
+    lines = list(notes)
+    if diagnosis is not None:
+        stages = _table("stage alone", "samples/s", "seconds a batch")
+        for name, rate in diagnosis.limits().items():
+            seconds = diagnosis.stages.batch_size / rate
+            stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
+        _print(stages)
+        lines = [*_bound_lines(diagnosis), *notes]
+        if diagnosis.doubt:
+            lines = [f"Run it again: {diagnosis.doubt}."]
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
         share = f"{100 * one.share:.1f} %"
@@ -115,6 +131,15 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
         if len(set(refused.values())) == 1:
             return f"{text}: {next(iter(refused.values()))}"
     return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])
+
+
+def _told(knob: KnobFacts) -> str:
+    """Return the values of a knob in the code of model.py."""
+    if knob.irrelevance:
+        return f"frozen: {knob.irrelevance}"
+    refused = zip(knob.options, knob.obstacles, strict=True)
+    reasons = [f"not {spelled(value)}: {reason}" for value, reason in refused if reason]
+    return "\n".join([", ".join(map(spelled, knob.suggested)), *reasons])
 
 
 def _cell(text: str) -> Text:

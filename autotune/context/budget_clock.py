@@ -6,7 +6,14 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe
+from autotune.configuration.job import (
+    Inspect,
+    Job,
+    Measure,
+    Observe,
+    Probe,
+    TakeFirstSteps,
+)
 from autotune.processes.runner import Runner
 from autotune.values.outcome import Lost, Measured, TimedOut, TrialOutcome
 
@@ -49,7 +56,7 @@ class Clock:
         return max(_LEAST_SECONDS, _SHARE_OF_ONE * self.seconds)
 
 
-_PATIENT = (Measure, Inspect, Observe)
+_PATIENT = (Measure, Inspect, Observe, TakeFirstSteps)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from autotune.configuration.accuracy_evidence import TRAINING_LOSS
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch
@@ -49,11 +50,13 @@ class WorkloadOptions:
 
     @property
     def has_quality(self) -> bool:
-        """True if a training has a quality; only that of a script without a metric has none."""
-        return self.script is None or self.script.metric is not None
+        """True if a training has a quality; that of a script may have none."""
+        return self.script is None or self.script.has_quality
 
     def metric(self, facts: WorkloadFacts) -> tuple[str, bool]:
         """Return the name of the quality metric, and True if higher is better."""
+        if self.script is not None and self.script.loss is not None:
+            return TRAINING_LOSS, False
         if self.script is not None:
             return "metric_regex", self.script.higher_is_better
         return ("evaluate", True) if facts.has_evaluate else ("held_out_loss", False)

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Observe
-from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions
+from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.options import WorkloadOptions
+from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
+from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.processes.runner import Runner
-from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.values.errors import UsageError, WorkloadError
-from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, as_failure, describe
+from autotune.values.outcome import (
+    Crashed,
+    Observed,
+    TimedOut,
+    TrialOutcome,
+    as_failure,
+    describe,
+    outcome_from_json,
+    outcome_to_json,
+)
+from autotune.values.script_losses import ObservedLoss
 from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
 
 _SCALED = "float16"
+_NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
 def observe(
-    runner: Runner, path: Path, script: ScriptOptions, folder: Path, deadline_seconds: float
+    runner: Runner,
+    path: Path,
+    script: ScriptOptions,
+    folder: Path,
+    deadline_seconds: float,
+    loss_seconds: float = 0.0,
 ) -> Observed:
-    """Run the script as it is for some steps.
+    """Run the script as it is for some steps, and for `loss_seconds` in which its loss may fall.
+
+    What an earlier observation in this folder said of the same script's loss still holds, so that
+    the same search continues.
 
     Raises:
         WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
     """
+    source = _digest(path, script)
+    known = _known_loss(folder, source) if loss_seconds else None
     job = Job(
-        Observe(),
+        Observe(0.0 if known else loss_seconds, source),
         device="auto",
         model_path=str(path.resolve()),
         script=script.call(),
@@ -42,6 +66,9 @@ def observe(
     )
     outcome = runner.run(job, folder)
     if isinstance(outcome, Observed):
+        if known is not None:
+            outcome = replace(outcome, loss=known)
+            write_atomically(TrialFolder(folder).outcome, outcome_to_json(outcome))
         return outcome
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
@@ -51,6 +78,22 @@ def observe(
     )
 
 
+def _digest(path: Path, script: ScriptOptions) -> str:
+    """Return a digest of the script's text and arguments, which may hold secrets."""
+    words = json.dumps(script.arguments).encode()
+    return hashlib.sha256(path.read_bytes() + words).hexdigest()
+
+
+def _known_loss(folder: Path, source: str) -> ObservedLoss | None:
+    """Return what an earlier observation of the same script found of its loss."""
+    try:
+        earlier = outcome_from_json(TrialFolder(folder).outcome.read_bytes())
+    except OSError:
+        return None
+    loss = earlier.loss if isinstance(earlier, Observed) else None
+    return loss if loss is not None and loss.source == source else None
+
+
 def _reason(outcome: TrialOutcome, stepped: bool) -> str:
     match outcome:
         case TimedOut(_, limit) if stepped:
@@ -58,9 +101,9 @@ def _reason(outcome: TrialOutcome, stepped: bool) -> str:
         case Crashed(detail) if stepped:
             return f"it ended in its first steps: {detail}"
         case TimedOut(_, limit):
-            return f"no step of a torch optimizer within {span(limit)}{_MORE_TIME}"
+            return f"no training step within {span(limit)}{_MORE_TIME}"
         case Crashed(detail):
-            return f"it made no step of a torch optimizer: {detail}"
+            return f"it made no training step: {detail}"
         case _:
             return describe(as_failure(outcome))
 
@@ -85,10 +128,10 @@ def with_maps(
         knobs = [name for name in knobs if name == "batch_size"]
     flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
     flags = tuple(flag for flag in flags if flag.name not in own.values())
-    if not workload.has_quality:
+    if not script.tries_numerics:
+        lack = "without --only exact" if script.only_exact else "with --metric-regex"
         return workload, tuple(
-            f"this script has {flag.name}: {flag.knob} is searched if there is a --metric-regex"
-            for flag in flags
+            f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags
         )
     taken = (
         f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
@@ -127,14 +170,17 @@ def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
 
 
 def reachable(
-    file: SpaceFile, script: ScriptOptions, observed: Observed, holds_batch: bool = False
+    file: SpaceFile, options: SearchOptions, observed: Observed, holds_batch: bool = False
 ) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return the space file without knobs that cannot reach the script, and a note on each.
 
     `holds_batch` is True if batch_size and accumulation_steps may only change together.
     """
+    script = options.workload.script
+    assert script is not None
     obstacles = dict(_obstacles(file, script, observed))
-    unmapped = [name for name in BATCH_KNOBS if not script.reaches(KNOBS[name])]
+    mapped = {flag.knob for flag in script.flags}
+    unmapped = [name for name in BATCH_KNOBS if name not in mapped]
     if holds_batch and unmapped:
         for name in set(BATCH_KNOBS) & file.offers.keys():
             obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
@@ -144,8 +190,30 @@ def reachable(
         if name not in obstacles
     }
     own = TrainingConfig.of(observed.workload.baseline)
-    notes = (f"{name} stays {spelled(own[name])}: {why}" for name, why in obstacles.items())
+    notes = (
+        f"{name} stays {spelled(own[name]) if name in KNOBS else 'as it is'}: {why}"
+        for name, why in obstacles.items()
+    )
     return replace(file, offers=offers), tuple(notes)
+
+
+def out_of_reach(
+    config: TrainingConfig, own: TrainingConfig, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings other than the script's `own` that cannot be applied, with the reason."""
+    names = asked(script, observed)
+    for knob, value in config.items():
+        is_carried = any(flag.carries(value) for flag in script.flags if flag.knob == knob.name)
+        setting = f"{knob.name}={spelled(value)}"
+        if isinstance(knob, OwnKnob):
+            if knob.kind in BUILDERS:
+                yield setting, f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
+        elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
+            continue
+        elif value == _SCALED:
+            yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
+        elif knob.name not in names:
+            yield setting, observed.fixed.get(knob.name) or _way(knob, script)
 
 
 def _obstacles(
@@ -157,12 +225,25 @@ def _obstacles(
         if knob.name in observed.fixed:
             yield knob.name, observed.fixed[knob.name]
         elif not script.reaches(knob):
-            yield knob.name, _way(knob)
+            yield knob.name, _way(knob, script)
+    for name, effect in file.own.effects.items():
+        if effect == "statistics" and script.loss is not None:
+            yield name, f"it changes the course of training: {_NEEDS_METRIC}"
+        elif effect != "exact" and not script.tries_numerics:
+            yield name, f"it may change the trained model: {_unjudged(script)}"
 
 
-def _way(knob: Knob) -> str:
+def _way(knob: Knob, script: ScriptOptions) -> str:
+    if knob.name in script.refused:
+        return script.refusal
+    if knob.name in {flag.knob for flag in script.flags}:
+        return f"it changes the course of training: {_unjudged(script)}"
     if knob.effect == "statistics":
         return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
-    return knob.script_obstacle or "it changes the arithmetic, so it needs --allow numerics"
+    return knob.script_obstacle or f"it changes the arithmetic: {_unjudged(script)}"
+
+
+def _unjudged(script: ScriptOptions) -> str:
+    return "--only exact" if script.only_exact else _NEEDS_METRIC

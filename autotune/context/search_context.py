@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.configuration.job import Inspect, Job, Task
-from autotune.configuration.script import Script
+from autotune.configuration.script import Script, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
@@ -19,6 +19,8 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.script_facts import asked, observe, reachable, with_maps
+from autotune.context.script_loss import OtherBatches, judging, loss_seconds
+from autotune.knobs import knob_named
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
@@ -87,6 +89,11 @@ class SearchContext:
     def may_settle(self) -> bool:
         """True if the search may end early: the user did not ask for a number of trials."""
         return self.options.budget.trials is None
+
+    @property
+    def counts_samples(self) -> bool:
+        """False if a script's samples are unknown, so that each of its steps counts as one."""
+        return self.observed is None or self.observed.counts_samples
 
     @property
     def host_seconds(self) -> float:
@@ -178,7 +185,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     if folder is None:
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
-    observed = _observed(options, runner, folder)
+    options, observed = _observed(options, runner, folder, file)
     options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
@@ -194,14 +201,17 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = workload.held_batch(baseline)
     if workload.script is not None and observed is not None:
-        file, kept = reachable(file, workload.script, observed, held is not None)
+        look = OtherBatches(runner, options, file, held)
+        options = _of_script(options, look.judging(observed, baseline, folder / "batches"))
+        file, kept = reachable(file, options, observed, held is not None)
         notes = (*notes, *kept)
+    space = narrow(file, inspected.machine, facts, baseline, held).noted(notes)
     return SearchContext(
-        options=options,
+        options=_without_needless_loss(options, space),
         machine=inspected.machine,
         facts=facts,
         baseline=baseline,
-        space=narrow(file, inspected.machine, facts, baseline, held).noted(notes),
+        space=space,
         trials=options.budget.trials or file.trials,
         memory_limit_bytes=options.resources.bytes_per_trial(inspected.machine),
         time_budget_seconds=time_budget_of(options),
@@ -228,12 +238,35 @@ def _mapped(
     return replace(options, workload=workload), notes
 
 
-def _observed(options: SearchOptions, runner: Runner, folder: Path) -> Observed | None:
-    """Observe the unmodified script; return None for a model.py."""
+def _observed(
+    options: SearchOptions, runner: Runner, folder: Path, file: SpaceFile
+) -> tuple[SearchOptions, Observed | None]:
+    """Observe the unmodified script, and let its loss judge if it can; None for a model.py."""
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
-    if workload.script is None:
-        return None
-    return observe(runner, workload.model_path, workload.script, folder / "script", deadline)
+    script = workload.script
+    if script is None:
+        return options, None
+    seconds = loss_seconds(script, file, time_budget_of(options))
+    place = folder / "script"
+    observed = observe(runner, workload.model_path, script, place, deadline, seconds)
+    return _of_script(options, judging(script, observed)), observed
+
+
+def _of_script(options: SearchOptions, script: ScriptOptions) -> SearchOptions:
+    return replace(options, workload=replace(options.workload, script=script))
+
+
+def _without_needless_loss(options: SearchOptions, space: SearchSpace) -> SearchOptions:
+    """Return the options without the loss as a judge if nothing is varied that it could judge."""
+    script = options.workload.script
+    if script is None or script.loss is None:
+        return options
+    if any(
+        space.effect(name) != "exact" and not is_harmless(knob_named(name))
+        for name in space.varied()
+    ):
+        return options
+    return _of_script(options, replace(script, loss=None))
 
 
 def _inspected(
@@ -245,9 +278,14 @@ def _inspected(
     task = Inspect(baseline=workload.baseline)
     job = replace(job, task=task, fresh_data=workload.fresh_data)
     if observed is not None:
-        job = inspection(observed.device, None, deadline)
-        job = replace(job, task=Inspect(observed.visible_devices))
+        job = inspection_of_device(observed, deadline)
     return inspect(runner, job, folder)
+
+
+def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
+    """Return the job that inspects the device on which a script was seen to train."""
+    job = inspection(observed.device, None, deadline_seconds)
+    return replace(job, task=Inspect(observed.visible_devices))
 
 
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:

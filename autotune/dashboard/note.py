@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
@@ -66,7 +65,7 @@ def _answer(study: Study) -> Iterator[str]:
     changed = best.training_config.differences(own)
     yield from ("", "| | yours | answer |", "|---|---|---|")
     yield (
-        f"| samples/s {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
+        f"| {evidence.rate_unit} {best.measured_in} | {evidence.baseline.samples_per_second:g} | "
         f"{evidence.best.samples_per_second:g} |"
     )
     if (tokens := evidence.tokens_per_second) is not None:
@@ -83,7 +82,7 @@ def _answer(study: Study) -> Iterator[str]:
         if accuracy.probe_text:
             yield f"| probes | | {accuracy.probe_text} |"
     else:
-        yield f"| quality | | {NOT_MEASURED} |"
+        yield f"| quality | | {accuracy.not_measured_text} |"
     yield f"| memory | | {memory.in_words} |"
     yield from (
         f"| {name} | {spelled(own[name])} | {spelled(value)} |" for name, value in changed.items()

@@ -65,7 +65,9 @@ def _own_section(knob: OwnKnob) -> Schema:
     """Return the schema of a section of the user's own knobs: each name with its values to try."""
     listed = _values(knob)["anyOf"]
     effect = {"enum": list(get_args(Effect))}
-    told = {"values": {"anyOf": listed}, "effect": effect, "baseline": _legal(knob)}
+    told: Schema = {"values": {"anyOf": listed}, "baseline": _legal(knob)}
+    if knob.kind != "knobs":  # its class says the effect
+        told["effect"] = effect
     choice = {"anyOf": [*listed, _closed(told, "values")]}
     return {"type": "object", "additionalProperties": choice}
 

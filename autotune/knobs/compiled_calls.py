@@ -12,7 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.torch_private import compiled_call, eager_call, set_compiled_call
+from autotune.knobs.torch_private import (
+    compiled_call,
+    eager_call,
+    is_compiled_wrapper,
+    set_compiled_call,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,10 +34,13 @@ def compile_in_place(module: nn.Module, copies: bool, **options: Any) -> None:
         copies: give results that belong to the caller; see `for_training`.
         options: keyword arguments of torch.compile.
     """
-    if type(module).__module__.startswith("torch.nn"):
-        # Before torch 2.15 compile() silently did nothing for torch's own classes.
-        import torch
+    import torch
+    from torch import nn
 
+    kind = type(module)
+    if kind.__module__.startswith("torch.nn") or kind.compile is not nn.Module.compile:
+        # Before torch 2.15 compile() silently did nothing for torch's own classes. A class with a
+        # compile() of its own may compile something else than training calls.
         set_compiled_call(module, torch.compile(_inlined(eager_call(module)), **options))
     else:
         module.compile(**options)
@@ -71,6 +79,11 @@ def compiled_modules(model: nn.Module) -> list[nn.Module]:
         for module in ([model] if _is_compiled(model) else repeated_blocks(model))
         if _is_compiled(module)
     ]
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return True if calls of this very module are compiled, in place or by a wrapper."""
+    return is_compiled_wrapper(module) or _is_compiled(module)
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -1,7 +1,9 @@
-"""Knobs of the user's own: environment variables, a script's flags, arguments of build functions.
+"""Knobs of the user's own: variables, a script's flags, arguments of build functions, classes.
 
-The name says all: `env.NAME`, `flags.--name`, `options.name` or `dataset_options.name`. So
-configurations, files and children need no list of them. Null leaves a thing as it is: the variable
+The name says all: `env.NAME`, `flags.--name`, `options.name`, `dataset_options.name` or
+`knobs.name`. So configurations, files and children need no list of them. The class of a
+`knobs.name` is in KNOBS of model.py: only processes that run the user's code see it, and others
+know it by the description that the inspection made. Null leaves a thing as it is: the variable
 and the script's arguments as they were, the argument not passed.
 """
 
@@ -14,23 +16,28 @@ from functools import lru_cache
 from keyword import iskeyword
 from typing import Literal, get_args
 
-from autotune.knobs.base import AnyPlain, Knob, Setup, Value
+from autotune.knobs.base import AnyPlain, Integers, Knob, OneOf, Setup, Value, spelled
 from autotune.knobs.process import at_start
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
-from autotune.values.workload_facts import Signature
+from autotune.values.workload_facts import KnobFacts, Signature, WorkloadFacts
 
-Kind = Literal["env", "flags", "options", "dataset_options"]
-"""Environment variable, flag of a script, argument of build_model, argument of build_dataset."""
+Kind = Literal["env", "flags", "options", "dataset_options", "knobs"]
+"""Environment variable, flag of a script, argument of build_model, argument of build_dataset, knob
+in the code of model.py."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "build_dataset"}
 """Functions of a model.py whose keyword arguments are knobs."""
+
+KNOBS_OF_CODE = "KNOBS"
+"""Name of the list of knobs in the code of a model.py."""
 
 _CALLS: Mapping[Kind, str] = {
     "env": "{}=... in the environment, before Python starts",
     "flags": "{} among the script's arguments",
     "options": "build_model({}=...)",
     "dataset_options": "build_dataset({}=...)",
+    "knobs": "autotune.load(path, knobs=KNOBS), with KNOBS of model.py, which has {}",
 }
 _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
@@ -74,12 +81,22 @@ class OwnKnob(Knob):
             return f"{_OLDER_ALLOCATOR} is set, which torch reads before it; unset that"
         return None
 
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        """Return what a knob in code said of the workload when it was inspected."""
+        told = described(facts).get(self.name)
+        return told.irrelevance or None if told else None
+
     def environ(self, value: Value) -> Mapping[str, str]:
         return {self.word: str(value)} if self.kind == "env" and value is not None else {}
 
     def read_back(self, setup: Setup) -> Value:
         """Return the variable as this process found it when it started; None if it was not set."""
         return at_start(self.word)
+
+
+def coded_name(name: str) -> str:
+    """Return the name in configurations of a knob in the code of model.py."""
+    return f"knobs.{name}"
 
 
 @lru_cache(maxsize=1024)
@@ -94,6 +111,36 @@ def own_knob(name: str) -> OwnKnob | None:
 def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
     """Yield the user's own knobs among these names."""
     yield from (knob for knob in map(own_knob, names) if knob is not None)
+
+
+def described(facts: WorkloadFacts) -> dict[str, KnobFacts]:
+    """Return the descriptions of the knobs in the code of model.py, by name."""
+    return {told.name: told for told in facts.knobs}
+
+
+def legal_values(told: KnobFacts) -> OneOf | Integers:
+    """Return the values that a knob in code can have."""
+    return Integers(*told.bounds) if told.bounds else OneOf(told.options)
+
+
+def misfits(settings: Mapping[str, Value], facts: WorkloadFacts) -> Iterator[tuple[str, str]]:
+    """Yield the settings of the user's own knobs that model.py cannot have, each with its fault."""
+    yield from unknown_options(settings, facts.signatures)
+    yield from coded_misfits(settings, facts)
+
+
+def coded_misfits(settings: Mapping[str, Value], facts: WorkloadFacts) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are of no knob in the code, or not possible, each with its fault."""
+    told = described(facts)
+    for knob in own_knobs(settings):
+        name, value = knob.name, settings[knob.name]
+        if knob.kind != "knobs":
+            continue
+        if name not in told:
+            hint = did_you_mean(name, told)
+            yield name, f"{name} is not among the {KNOBS_OF_CODE} of model.py.{hint}"
+        elif value is not None and (fault := legal_values(told[name]).fault(value)):
+            yield name, f"{name}={spelled(value)} is not possible; {fault}."
 
 
 def unknown_options(
@@ -130,6 +177,7 @@ _MEANT: Mapping[Kind, str] = {
     "flags": "a flag; write --name, or name for name=value",
     "options": "an argument of build_model",
     "dataset_options": "an argument of build_dataset",
+    "knobs": "a knob; write letters, digits and _",
 }
 
 

@@ -52,6 +52,20 @@ def eager_call(model: nn.Module) -> Callable[..., Any]:
     return call
 
 
+def own_call(model: nn.Module) -> Callable[..., Any]:
+    """Return what calls of `model` run, compiled or not.
+
+    What `torch.compile(module)` returned hands its attributes on to the module; this is its own.
+    """
+    call: Callable[..., Any] | None = vars(model).get("_compiled_call_impl")
+    return call or model._call_impl
+
+
+def set_own_call(model: nn.Module, call: Callable[..., Any]) -> None:
+    """Let calls of `model` run `call`; see `own_call`."""
+    vars(model)["_compiled_call_impl"] = call
+
+
 def is_compiled_wrapper(model: nn.Module) -> bool:
     """Return True if `model` is what `torch.compile(module)` returned; its class is private."""
     return hasattr(model, "_orig_mod")

@@ -30,7 +30,6 @@ from autotune.numerics.split_check import compare_splits
 from autotune.numerics.training_loops import State, TrainingLoops, double_by_default, doubled
 from autotune.numerics.trajectory import Snapshot, Tensors, distance, norm, share, snapshot
 from autotune.system.trial_folder import NUMERICS_CHECK
-from autotune.training.apply_settings import Settings
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import TrainingSetup, build_dataset, seed_everything
@@ -99,16 +98,17 @@ def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
 def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     loaded, seed, store = loops.loaded, loops.loaded.job.seed, loops.store
     plain = replace(loops, loaded=replace(loaded, config=TrainingConfig.of(task.reference)))
-    Settings(plain.loaded.config).apply_to_process()
+    plain.loaded.settings.apply_to_process()
     batches = plain.batches()
     pair = store.put_batch(next(batches)), store.put_batch(next(batches))
     reference = _refer(plain, pair, task.in_double)
     all_batches = itertools.chain(trajectory.loaded(pair), batches)
     used, end = trajectory.reference_steps(plain.setup(reference.state), all_batches, seed, store)
-    Settings(loaded.config).apply_to_process()
+    loaded.settings.apply_to_process()
     gated, rounding, tested_end = _tested(loops, reference, used)
-    Settings(plain.loaded.config).apply_to_process()
-    nudged = trajectory.nudge(plain.setup(reference.state), rounding)
+    plain.loaded.settings.apply_to_process()
+    nudged = plain.setup(reference.state)
+    trajectory.nudge(nudged.model.parameters(), rounding)
     nudged_end = trajectory.steps(nudged, trajectory.loaded(used), seed + 1, store)
     apart = trajectory.distances(reference.before, end, tested_end)
     noise = trajectory.distances(reference.before, end, nudged_end)

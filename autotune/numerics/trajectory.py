@@ -125,19 +125,14 @@ def distances(start: Snapshot, end: Snapshot, other: Snapshot) -> Distances:
     )
 
 
-def nudge(setup: TrainingSetup, rounding: float) -> TrainingSetup:
-    """Change the parameters at random by a relative `rounding`, by float32's at least.
-
-    Returns:
-        `setup`.
-    """
+def nudge(parameters: Iterable[Tensor], rounding: float) -> None:
+    """Change the parameters at random by a relative `rounding`, by float32's at least."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in filter(torch.is_floating_point, setup.model.parameters()):
+        for parameter in filter(torch.is_floating_point, parameters):
             least = max(rounding, torch.finfo(parameter.dtype).eps)
             noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
             parameter.mul_((1 + least * noise).to(parameter))
-    return setup
 
 
 def epsilon(config: TrainingConfig) -> float:

@@ -199,8 +199,7 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     if best is None and place.answer is not None:
         best, more = _answer_beside(archive, place.answer)
         remarks += more
-    evidence = None if best is None else best.evidence
-    if evidence and (apart := readable_note(lambda: baselines_apart(archive.notes, evidence))):
+    if best is not None and (apart := readable_note(lambda: baselines_apart(archive.notes))):
         remarks.append(f"Note: {apart}.")
     return ReportData(archive, best, tuple(remarks))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.answer_words import keep_headline, not_proven_texts
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
@@ -143,7 +142,7 @@ def _limits(best: BestConfig) -> Iterator[str]:
             yield f"Probes: {accuracy.probe_text}."
         yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
     else:
-        yield f"Its quality was {NOT_MEASURED}."
+        yield f"Its quality was {accuracy.not_measured_text}."
     yield from stage_sentences(best.evidence)
 
 

@@ -13,34 +13,59 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
-from autotune.scripting.observed_training import batch_size_of, samples_in
-from autotune.training.inspection import tensor_bytes
+from autotune.scripting.observed_training import batch_size_of, bytes_in, samples_in
+from autotune.scripting.steps import ModelCalls
 from autotune.training.loading.batches import Batches, Synchronize
+
+# Steps without a batch after which the loader that was read before is known not to feed them: more
+# than a GAN's critic takes with one batch.
+_UNFED = 10
+
+
+class _Use:
+    """Batches and samples of the steps, as one source tells them."""
+
+    def __init__(self) -> None:
+        self.batches = self.samples = self._steps = 0
+        self.of_steps: Counter[int] = Counter()
+        """Number of steps by their batches."""
+        self._mark = (0, 0, 0)
+
+    def add(self, batches: int, samples: int) -> None:
+        self._steps += 1
+        self.batches += batches
+        self.samples += samples
+        self.of_steps[batches] += 1
+
+    def mark(self) -> None:
+        self._mark = (self.batches, self.samples, self._steps)
+
+    def since_mark(self) -> tuple[int, int, int]:
+        """Return batches, samples and steps since the mark; all if there was no step since."""
+        batches, samples, steps = self._mark if self._steps > self._mark[2] else (0, 0, 0)
+        return self.batches - batches, self.samples - samples, self._steps - steps
 
 
 class BatchStream(Batches):
-    """The batches that a script takes from its loaders.
+    """The batches that a script takes from its loaders, or gives to its model where none feeds it.
 
-    Call `watch` once, and `stepped` after every optimizer step that counts.
+    Call `watch` once, and `stepped` after every step that counts.
     """
 
-    def __init__(self, synchronize: Synchronize) -> None:
+    def __init__(self, synchronize: Synchronize, calls: ModelCalls) -> None:
+        self.calls = calls
         super().__init__((), self.clock, synchronize)
         self.loader: DataLoader[Any] | None = None
         """The training loader; None until the first step with one of its batches."""
         self.steps = 0
         """Optimizer steps so far."""
-        self.batches = 0
-        """Batches used by these steps."""
-        self.samples = 0
-        """Samples used by these steps."""
-        self.sample_bytes = 0
-        """Bytes of the tensors of one sample, from the very first batch."""
-        self._counted_from = (0, 0)
-        self._batches_of_steps: Counter[int] = Counter()
+        self._given_out, self._called = _Use(), _Use()
+        self._without = 0
+        self._sample_bytes = 0
         self._standing = 0.0
         self._last = 0.0
         self._elsewhere = False
@@ -53,7 +78,7 @@ class BatchStream(Batches):
 
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
-        return time.perf_counter() - self._standing
+        return time.perf_counter() - self._standing - self.calls.aside_seconds
 
     def watch(self) -> None:
         """Record every batch of any loader from now on; patches `DataLoader` for the process."""
@@ -86,9 +111,9 @@ class BatchStream(Batches):
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
         self.steps += 1
-        self._batches_of_steps[batches] += 1
-        self.batches += batches
-        self.samples += samples
+        self._given_out.add(batches, samples)
+        self._called.add(*self.calls.stepped())
+        self._without = 0 if batches else self._without + 1
         self._since_step = (loader, 0, 0)
         self._last = time.perf_counter()
 
@@ -107,17 +132,49 @@ class BatchStream(Batches):
         A gradient scaler skips steps while it looks for its scale. An optimizer that is not fused
         tells nothing of these, so that the next one is credited with their batches.
         """
-        self._counted_from = (self.batches, self.steps)
+        self._given_out.mark()
+        self._called.mark()
+
+    @property
+    def is_fed(self) -> bool:
+        """True if a torch DataLoader feeds the steps."""
+        return self.loader is not None and self._without < _UNFED
+
+    @property
+    def counts_samples(self) -> bool:
+        """True if the samples of a step are known; else each step counts as one."""
+        return self.is_fed or self._called.samples > 0
+
+    @property
+    def _use(self) -> _Use:
+        return self._given_out if self.is_fed else self._called
+
+    @property
+    def batches(self) -> int:
+        """Batches used by these steps; backward passes where no loader feeds them."""
+        return self._use.batches
+
+    @property
+    def samples(self) -> int:
+        """Samples used by these steps; steps where samples are unknown."""
+        return self._use.samples if self.counts_samples else self.steps
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the tensors of one sample, from the very first batch."""
+        return self._sample_bytes if self.is_fed else self.calls.sample_bytes
 
     @property
     def accumulation_steps(self) -> int:
         """Batches of most optimizer steps; a scaler skips some steps, and an epoch may end one."""
-        return max(1, self._batches_of_steps.most_common(1)[0][0]) if self.steps else 1
+        return max(1, self._use.of_steps.most_common(1)[0][0]) if self.steps else 1
 
     @property
     def samples_per_batch(self) -> float:
         """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
-        observed = self.samples / max(1, self.batches)
+        observed = self._use.samples / max(1, self.batches)
+        if not self.is_fed:
+            return observed or 1.0
         if self.loader is None or self.loader.batch_size is None:
             return observed
         if self.loader.drop_last or isinstance(self.loader.dataset, IterableDataset):
@@ -127,14 +184,16 @@ class BatchStream(Batches):
     @property
     def samples_per_step(self) -> float:
         """Mean samples per optimizer step; several batches if gradients are accumulated."""
-        batches, steps = self._counted_from
-        if self.steps == steps:
-            batches, steps = 0, 0
-        return self.samples_per_batch * (self.batches - batches) / max(1, self.steps - steps)
+        batches, samples, steps = self._use.since_mark()
+        if self.is_fed:
+            return self.samples_per_batch * batches / max(1, steps)
+        return samples / max(1, steps) if self.counts_samples else 1.0
 
     @property
     def epoch_samples(self) -> int | None:
         """Samples of one epoch; None if no epoch has ended and the loader has no length."""
+        if not self.is_fed:
+            return None
         batches = self.epoch_batches
         if batches is None and self.loader is not None and hasattr(self.loader.dataset, "__len__"):
             batches = len(self.loader)
@@ -158,11 +217,11 @@ class BatchStream(Batches):
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
         loader = self._loaders.get(iterator)
-        if loader is None:
-            return
+        if loader is None or (loader is not self.loader and not torch.is_grad_enabled()):
+            return  # an evaluation's
         seconds, size = time.perf_counter() - start, _size(batch, loader)
-        if not self.sample_bytes:
-            self.sample_bytes = _bytes(batch) // max(1, size)
+        if not self._sample_bytes:
+            self._sample_bytes = bytes_in(batch) // max(1, size)
         last, batches, samples = self._since_step
         if last is not loader:
             batches = samples = 0
@@ -194,10 +253,3 @@ class BatchStream(Batches):
 
 def _size(batch: Any, loader: DataLoader[Any]) -> int:
     return samples_in(batch) or batch_size_of(loader) or 1
-
-
-def _bytes(batch: Any) -> int:
-    try:
-        return tensor_bytes(batch)
-    except Exception:  # an unknown type of batch must not harm the script
-        return 0

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
@@ -28,7 +26,8 @@ from autotune.knobs.compiled_calls import compiled_modules
 from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.wrappers import change_optimizers, or_eager, under_autocast
+from autotune.scripting.steps import ModelCalls, Stepper, Steps
+from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast
 from autotune.training.apply_settings import Settings
 
 # Steps that show every module that training calls; then settings that change the model are applied.
@@ -54,12 +53,16 @@ class Interposition:
     """True if the script is timed. Its model is then observed in any case, and workers that cannot
     be started are an error instead of a reason to fall back."""
     observed: ObservedTraining = field(default_factory=ObservedTraining)
+    stepping: Steps = field(default_factory=Steps)
+    calls: ModelCalls = field(default_factory=ModelCalls)
     failed: dict[str, str] = field(default_factory=dict)
     """Knobs that could not be applied, each with the reason."""
     steps: int = 0
     """Steps of the optimizer that counts, up to four."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _inside: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
+    _called: dict[int, None] = field(default_factory=dict)
+    """Places in `_models` of those called since the first step, in this order."""
     _restores: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,9 +81,16 @@ class Interposition:
             if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*_MODEL):
-            register_optimizer_step_post_hook(self._after_step)
-            if self.is_trial or self.asked.intersection(_MODEL):
+            self.stepping.watch()
+            self.stepping.listeners.append(self._after_step)
+            if self._counts_samples or self.asked.intersection(_MODEL):
                 self._watch_models()
+            if self._counts_samples:
+                self.stepping.passed.append(lambda: self.calls.passed(self.stepping.in_closure))
+
+    @property
+    def _counts_samples(self) -> bool:
+        return self.is_trial or "batch_size" in self.by_flag
 
     @functools.cached_property
     def _settings(self) -> Settings:
@@ -113,7 +123,7 @@ class Interposition:
             @functools.wraps(inner)
             def call(*args: Any, **kwargs: Any) -> Any:
                 if not torch.compiler.is_compiling() and self.steps < SETTLED:
-                    self._before_forward(module, None)
+                    self._before_forward(module, (*args, *kwargs.values()))
                 return inner(*args, **kwargs)
 
             set_compiled_call(module, call)
@@ -121,35 +131,56 @@ class Interposition:
         nn.Module.compile = compile_  # type: ignore[method-assign, assignment]
         self._restores += [hook.remove, partial(setattr, nn.Module, "compile", original)]
 
-    def _before_forward(self, module: nn.Module, _: object) -> None:
+    def _before_forward(self, module: nn.Module, given: Iterable[Any]) -> None:
         """Record a module in training that is called from outside all known modules."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         with self._guarded(*_MODEL):
-            if module in self._inside or not any(p.requires_grad for p in module.parameters()):
-                return
-            self._inside.update(module.modules())
-            if not self._models:
-                self.observed.model = module
-                device = self.observed.device.type
+            if module not in self._inside:
+                if not any(weight.requires_grad for weight in module.parameters()):
+                    return
+                self._meet(module)
+            places = (n for n, known in enumerate(self._models) if known() is module)
+            if (place := next(places, None)) is not None:
+                self._called[place] = None
+                self.calls.called(given)
+                device = next(weight.device.type for weight in module.parameters())
                 if torch.is_autocast_enabled(device):
                     self.observed.autocast_dtype = torch.get_autocast_dtype(device)
-            self._models.append(weakref.ref(module))
-            if "channels_last" in self.asked:
-                # Before the first step, so that the optimizer's state has the same layout.
-                KNOBS["channels_last"].on_model(self.config["channels_last"], module)
 
-    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+    def _meet(self, module: nn.Module) -> None:
+        self._inside.update(module.modules())
+        if not self._models:
+            self.observed.model = module
+        self._models.append(weakref.ref(module))
+        if "channels_last" in self.asked:
+            # Before the first step, so that the optimizer's state has the same layout.
+            KNOBS["channels_last"].on_model(self.config["channels_last"], module)
+
+    def _trained(self) -> list[nn.Module]:
+        """Return the outermost modules called since the first step, else all that were called."""
+        places = self._called or range(len(self._models))
+        called = [model for model in (self._models[n]() for n in places) if model is not None]
+        inner = {part for model in called for part in model.modules() if part is not model}
+        return [model for model in called if model not in inner]
+
+    def _after_step(self, optimizer: Stepper) -> None:
         if self.loaders.is_news:
             with self._guarded(*LOADER_KNOBS):
                 self.loaders.stepped()
+        self.observed.loss_device = self.stepping.device
+        if optimizer is None:
+            self.calls.keep_last()
         self.observed.stepped(optimizer)
         if self.steps == _DONE or not self.observed.counts(optimizer):
             return
         with self._guarded(*_MODEL):
             self.steps += 1
+            if self.steps == 1:
+                self._called.clear()
             if self.steps == SETTLED:
                 self._settle()
+            self.loaders.gave = False
             if self.steps == _DONE:
                 self.note(self.asked | self.by_flag)
 
@@ -157,8 +188,10 @@ class Interposition:
         """Compile the models that training calls, and wrap them in autocast, if asked for."""
         for restore in self._restores:
             restore()
-        models = [model for model in (reference() for reference in self._models) if model]
-        if not models:
+        models = self._trained()
+        if models:
+            self.observed.model = models[0]
+        else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
         if "compile_mode" in self.asked and self.config["compile_mode"]:
@@ -177,6 +210,9 @@ class Interposition:
                 failed = partial(self._fail, "amp_dtype")
                 for model in models:
                     under_autocast(model, self._autocast, self._saw_autocast, failed)
+        if self._counts_samples and not self.loaders.gave:
+            for model in models:
+                counted(model, self.calls)
 
     def _autocast(self, device: torch.device) -> Any:
         return self._settings.autocast(device)
@@ -196,6 +232,7 @@ class Interposition:
         Knobs that cannot be read are added to `failed`.
         """
         found: dict[str, tuple[Value, Value]] = {}
+        self.observed.batch_size = self.observed.batch_size or self.calls.size
         self.failed = self.loaders.refused | self.failed
         for knob, wanted in self.config.items():
             if knob.name in self.failed or not self._is_to_be_read(knob):

@@ -69,6 +69,8 @@ class TrainingLoaders:
         self.sites = Sites()
         self.refused: dict[str, str] = {}
         """Knobs that cannot be applied to the training loader, each with the reason."""
+        self.gave = False
+        """True if a loader gave a batch since this was last set to False."""
         self.may_fall_back = True
         """True if a loader that fails under the settings continues without them."""
         self._config, self._asked, self._observed, self._fail = config, asked, observed, fail
@@ -117,7 +119,7 @@ class TrainingLoaders:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             batch = self._next(iterator, begin, give)
             if torch.is_grad_enabled():
-                self._last = self._of.get(iterator)
+                self._last, self.gave = self._of.get(iterator), True
                 if self._feeding is None:
                     self._last_size = samples_in(batch)
             return batch

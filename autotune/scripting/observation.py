@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
+from autotune.configuration.job import Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
-from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.compile import COMPILE_KNOBS
+from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
+from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
+from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Observed
+from autotune.values.outcome import Diagnosed, Observed
 from autotune.values.workload_facts import WorkloadFacts
 
+NO_LOADER = "no torch DataLoader feeds training"
+OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
+NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
+BY_HAND = "the script updates its weights without a torch optimizer"
+COMPILES_PARTS = "the script compiles parts of its model itself"
 # Steps before the speed is measured, and steps over which it is.
 _FIRST = 3
 _STEPS = 10
@@ -32,10 +44,20 @@ _STEPS = 10
 class Observation:
     """An observation of a script's first steps."""
 
-    def __init__(self, interposition: Interposition, stream: BatchStream) -> None:
+    def __init__(
+        self,
+        interposition: Interposition,
+        stream: BatchStream,
+        losses: LossTasks,
+        task: Observe,
+        until: float,
+    ) -> None:
+        """Prepare to observe, the loss until `until` on the monotonic clock at the latest."""
         self._observed, self._stream = interposition.observed, stream
+        self._losses, self._task, self._until = losses, task, until
         self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
+        self._seen: Observed | None = None
 
     def begin(self) -> None:
         """Record the process-wide settings before the script has changed any."""
@@ -46,26 +68,50 @@ class Observation:
         """Yield numbers of steps for the script to take, then return what was observed."""
         yield _FIRST
         stream = self._stream
+        stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
         boundaries = len(stream.boundary_seconds)
         yield _STEPS
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
-        return self._outcome(pace, (stream.wait_seconds - waited) / max(seconds, 1e-9))
+        waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
+        self._seen = self._outcome(pace, waits)
+        self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
+        if not self._task.loss_seconds:
+            return self._seen
+        loss = yield from self._losses.observing(self._task, self._until)
+        return replace(self._seen, loss=loss)
+
+    def ended(self) -> Observed | None:
+        """Return what was observed until the script ended by itself; None if it was too little."""
+        if self._seen is None or not self._task.loss_seconds:
+            return None
+        return replace(self._seen, loss=self._losses.observed(self._task.source))
+
+    def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
+        """Time the stages of training; None if no loader feeds it, or they are not to be told."""
+        stream = self._stream
+        if stream.loader is None:
+            return None
+        stages = ScriptStages(stream, stream.clock, self._observed.device)
+        size = int(outcome.workload.baseline["batch_size"] or 1)
+        return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
     def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
-        loader = self._stream.loader
-        assert loader is not None
+        loader = self._stream.loader if self._stream.is_fed else None
+        if loader is None:
+            self._observed.batch_size = self._stream.calls.size
         self._observed.batches_per_step = self._stream.accumulation_steps
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         return Observed(
             device=_spelled(self._observed.device),
             loaders=tuple(self._sites.names),
-            training_loader=self._sites.name_of(loader),
+            training_loader="" if loader is None else self._sites.name_of(loader),
             steps_per_second=steps_per_second,
             samples_per_second=steps_per_second * self._stream.samples_per_step,
             wait_share=min(1.0, wait_share),
+            counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
             workload=self._facts(settings),
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -90,11 +136,26 @@ class Observation:
         for name, value in process_settings().items():
             if value != self._before[name]:
                 fixed[name] = "the script sets it itself"
-        if isinstance(self._loader_dataset(), IterableDataset):
-            fixed["num_workers"] = STREAM
-        if "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
+        if self._stream.is_fed:
+            if isinstance(self._loader_dataset(), IterableDataset):
+                fixed["num_workers"] = STREAM
+        else:
+            fixed |= dict.fromkeys(LOADER_KNOBS, _unfed())
+        if not self._stream.counts_samples:
+            fixed["batch_size"] = NO_SAMPLES
+        if self._observed.is_updated_by_hand:
+            fixed["optimizer_impl"] = BY_HAND
+        elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
+        if "compile_mode" not in fixed and self._compiles_parts():
+            fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), COMPILES_PARTS)
         return fixed
+
+    def _compiles_parts(self) -> bool:
+        try:
+            return any(map(is_compiled, self._observed.model.modules()))
+        except LookupError:
+            return False
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
         dataset, weights = self._loader_dataset(), self._observed.parameters
@@ -117,8 +178,15 @@ class Observation:
             return False
 
     def _loader_dataset(self) -> Any:
-        assert self._stream.loader is not None
-        return self._stream.loader.dataset
+        loader = self._stream.loader
+        return loader.dataset if loader is not None and self._stream.is_fed else None
+
+
+def _unfed() -> str:
+    """Return why no loader's settings can be applied."""
+    own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
+    kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
+    return OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
 
 
 def _watch_scaler(observed: ObservedTraining) -> None:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.knobs.base import Knob, Value
+from autotune.training.inspection import tensor_bytes
 
 Thing = TypeVar("Thing")
 
@@ -34,6 +35,10 @@ class ObservedTraining:
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._loader: weakref.ref[DataLoader[Any]] | None = None
         self._steps_of_others = 0
+        self._weights: list[weakref.ref[Tensor]] = []
+        self._by_hand = False
+        self.loss_device: torch.device | None = None
+        """Device of the first loss; None if it is unknown."""
         self.changes = 0
         """Times that another optimizer replaced the one that counts."""
         self.autocast_dtype: torch.dtype | None = None
@@ -58,6 +63,7 @@ class ObservedTraining:
     @model.setter
     def model(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
+        self._weights = [weakref.ref(weight) for weight in model.parameters()]
 
     @property
     def optimizer(self) -> Optimizer:
@@ -68,17 +74,37 @@ class ObservedTraining:
         """
         return _alive(self._optimizer, "no optimizer stepped")
 
-    def counts(self, optimizer: Optimizer) -> bool:
-        """Return True if steps of this optimizer count; of a GAN's two only the first one's do."""
+    @property
+    def is_updated_by_hand(self) -> bool:
+        """True if the script trains without a torch optimizer."""
+        return self._by_hand
+
+    def counts(self, optimizer: Optimizer | None) -> bool:
+        """Return True if steps of this optimizer count; of a GAN's two only the first one's do.
+
+        None stands for the script's own updates.
+        """
+        if optimizer is None:
+            return self._by_hand
         return self._optimizer is not None and self._optimizer() is optimizer
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def is_of_another_model(self, optimizer: Optimizer | None) -> bool:
+        """Return True if an optimizer has no parameter of the observed model."""
+        if optimizer is None or not self._weights:
+            return False
+        known = {id(weight) for weight in (ref() for ref in self._weights) if weight is not None}
+        return known.isdisjoint(_ids(optimizer))
+
+    def stepped(self, optimizer: Optimizer | None) -> None:
         """Record an optimizer step; the first optimizer counts until another one replaces it.
 
         A script may build a new one, for example after unfreezing layers. It takes over if the
         first is freed or has not stepped for 200 steps of others. Two steps are enough if it shares
-        parameters with the first.
+        parameters with the first. None stands for the script's own updates, which any replaces.
         """
+        if optimizer is None:
+            self._by_hand = self._optimizer is None
+            return
         first = None if self._optimizer is None else self._optimizer()
         if optimizer is first:
             self._steps_of_others = 0
@@ -86,7 +112,8 @@ class ObservedTraining:
         self._steps_of_others += 1
         again = self._steps_of_others == _AGAIN and first is not None and _share(first, optimizer)
         if first is None or again or self._steps_of_others == _PATIENCE:
-            self.changes += self._optimizer is not None
+            self.changes += self._by_hand or self._optimizer is not None
+            self._by_hand = False
             self._optimizer, self._steps_of_others = weakref.ref(optimizer), 0
 
     @property
@@ -110,12 +137,15 @@ class ObservedTraining:
 
     @property
     def device(self) -> torch.device:
-        """Device of the first parameter."""
-        return next((p.device for p in self.parameters), torch.device("cpu"))
+        """Device of the first parameter, else of the first loss."""
+        fallback = self.loss_device or torch.device("cpu")
+        return next((weight.device for weight in self.parameters), fallback)
 
     @property
     def parameters(self) -> list[Tensor]:
         """Parameters of the model; those of the optimizer if no call of a model was observed.
+
+        Without both there are none: the script updates tensors of its own.
 
         Raises:
             LookupError: neither a model nor an optimizer was observed.
@@ -123,6 +153,8 @@ class ObservedTraining:
         model = None if self._model is None else self._model()
         if model is not None:
             return list(model.parameters())
+        if self._by_hand:
+            return []
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
     @property
@@ -203,6 +235,14 @@ def _first_length(batch: Any) -> int:
             return 0
 
 
+def bytes_in(batch: Any) -> int:
+    """Return the bytes of a batch's tensors; 0 if it is of an unknown type."""
+    try:
+        return tensor_bytes(batch)
+    except Exception:  # as above
+        return 0
+
+
 def batch_size_of(loader: DataLoader[Any]) -> int | None:
     """Return the samples of a full batch; None if a sampler of the script's own decides."""
     if loader.batch_size is not None:
@@ -214,11 +254,11 @@ def batch_size_of(loader: DataLoader[Any]) -> int | None:
 
 def _share(one: Optimizer, other: Optimizer) -> bool:
     """Return True if the optimizers have a parameter in common."""
-    first, second = (
-        {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        for optimizer in (one, other)
-    )
-    return not first.isdisjoint(second)
+    return not _ids(one).isdisjoint(_ids(other))
+
+
+def _ids(optimizer: Optimizer) -> set[int]:
+    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
 
 
 def _alive(reference: weakref.ref[Thing] | None, lack: str) -> Thing:

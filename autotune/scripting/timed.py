@@ -39,9 +39,6 @@ class Stopwatch:
     def timing(self, plan: MeasurePlan) -> StepRequests[TrialOutcome]:
         """Warm up, time blocks, and return the measurement or the fault that was found."""
         build_seconds = time.monotonic() - self.begun
-        if plan.incumbent_seconds_per_sample is not None:
-            in_steps = plan.incumbent_seconds_per_sample * self.stream.samples_per_step
-            plan = replace(plan, incumbent_seconds_per_sample=in_steps)
         peak = memory.PeakWatch(self.interposition.observed.device)
         timer = self._timer(peak)
         self.folder.enter_phase("warm-up")
@@ -50,6 +47,9 @@ class Stopwatch:
         fault = self._fault()
         if fault is None:
             self.folder.enter_phase("measure")
+            if plan.incumbent_seconds_per_sample is not None:
+                in_steps = plan.incumbent_seconds_per_sample * self.stream.samples_per_step
+                plan = replace(plan, incumbent_seconds_per_sample=in_steps)
             peak.begin_blocks()
             self.stream.count_anew()
             blocks = yield from timer.timing_blocks(plan, warm_up.calm_seconds, 1)
@@ -101,7 +101,7 @@ class Stopwatch:
     def _boundaries(self, blocks: tuple[Block, ...]) -> tuple[float, ...]:
         """Return the boundaries that were timed, or measure one if no epoch ended."""
         observed, loader = tuple(self.stream.boundary_seconds), self.stream.loader
-        if observed or loader is None or not loader.num_workers:
+        if observed or loader is None or not (self.stream.is_fed and loader.num_workers):
             return observed
         epoch = self.stream.epoch_samples
         each = median(block.seconds_per_sample for block in blocks) / self.stream.samples_per_step
@@ -113,6 +113,8 @@ class Stopwatch:
     def _fault(self) -> Failure | None:
         """Return a setting that is not in force or a parameter that is not finite; None if fine."""
         self.interposition.observed.batches_per_step = self.stream.accumulation_steps
+        if not self.stream.is_fed:
+            self.interposition.observed.batch_size = self.stream.calls.size
         overridden = self.interposition.overridden()
         for name, reason in self.interposition.failed.items():
             return NotApplied(name, spelled(self.interposition.config[name]), reason)

@@ -14,22 +14,30 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.configuration.job import Job, Measure, Observe, Probe
+from autotune.configuration.job import Job, Measure, Observe, Probe, Profile, TakeFirstSteps
 from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observation import Observation
-from autotune.scripting.printed_metric import Printed
+from autotune.scripting.quality.loss_tasks import LossTasks
+from autotune.scripting.quality.losses import LossRecorder
+from autotune.scripting.quality.printed_metric import Printed
+from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
+from autotune.training.profiling import profiling
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
+
+NO_STEP = "it ended without training: no torch optimizer stepped, and nothing called backward"
+IN_TURN = (
+    "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
+    "train one of them, for longer"
+)
 
 Leave = Callable[[TrialOutcome], NoReturn]
 
@@ -43,8 +51,12 @@ class Trial:
         self._job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
-        self._stream = BatchStream(lambda: synchronize(self._interposition.observed.device))
+        seen = self._interposition.observed
+        self._stream = BatchStream(lambda: synchronize(seen.device), self._interposition.calls)
         self._printed = Printed(folder, job.script.metric or "")
+        self._recorder = LossRecorder(is_on=_reads_losses(job))
+        self._losses = LossTasks(self._stream, self._recorder)
+        self._observation: Observation | None = None
         self._requests: StepRequests[TrialOutcome] | None = None
         self._steps_left = 0
         self._start = 0.0
@@ -58,23 +70,38 @@ class Trial:
         """
         self._start = time.monotonic()
         self._interposition.install()
-        self._requests = self._begun(self._start - process_start)
+        self._requests = self._begun(process_start)
         self._stream.watch()
-        register_optimizer_step_post_hook(self._after_step)
+        if self._recorder.is_on:
+            self._recorder.watch()
+        self._interposition.stepping.listeners.append(self._after_step)
 
-    def _begun(self, start_seconds: float) -> StepRequests[TrialOutcome]:
+    def _begun(self, process_start: float) -> StepRequests[TrialOutcome]:
         match self._job.task:
             case Measure(plan):
                 compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
                 parts = (self._interposition, self._stream, compiler, self._folder)
-                return Stopwatch(*parts, start_seconds, self._start).timing(plan)
-            case Probe(samples, seeds):
+                return Stopwatch(*parts, self._start - process_start, self._start).timing(plan)
+            case Probe(samples, seeds, loss=None):
                 seed_everything(seeds[0])
                 return self._probing(samples)
-            case Observe():
-                observation = Observation(self._interposition, self._stream)
-                observation.begin()
-                return observation.observing()
+            case Probe() as task:
+                seed_everything(task.seeds[0])
+                self._folder.enter_phase("probe")
+                return self._losses.probing(task, self._start)
+            case TakeFirstSteps() as task:
+                seed_everything(self._job.seed)
+                return self._first_steps(task)
+            case Observe() as task:
+                seed_everything(self._job.seed)
+                until = process_start + self._job.deadline_seconds / 2
+                self._observation = Observation(
+                    self._interposition, self._stream, self._losses, task, until
+                )
+                self._observation.begin()
+                return self._observation.observing()
+            case Profile() as task:
+                return self._profiling(task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
@@ -82,9 +109,13 @@ class Trial:
         """Return the outcome of a script that ended by itself."""
         steps = self._stream.steps
         if not steps:
-            return UserError("it ended without a single step of a torch optimizer", "")
+            return UserError(NO_STEP, "")
+        if self._observation is not None and (seen := self._observation.ended()):
+            return seen
+        if isinstance(self._job.task, Probe) and self._job.task.loss:
+            return self._losses.probed(self._job.task, self._start)
         if not isinstance(self._job.task, Probe):
-            return UserError(f"it ended after {steps} optimizer steps, too few to be timed", "")
+            return UserError(f"it ended after {steps} steps, too few to be timed", "")
         try:
             found = self._printed.last()
         except ValueError as error:
@@ -93,16 +124,23 @@ class Trial:
             return UserError("nothing that it printed matches --metric-regex", "")
         return self._probed(found)
 
-    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+    def _after_step(self, optimizer: Stepper) -> None:
         """Count down the steps that the task asked for, and resume it when they are taken."""
         observed = self._interposition.observed
-        if os.getpid() != self._process or not observed.counts(optimizer):
-            return  # another process of the script, or an optimizer that does not count
+        if os.getpid() != self._process:
+            return  # another process of the script
+        if optimizer is not None:
+            self._recorder.optimizers.add(optimizer)
+        if not observed.counts(optimizer):
+            return
         try:
             if observed.changes != self._changes:
                 self._changes = observed.changes
+                if observed.is_of_another_model(optimizer):
+                    self._leave(UserError(IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
+            self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._meet()
             self._steps_left -= 1
@@ -123,13 +161,20 @@ class Trial:
         self._folder.enter_phase(FIRST_STEPS)
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
-        if self._stream.loader is None:
-            self._leave(UserError("its optimizer steps, but no torch DataLoader feeds it", ""))
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             world = distributed.get_world_size()
             if world > 1:
                 self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
+
+    def _first_steps(self, task: TakeFirstSteps) -> StepRequests[TrialOutcome]:
+        """Take the first steps; this begins after some, so that the parameters are known."""
+        parameters = self._interposition.observed.parameters
+        return (yield from self._losses.first_steps(task, parameters))
+
+    def _profiling(self, task: Profile) -> StepRequests[TrialOutcome]:
+        self._folder.enter_phase("profile")
+        return (yield from profiling(task, self._interposition.observed.device))
 
     def _probing(self, samples: int) -> StepRequests[TrialOutcome]:
         """Train on `samples` samples, then go on until the script prints its quality."""
@@ -148,3 +193,12 @@ class Trial:
         if not math.isfinite(found):
             return NonFinite(f"the quality that it printed is {found}")
         return Probed((found,), time.monotonic() - self._start)
+
+
+def _reads_losses(job: Job) -> bool:
+    """Return True if the task reads losses; others are not slowed down by a recorder."""
+    match job.task:
+        case Probe(loss=loss):
+            return loss is not None
+        case _:
+            return isinstance(job.task, Observe | TakeFirstSteps)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,7 +18,15 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from autotune.knobs.compiled_calls import with_tensors
-from autotune.knobs.torch_private import compile_error, compiled_call, eager_call, set_compiled_call
+from autotune.knobs.torch_private import (
+    compile_error,
+    compiled_call,
+    eager_call,
+    own_call,
+    set_compiled_call,
+    set_own_call,
+)
+from autotune.scripting.steps import ModelCalls
 
 Fail = Callable[[str, BaseException], None]
 """Function that notes that a knob, by its name, could not be applied, with the error."""
@@ -85,6 +94,24 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
         return eager(*args, **kwargs)
 
     set_compiled_call(model, call)
+
+
+def counted(model: nn.Module, calls: ModelCalls) -> None:
+    """Record every call of `model`, in training or in an evaluation, without changing it."""
+    inner = own_call(model)
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            calls.called((*args, *kwargs.values()))
+        if torch.is_grad_enabled() or model.training:
+            return inner(*args, **kwargs)
+        start = time.perf_counter()
+        result = inner(*args, **kwargs)
+        calls.evaluated(start)
+        return result
+
+    set_own_call(model, call)
 
 
 def in_float32(result: Any) -> Any:

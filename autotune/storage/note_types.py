@@ -72,6 +72,8 @@ class Confirmation:
 
     seconds: Seconds
     candidates: Mapping[NonNegativeInt, CandidateLog]
+    baseline_rates: tuple[Rate, ...] = ()
+    """The baseline's samples/s in each round that counts; none in older studies."""
 
 
 def _best(fact: Any) -> BestConfig:

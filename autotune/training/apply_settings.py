@@ -10,22 +10,19 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS
 from autotune.knobs.affinity import AFFINITY, WorkerInit
-from autotune.knobs.base import Knob
+from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.compile import compiled
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
+from autotune.knobs.own import coded_name
 from autotune.values.errors import UsageError
-
-# Only these: entering a dozen empty contexts would take longer than some training steps.
-_CONTEXT_KNOBS = [k for k in ALL_KNOBS if type(k).forward_context is not Knob.forward_context]
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,8 @@ class Settings:
 
     config: TrainingConfig
     """Configuration to apply; num_threads is no higher than cpu_affinity leaves cores."""
+    coded: tuple[Knob, ...] = ()
+    """Knobs in the user's code; one that the configuration does not name has its default."""
     _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -43,11 +42,41 @@ class Settings:
         threads = AFFINITY.threads_left(config[AFFINITY.name], asked)
         if threads != asked:
             object.__setattr__(self, "config", config.replace(num_threads=threads))
+        self._check_coded()
+
+    def items(self) -> Iterator[tuple[str, Knob, Value]]:
+        """Yield each knob with its name and value, the user's own last."""
+        coded = {coded_name(knob.name): knob for knob in self.coded}
+        for knob, value in self.config.items():
+            if knob.name not in coded:
+                yield knob.name, knob, value
+        for name, knob in coded.items():
+            value = self.config[name]
+            yield name, knob, knob.default if value is None else value
+
+    def _check_coded(self) -> None:
+        """Check that the knobs in code which the configuration names are there, with their values.
+
+        Raises:
+            UsageError: some are not; all are named.
+        """
+        coded = {knob.name: knob for knob in self.coded}
+        faults = []
+        for name, value in self.config.of_kind("knobs").items():
+            if name not in coded:
+                faults.append(
+                    f"knobs.{name}={spelled(value)}: that knob is in the code of a model.py. Give "
+                    "its KNOBS, as in autotune.load(path, knobs=KNOBS)."
+                )
+            elif fault := coded[name].values.fault(value):
+                faults.append(f"knobs.{name}={spelled(value)} is not possible; {fault}.")
+        if faults:
+            raise UsageError("\n".join(faults))
 
     def apply_to_process(self) -> None:
         """Set what holds for the whole process; must be called before the first operation."""
-        for knob in ALL_KNOBS:
-            knob.on_process(self.config[knob.name])
+        for _, knob, value in self.items():
+            knob.on_process(value)
 
     def prepare(
         self, model: nn.Module, checkpoint: Callable[[nn.Module], object] | None = None
@@ -66,8 +95,8 @@ class Settings:
                     "model.py; write best.prepare(model, checkpoint=checkpoint)."
                 )
             checkpoint(model)
-        for knob in ALL_KNOBS:
-            model = knob.on_model(self.config[knob.name], model)
+        for _, knob, value in self.items():
+            model = knob.on_model(value, model)
         return self.compiled(model)
 
     def compiled(self, model: nn.Module) -> nn.Module:
@@ -77,7 +106,7 @@ class Settings:
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""
         own = {} if (init := self.worker_init_fn()) is None else {"worker_init_fn": init}
-        return own | _merged(knob.loader_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+        return own | _merged(knob.loader_kwargs(value) for _, knob, value in self.items())
 
     def worker_init_fn(self, own: WorkerInit | None = None) -> WorkerInit | None:
         """Return the function that applies settings in a DataLoader worker, then calls `own`."""
@@ -91,18 +120,18 @@ class Settings:
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the optimizer, such as `fused=True`."""
-        return _merged(knob.optimizer_kwargs(self.config[knob.name]) for knob in ALL_KNOBS)
+        return _merged(knob.optimizer_kwargs(value) for _, knob, value in self.items())
 
     def scaler(self, device: str | torch.device) -> torch.amp.GradScaler:
         """Return a gradient scaler; it is disabled unless a setting needs a scaled loss."""
-        scales = any(knob.scales_loss(self.config[knob.name]) for knob in ALL_KNOBS)
+        scales = any(knob.scales_loss(value) for _, knob, value in self.items())
         return torch.amp.GradScaler(torch.device(device).type, enabled=scales)
 
     def autocast(self, device: str | torch.device) -> AbstractContextManager[None]:
         """Return the context in which the forward pass and the loss run."""
         stack = ExitStack()
-        for knob in _CONTEXT_KNOBS:
-            stack.enter_context(knob.forward_context(self.config[knob.name], str(device)))
+        for knob, value in self._context_knobs:
+            stack.enter_context(knob.forward_context(value, str(device)))
         return stack  # type: ignore[return-value]
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
@@ -123,10 +152,16 @@ class Settings:
             case _:
                 return batch
 
+    @cached_property
+    def _context_knobs(self) -> list[tuple[Knob, Value]]:
+        # Only these: entering a dozen empty contexts would take longer than some training steps.
+        pairs = [(knob, value) for _, knob, value in self.items()]
+        return [(k, v) for k, v in pairs if type(k).forward_context is not Knob.forward_context]
+
     def _kwargs_for(self, dimensions: int) -> Mapping[str, Any]:
         if dimensions not in self._transfer_kwargs:
             self._transfer_kwargs[dimensions] = _merged(
-                knob.transfer_kwargs(self.config[knob.name], dimensions) for knob in ALL_KNOBS
+                knob.transfer_kwargs(value, dimensions) for _, knob, value in self.items()
             )
         return self._transfer_kwargs[dimensions]
 

@@ -8,6 +8,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
+from autotune.training.coded_knobs import describe_knobs
 from autotune.training.loading.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
@@ -101,15 +103,17 @@ def process_settings() -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
+def describe_workload(
+    workload: Workload, own_settings: Mapping[str, Value], machine: Machine
+) -> WorkloadFacts:
     """Build model, dataset and one small batch, and describe them; a stream is read with workers.
 
     `own_settings` are settings that the file changed in the process while it was imported. The user
     trains with them today, so they belong to the baseline.
 
     Raises:
-        WorkloadError: the dataset is empty or of the wrong type, the model is no module, or
-            count_tokens returns no number of tokens.
+        WorkloadError: the dataset is empty or of the wrong type, the model is no module,
+            count_tokens returns no number of tokens, or knobs in the code cannot be described.
     """
     dataset = build_dataset(workload)
     samples = len(dataset) if hasattr(dataset, "__len__") else None
@@ -125,7 +129,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
-    return WorkloadFacts(
+    facts = WorkloadFacts(
         dataset_samples=samples,
         image_batches=any(
             _has(batch, n) and any(w.dim() == n for w in weights) for n in IMAGE_DIMENSIONS
@@ -143,6 +147,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         attention=mentions_attention(model, _sources(workload.path)),
         signatures=workload.signatures(),
     )
+    return replace(facts, knobs=describe_knobs(workload.knobs, workload.path, machine, facts))
 
 
 def _sources(model: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.loading.batches import endless
 from autotune.training.tasks import LoadedJob, seconds_per_batch
-from autotune.training.timing import Step, synchronize
+from autotune.training.timing import Step, StepRequests, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
@@ -40,8 +40,8 @@ from autotune.values.outcome import (
 
 # Steps whose launching is timed, each on an idle device.
 _LAUNCHES = 5
-# Steps of the profiler; without its warm-up it would time itself.
-_SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
+SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
+"""Steps of the profiler; without its warm-up it would time itself."""
 _MOST_OPERATORS = 15
 
 
@@ -132,15 +132,15 @@ def _busy(setup: TrainingSetup, batch: Any) -> float | None:
         return None
     try:
         with profile(
-            activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)
+            activities=activities(setup.device), schedule=schedule(**SCHEDULE)
         ) as profiler:
-            for _ in range(sum(_SCHEDULE.values())):
+            for _ in range(sum(SCHEDULE.values())):
                 setup.step(itertools.repeat(batch))
                 synchronize(setup.device)
                 profiler.step()
     except RuntimeError:  # a container may lack the rights or the library
         return None
-    return busy_seconds(profiler.events(), _SCHEDULE["active"] * setup.batches_per_step)
+    return busy_seconds(profiler.events(), SCHEDULE["active"] * setup.batches_per_step)
 
 
 def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
@@ -167,7 +167,19 @@ def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
     return busy / 1e6 / steps if spans else None
 
 
-def _activities(device: torch.device) -> list[ProfilerActivity]:
+def copy_seconds(events: Iterable[Any], steps: int) -> float:
+    """Return the seconds of a step in which data is copied to the device.
+
+    Args:
+        events: events of the profiler, with times in microseconds.
+        steps: number of steps that they are of.
+    """
+    spans = (one.time_range for one in events if one.key.startswith("Memcpy HtoD"))
+    return float(sum(span.end - span.start for span in spans)) / 1e6 / steps
+
+
+def activities(device: torch.device) -> list[ProfilerActivity]:
+    """Return what the profiler is to record on a device."""
     cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
     return [ProfilerActivity.CPU, *cuda]
 
@@ -229,17 +241,31 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     loaded.folder.enter_phase("profile")
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
-    batches = endless(setup.loader)
-    for _ in range(task.warmup_steps):
-        setup.step(batches)
-    with profile(activities=_activities(setup.device), schedule=schedule(**_SCHEDULE)) as profiler:
-        for _ in range(sum(_SCHEDULE.values())):
+    batches, requests = endless(setup.loader), profiling(task, setup.device)
+    while True:
+        try:
+            steps = next(requests)
+        except StopIteration as end:
+            outcome: TrialOutcome = end.value
+            return outcome
+        for _ in range(steps):
             setup.step(batches)
-            synchronize(setup.device)
+
+
+def profiling(task: Profile, device: torch.device) -> StepRequests[TrialOutcome]:
+    """Ask for steps to warm up and to profile, and return their operators.
+
+    Side effect: as that of `profile_steps`.
+    """
+    yield task.warmup_steps
+    with profile(activities=activities(device), schedule=schedule(**SCHEDULE)) as profiler:
+        for _ in range(sum(SCHEDULE.values())):
+            yield 1
+            synchronize(device)
             profiler.step()
     if task.trace_path is not None:
         profiler.export_chrome_trace(str(Path(task.trace_path)))
-    return Profiled(_operators(profiler.key_averages(), setup.device.type != "cpu"))
+    return Profiled(_operators(profiler.key_averages(), device.type != "cpu"))
 
 
 def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
@@ -256,7 +282,7 @@ def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
         if one.device_type.name == kind and not _annotates(one)
     ]
     total = sum(microseconds for _, _, microseconds in counted) or 1.0
-    steps = _SCHEDULE["active"]
+    steps = SCHEDULE["active"]
     return tuple(
         Operator(name, calls, microseconds / 1e6 / steps, microseconds / total)
         for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST_OPERATORS]

@@ -60,6 +60,11 @@ class LoadedJob:
     prepared: Prepared | None = None
     """The workload as the warm host prepared it; None if this process did everything itself."""
 
+    @property
+    def settings(self) -> Settings:
+        """The configuration in PyTorch's terms."""
+        return Settings(self.config, self.workload.knobs)
+
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
@@ -82,7 +87,7 @@ def prepare(
     config = TrainingConfig.of(job.config)
     workload = prepared.take_over() if prepared else load_workload(Path(job.model_path))
     # After the import, so that the trial's settings replace those that the file makes.
-    Settings(config).apply_to_process()
+    Settings(config, workload.knobs).apply_to_process()
     use_device(torch.device(job.device))
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
     start_seconds = time.monotonic() - process_start
@@ -112,7 +117,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         if job.model_path is None:
             return found
         workload = prepared.take_over().as_today(job.task.baseline)
-        facts = inspection.describe_workload(workload, prepared.own_settings)
+        facts = inspection.describe_workload(workload, prepared.own_settings, found.machine)
         return replace(
             found,
             workload=facts,
@@ -130,7 +135,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     found = _described(job.device)
     torch.set_num_threads(int(after["num_threads"] or 1))
     workload, dataset_seconds = with_dataset(workload)
-    facts = inspection.describe_workload(workload, own)
+    facts = inspection.describe_workload(workload, own, found.machine)
     return replace(
         found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
     )
@@ -169,8 +174,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
-    for knob, got in missed:
-        return NotApplied(knob.name, spelled(loaded.config[knob.name]), spelled(got))
+    for name, wanted, got in missed:
+        return NotApplied(name, spelled(wanted), spelled(got))
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
     _take_worst_batch(setup, step)
     peak.look()

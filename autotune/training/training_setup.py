@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Value
 from autotune.training.apply_settings import Settings
 from autotune.training.loading.whole_steps import WholeSteps
 from autotune.training.workload import Workload
@@ -114,11 +114,11 @@ class TrainingSetup:
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def not_applied(self) -> list[tuple[Knob, Value]]:
-        """Return the knobs that read back another value than configured, each with that value."""
-        wanted = [(knob, value) for knob, value in self.config.items() if knob.is_readable]
-        read = ((knob, value, knob.read_back(self)) for knob, value in wanted)
-        return [(knob, found) for knob, value, found in read if found != value]
+    def not_applied(self) -> list[tuple[str, Value, Value]]:
+        """Return the knobs that read back another value: name, value wanted, value found."""
+        wanted = [item for item in self.settings.items() if item[1].is_readable]
+        read = ((name, value, knob.read_back(self)) for name, knob, value in wanted)
+        return [(name, value, found) for name, value, found in read if found != value]
 
 
 class BackwardPasses:
@@ -166,7 +166,7 @@ def apply(
     """
     seed_everything(seed)
     target = torch.device(device)
-    settings = Settings(config)
+    settings = Settings(config, workload.knobs)
     model = settings.prepare(build_model(workload).to(target), workload.checkpoint)
     optimizer = workload.build_optimizer(model.parameters(), **settings.optimizer_kwargs())
     if not isinstance(optimizer, Optimizer):
@@ -205,7 +205,7 @@ def build_loader(
         drop_last=True,
         collate_fn=workload.collate_fn,
         generator=generator,
-        **Settings(config).loader_kwargs(),
+        **Settings(config, workload.knobs).loader_kwargs(),
     )
 
 

@@ -20,8 +20,9 @@ from torch.optim import AdamW, Optimizer
 from torch.utils.data import Dataset
 
 from autotune.configuration.training_config import own_of_kind, setting_faults
-from autotune.knobs.base import AnyPlain, Value
-from autotune.knobs.own import BUILDERS, Kind, unknown_options
+from autotune.knobs.base import AnyPlain, Knob, Value
+from autotune.knobs.own import BUILDERS, KNOBS_OF_CODE, Kind, unknown_options
+from autotune.training.coded_knobs import knob_faults, knobs_in
 from autotune.values.errors import WorkloadError
 from autotune.values.text import did_you_mean
 from autotune.values.workload_facts import Signature
@@ -56,6 +57,8 @@ class Workload:
     clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
+    knobs: tuple[Knob, ...] = ()
+    """Knobs in the code of the file, `KNOBS = [MyKnob()]`."""
     settings: Mapping[str, Value] = field(default_factory=dict)
     """Settings of which those of the user's own knobs are arguments of the build functions."""
 
@@ -144,13 +147,21 @@ def load_workload(path: Path) -> Workload:
     """
     module = _import(path)
     faults = [*_missing(module), *_misspelt(module), *_wrong(module), *_baseline_faults(module)]
-    if faults:
-        raise WorkloadError("\n".join(f"{path}: {fault}" for fault in faults))
+    lines = [f"{path}: {fault}" for fault in faults]
+    lines += knob_faults(getattr(module, KNOBS_OF_CODE, ()), path)
+    if lines:
+        raise WorkloadError("\n".join(lines))
     found = {name: getattr(module, name, None) for name in _CONTRACT}
     if found["build_optimizer"] is None:
         found["build_optimizer"] = default_optimizer
     baseline = getattr(module, _BASELINE, {})
-    return Workload(path=path, baseline=baseline, checkpoint=_checkpoint(module), **found)  # type: ignore[arg-type]
+    return Workload(
+        path=path,
+        baseline=baseline,
+        checkpoint=_checkpoint(module),
+        knobs=knobs_in(module),
+        **found,  # type: ignore[arg-type]
+    )
 
 
 def _import(path: Path) -> ModuleType:
@@ -189,7 +200,8 @@ def _missing(module: ModuleType) -> list[str]:
 
 def _misspelt(module: ModuleType) -> list[str]:
     """Return faults for names close to an optional one, which would silently go unused."""
-    optional = [name for name, (_, needed) in _CONTRACT.items() if not needed] + [_BASELINE]
+    optional = [name for name, (_, needed) in _CONTRACT.items() if not needed]
+    optional += [_BASELINE, KNOBS_OF_CODE]
     absent = [name for name in optional if not hasattr(module, name)]
     missing = " ".join(_missing(module))
     names = [name for name in _own_names(module) if repr(name) not in missing]
@@ -236,4 +248,4 @@ def _own_names(module: ModuleType) -> list[str]:
         if (inspect.isfunction(value) and value.__module__ == module.__name__)
         or (name.isupper() and not name.startswith("_"))
     )
-    return [name for name in own if name not in _CONTRACT and name != _BASELINE]
+    return [name for name in own if name not in (*_CONTRACT, _BASELINE, KNOBS_OF_CODE)]

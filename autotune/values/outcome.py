@@ -14,6 +14,7 @@ from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Block, Measurement, nonsense_of
+from autotune.values.script_losses import FirstLosses, ObservedLoss
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
@@ -55,6 +56,8 @@ class Inspected:
     """Seconds that building the training set took."""
     is_shared: bool = False
     """True if a warm host paid those seconds, once for all processes forked from it."""
+    knob_faults: tuple[str, ...] = ()
+    """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
     kind: Literal["inspected"] = "inspected"
 
 
@@ -191,7 +194,7 @@ class Observed:
     loaders: tuple[str, ...]
     """Sites of its DataLoaders as file:line#index, such as train.py:41#0."""
     training_loader: str
-    """Site of the DataLoader that feeds the optimizer."""
+    """Site of the DataLoader that feeds training; empty if none does."""
     steps_per_second: float
     samples_per_second: float
     wait_share: float
@@ -199,9 +202,15 @@ class Observed:
     fixed: dict[str, str]
     """Knobs that the script sets itself, each with the reason why it stays."""
     workload: WorkloadFacts
+    counts_samples: bool = True
+    """False if the samples of a step are unknown, so that each step counts as one."""
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
     surroundings: Surroundings = field(default_factory=Surroundings)
+    loss: ObservedLoss | None = None
+    """Its loss; None if an older version observed it."""
+    stages: Diagnosed | None = None
+    """Seconds of each stage of its training; None if they cannot be told apart."""
     kind: Literal["observed"] = "observed"
 
 
@@ -282,7 +291,8 @@ class Lost:
 
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
-Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | Observed
+OfScript = FirstLosses | Observed
+Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | OfScript
 TrialOutcome = Answer | Failure
 
 

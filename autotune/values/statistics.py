@@ -5,8 +5,8 @@ them; the sign-test interval of the median holds.
 
 Qualities are compared over paired seeds. The non-inferiority test does not ask for a significant
 difference, which noise hides. It asks for evidence that the candidate is worse by no more than the
-tolerance. Repeated looks are not corrected for: a configuration that is worse by exactly the
-tolerance is accepted with a risk somewhat above 5 %.
+tolerance. It accepts at a few looks only, which share 5 %: a configuration that is worse by exactly
+the tolerance is accepted with that risk in all.
 """
 
 from __future__ import annotations
@@ -14,18 +14,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import mean, median, median_high, median_low, stdev
-from typing import Literal
+from statistics import mean, median, median_high, median_low, pstdev, stdev
+from typing import Literal, NamedTuple
 
 CONFIDENCE = 0.95
-# 95 % quantiles of Student's t for 1 to 5 degrees of freedom (NIST/SEMATECH e-Handbook of
-# Statistical Methods, 1.3.6.7.2). A table, because scipy takes a second to import.
-_T95 = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150)
+LOOKS = (3, 6, 12)
+"""Numbers of seeds at which a configuration may be accepted.
+
+Three show a spread. Each further look takes as many seeds again. Twelve halve the noise of three,
+and halving it once more would take 36 more.
+"""
+
+
+class Level(NamedTuple):
+    """Quantiles of a one-sided confidence level."""
+
+    student: tuple[float, ...]
+    """Of Student's t, for 1 to 11 degrees of freedom. A table: scipy takes a second to import."""
+    normal: float
+
+
+ONE_LOOK = Level(
+    (6.3138, 2.92, 2.3534, 2.1318, 2.015, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125, 1.7959), 1.6449
+)
+"""95 %, for one decision on the values."""
+EACH_LOOK = Level(
+    (15.8945, 4.8487, 3.4819, 2.9985, 2.7565, 2.6122, 2.5168, 2.449, 2.3984, 2.3593, 2.3281), 2.0537
+)
+"""98 %, for each of `LOOKS`. Looks at the same seeds agree, so three have 95 % in all, not 94 %."""
 # One seed alone, which has no spread, rejects only a loss above this many times the tolerance and
 # the baseline's own spread.
 _FAR_OFF = 5
 
-_NORMAL95 = 1.6449  # of the normal distribution
 # Steps below this share of the greatest quality are not looked for: there are none to be found
 # between rounding errors, and they are small beside 1 %.
 _LEAST_STEP = 1e-4
@@ -89,8 +109,8 @@ def resolution(qualities: Sequence[float]) -> float:
     return step
 
 
-def bounds(losses: Sequence[float], step: float = 0.0) -> tuple[float, float]:
-    """Return one-sided 95 % bounds of the mean loss, by Student's t; infinite for one seed.
+def bounds(losses: Sequence[float], step: float = 0.0, level: Level = ONE_LOOK) -> Interval:
+    """Return one-sided bounds of the mean loss, by Student's t; infinite for one seed.
 
     `step` is the resolution of the quality. A value rounded to steps has an error spread evenly
     over one step, whose standard deviation is step/sqrt(12). A loss is the difference of two such
@@ -101,8 +121,8 @@ def bounds(losses: Sequence[float], step: float = 0.0) -> tuple[float, float]:
     if len(losses) < 2:  # noqa: PLR2004
         return -math.inf, math.inf
     # Beyond the table its last quantile is used, which is wider than the true one.
-    quantile = _T95[min(len(losses) - 1, len(_T95)) - 1]
-    spread = max(quantile * stdev(losses), _NORMAL95 * step / math.sqrt(6))
+    quantile = level.student[min(len(losses) - 1, len(level.student)) - 1]
+    spread = max(quantile * stdev(losses), level.normal * step / math.sqrt(6))
     half = spread / math.sqrt(len(losses))
     middle = mean(losses)  # not fmean: equal losses have exactly themselves as their mean
     return middle - half, middle + half
@@ -115,11 +135,21 @@ def decide(
 
     "undecided" means that further seeds are needed. `spread` is the standard deviation of the
     baseline's quality over seeds, the only one that is known where there is one loss. `step` is the
-    resolution of the quality.
+    resolution of the quality. Losses are accepted at the last of `LOOKS` that they reach; they may
+    be rejected at any time, which errs on the safe side.
     """
-    low, high = bounds(losses, step)
-    if high <= allowed:
+    look = max((seeds for seeds in LOOKS if seeds <= len(losses)), default=1)
+    if bounds(losses[:look], step, EACH_LOOK)[1] <= allowed:
         return "accept"
+    low, _ = bounds(losses, step)
     if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * max(allowed, spread)):
         return "reject"
     return "undecided"
+
+
+def may_accept(losses: Sequence[float], allowed: float, step: float = 0.0) -> bool:
+    """Return whether the last look accepts, if further losses have the mean and spread of these."""
+    missing = max(0, LOOKS[-1] - len(losses))
+    middle, away = mean(losses), pstdev(losses)
+    coming = (middle - away, middle + away) * (missing // 2) + (middle,) * (missing % 2)
+    return bounds((*losses, *coming), step, EACH_LOOK)[1] <= allowed

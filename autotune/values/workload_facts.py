@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,27 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class KnobFacts:
+    """A knob in the code of a model.py, as data."""
+
+    name: str
+    """Its name in configurations: `knobs.` and that of the class."""
+    about: str
+    effect: Literal["exact", "numerics", "statistics"]
+    default: bool | int | float | str | None
+    suggested: tuple[bool | int | float | str | None, ...]
+    """Values worth trying on this machine."""
+    options: tuple[bool | int | float | str | None, ...] = ()
+    """All legal values; empty for a range of integers."""
+    bounds: tuple[int, int] | None = None
+    """Lowest and highest legal integer; None for a list of options."""
+    obstacles: tuple[str, ...] = ()
+    """Reason why each option cannot work on this machine; empty text if it can."""
+    irrelevance: str = ""
+    """Reason why the knob stays as it is on this workload; empty if it is varied."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """Facts on the user's model.py, found by a child that built it once."""
 
@@ -77,3 +99,5 @@ class WorkloadFacts:
     """True if a source of the model mentions torch's scaled_dot_product_attention."""
     signatures: dict[str, Signature] = field(default_factory=dict)
     """Signatures of build_model and build_dataset, by name."""
+    knobs: tuple[KnobFacts, ...] = ()
+    """Knobs in the code of the model.py."""

@@ -96,10 +96,10 @@ def test_a_source_that_mentions_attention_is_found(
 def test_an_inspection_finds_what_the_knobs_need(
     blocks_workload: Workload, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = describe_workload(blocks_workload, {})
+    found = describe_workload(blocks_workload, {}, cpu_machine())
     # A child has one workload; in this process the other one looks imported by it.
     monkeypatch.delitem(sys.modules, blocks_workload.build_model.__module__)
-    plain = describe_workload(workload, {})
+    plain = describe_workload(workload, {}, cpu_machine())
     assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
     assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
     names = ("sdpa_backend", "activation_checkpointing", "compile_scope")
@@ -112,9 +112,9 @@ def test_volumes_make_the_layout_matter(workload: Workload) -> None:
     changed = replace(
         workload, build_model=lambda: nn.Conv3d(3, 4, 3), build_dataset=lambda: volumes
     )
-    assert describe_workload(changed, {}).image_batches
+    assert describe_workload(changed, {}, cpu_machine()).image_batches
     flat = replace(changed, build_model=lambda: nn.Conv2d(3, 4, 3))
-    assert not describe_workload(flat, {}).image_batches
+    assert not describe_workload(flat, {}, cpu_machine()).image_batches
 
 
 class Counting:
@@ -153,7 +153,7 @@ def test_a_function_that_wraps_nothing_is_noticed(blocks_workload: Workload) -> 
     idle = replace(blocks_workload, checkpoint=lambda model: None)
     setup = set_up(idle, activation_checkpointing=True)
     trained(setup)
-    assert [knob.name for knob, _ in setup.not_applied()] == ["activation_checkpointing"]
+    assert [name for name, _, _ in setup.not_applied()] == ["activation_checkpointing"]
 
 
 def test_recomputation_without_the_users_function_says_what_to_pass() -> None:

@@ -109,14 +109,6 @@ def test_a_model_that_is_not_there_is_refused(tmp_path):
     assert "absent.py does not exist" in refused(tmp_path, USAGE, "absent.py", good)
 
 
-def test_a_script_is_refused_before_it_runs(tmp_path):
-    good = answer(tmp_path, "good.yaml", batch_size=16)
-    written(tmp_path, "import pathlib\npathlib.Path('ran').touch()\n", "train.py")
-    message = refused(tmp_path, USAGE, "train.py", good, "--device", "cpu")
-    assert "train.py was read as a training script" in message
-    assert not list(tmp_path.rglob("ran"))
-
-
 @pytest.mark.parametrize(
     ("workload", "words", "launch"),
     [

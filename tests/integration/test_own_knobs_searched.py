@@ -16,6 +16,7 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, Measured, NotApplied
 from children import WORKLOADS, hurried, job_for, shared_job
 from children import autotune as run_autotune
+from dashboards import parameter_shown
 from factories import written
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -103,6 +104,13 @@ def test_reports_and_comparisons_show_them(model_search: Path) -> None:
     flags = ("--rounds", "6", "--json")
     compared = finished(hurried(model_search, "compare", "takes_options.py", "best.yaml", *flags))
     assert json.loads(compared.stdout)["ratio"] > 1
+
+
+@pytest.mark.slow
+def test_optuna_dashboard_shows_them_as_parameters_with_their_values(model_search: Path) -> None:
+    values, note = parameter_shown(model_search, "takes_options", "env.OWN_PAUSE")
+    assert values == {"None", "0"}
+    assert "env.OWN_PAUSE" in note
 
 
 @pytest.mark.slow

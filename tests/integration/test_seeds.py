@@ -20,11 +20,16 @@ LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 NOISE = Tolerance(0.01, relative=True, widened=True)
 
 
+BY_A_HAIR = (0.006, 0.0125, *4 * (0.004,))
+"""Losses that six seeds show to be allowed on average, with a bound a hair beyond."""
+
+
 def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3, tolerance=None, **script):
-    """A prober for which seed n costs `losses[n]` of the baseline's quality."""
+    """A prober for which seed n costs `losses[n]` of the baseline's quality; both go in turn."""
 
     def quality(config, seed):
-        return baseline[seed] - (losses[seed] if batch_of(config) == 64 else 0.0)
+        own = baseline[seed % len(baseline)]
+        return own - (losses[seed % len(losses)] if batch_of(config) == 64 else 0.0)
 
     runner = ScriptedRunner(quality=quality, **script)
     allowed = {} if tolerance is None else {"accuracy_tolerance": tolerance}
@@ -45,13 +50,12 @@ def seeds_of(runner, batch_size):
 @pytest.mark.parametrize(
     ("losses", "decision", "seeds"),
     [
-        ((0.0,) * 6, "accept", 2),  # exactly the same: no doubt is left
+        ((0.0,) * 6, "accept", 3),  # exactly the same: no doubt is left
         ((0.9,) * 6, "reject", 1),
         ((0.02,) * 6, "reject", 2),
-        ((0.0, 0.001, 0.0, 0.0, 0.0, 0.0), "accept", 2),
+        ((0.0, 0.001, 0.0, 0.0, 0.0, 0.0), "accept", 3),
         ((0.0, 0.008, 0.004, 0.0, 0.0, 0.0), "undecided", 3),
-        ((0.0, 0.0, 0.3, 0.0, 0.0, 0.0), "accept", 2),
-        ((0.004, 0.0, 0.3, 0.0, 0.0, 0.0), "undecided", 3),
+        ((0.0, 0.0, 0.3, 0.0, 0.0, 0.0), "undecided", 3),
     ],
 )
 def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
@@ -68,11 +72,13 @@ def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
     [
         ((0.0,) * 6, "accept", 3),  # never an answer on fewer than three
         ((0.02,) * 6, "reject", 2),
-        ((0.0, 0.009, 0.004, 0.003, 0.003, 0.002), "accept", 4),
-        ((0.0, 0.018, 0.0, 0.018, 0.0, 0.018), "undecided", 6),
+        ((0.0, 0.009, 0.004, 0.003, 0.003, 0.002), "accept", 6),
+        (BY_A_HAIR * 2, "accept", 12),  # twelve decide, if the others are as the first six
+        ((*BY_A_HAIR, *6 * (0.03,)), "reject", 11),  # until they show that they are not
+        ((0.0, 0.018, 0.0, 0.018, 0.0, 0.018), "undecided", 6),  # twelve would not decide
     ],
 )
-def test_an_answer_takes_three_to_six_seeds(losses, decision, seeds, tmp_path):
+def test_an_answer_takes_as_many_seeds_as_decide(losses, decision, seeds, tmp_path):
     prober, _, runner = prober_of(tmp_path, losses)
     verdict = prober.proof(LARGE)
     assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
@@ -114,7 +120,7 @@ def test_seeds_that_are_known_all_count(tmp_path):
 
 def test_seeds_are_paired_so_that_what_varies_with_both_does_not_count(tmp_path):
     baseline = (0.5, 0.9, 0.7, 0.6, 0.8, 0.75)
-    prober, *_ = prober_of(tmp_path, (0.004, 0.006, 0.005) * 2, baseline)
+    prober, *_ = prober_of(tmp_path, (0.004, 0.005, 0.0045) * 2, baseline)
     assert prober.verdict(LARGE, len(SEEDS)).decision == "accept"
 
 

@@ -21,6 +21,8 @@ from study_factories import repaired, reported
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
 """Losses of quality by seed that six seeds do not decide, so that the trial is infeasible."""
+BY_A_HAIR = (0.006, 0.0125, *4 * (0.004,))
+"""Losses of which two are beyond what is allowed, six are undecided and twelve are accepted."""
 FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
 """Seconds that a seed takes."""
 
@@ -34,7 +36,7 @@ def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) ->
     """Batches of 64 lose so much of the quality, seed by seed."""
 
     def quality(config, seed):
-        return 0.9 - (losses[seed] if batch_of(config) == 64 else 0.0)
+        return 0.9 - (losses[seed % len(losses)] if batch_of(config) == 64 else 0.0)
 
     return ScriptedRunner(speed, quality, seed_seconds=seed_seconds)
 
@@ -77,13 +79,13 @@ def test_an_incumbent_has_one_seed_until_the_search_relied_on_it_for_long(tmp_pa
 
 def test_in_the_second_half_of_a_search_an_incumbent_is_validated_at_once(tmp_path):
     options = options_for(tmp_path, warm_start=in_order(64))
-    assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1]
+    assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("budget", "trial_seconds", "seeds"),
     [
-        (4000.0, 2500.0, [0, 1]),
+        (4000.0, 2500.0, [0, 1, 2]),
         (4000.0, 0.0, [0]),
         # A seed takes more than a thirtieth of the time: none until it is paid for, or half is up.
         (2000.0, 0.0, []),
@@ -136,7 +138,7 @@ def test_one_seed_that_is_far_off_is_enough_if_seeds_take_long(loss, seeds, tmp_
 def test_an_incumbent_that_lasts_is_validated_in_the_search(tmp_path):
     losses = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
     seeds = seeds_by_phase(options_for(tmp_path), runner_with(losses))
-    assert seeds["search"] == [0, 1, 2, 3], "until they decide"
+    assert seeds["search"] == [0, 1, 2, 3, 4, 5], "until a look decides"
     assert seeds["confirmation"] == []
 
 
@@ -159,10 +161,37 @@ def test_an_incumbent_in_doubt_is_revoked_with_all_that_train_alike(tmp_path):
 
 
 def test_two_seeds_that_speak_against_it_are_not_enough(tmp_path):
-    losses = (0.006, 0.0125, *4 * (0.004,))  # two are beyond what is allowed on average
-    events = events_of(options_for(tmp_path), runner_with(losses))
+    events = events_of(options_for(tmp_path), runner_with(BY_A_HAIR))
     assert not any(isinstance(event, IncumbentRevoked) for event in events)
     assert events[-1].best.config["batch_size"] == 64
+
+
+@pytest.mark.parametrize(("last", "size", "seeds"), [(10.0, 64, 12), (2500.0, 32, 3)])
+def test_seeds_of_the_last_look_are_drawn_where_the_budget_has_them(
+    last, size, seeds, tmp_path, monkeypatch
+):
+    """After the trials, 240 s of seeds would show that batches of 64 are accurate."""
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    plain = runner_with(BY_A_HAIR, seed_seconds=20.0)
+
+    def quality(config, seed):
+        clock.now += 20.0
+        return plain.quality(config, seed)
+
+    def measure(config, phase):
+        is_last = phase == "trial" and len(runner.batches("trial")) == 5
+        clock.now += last if is_last else 10.0 if phase == "trial" else 0.0
+        return speed(config, phase)
+
+    runner = ScriptedRunner(measure, quality, seed_seconds=20.0)
+    options = options_for(tmp_path, time_budget_seconds=3000.0, warm_start=in_order(64, 32))
+    best = events_of(options, runner)[-1].best
+    assert (best.config["batch_size"], best.constraints.accuracy.seeds) == (size, seeds)
+    unproven = [(one.changed["batch_size"], one.seeds) for one in best.evidence.not_proven]
+    assert unproven == ([] if size == 64 else [(64, 6)])
 
 
 def test_the_file_of_the_best_so_far_follows(tmp_path):

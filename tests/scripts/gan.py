@@ -8,7 +8,7 @@ generator, critic = nn.Linear(2, 4), nn.Linear(4, 1)
 of_critic = torch.optim.Adam(critic.parameters())
 of_generator = torch.optim.Adam(generator.parameters())
 loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=16)
-for _ in range(100):
+for _ in range(100_000):
     for (real,) in loader:
         for _ in range(2):
             of_critic.zero_grad()

@@ -33,18 +33,21 @@ class Model(nn.Module):
         return self.layer(x), torch.compiler.is_compiling()
 
 
-class Captured(Model):
-    def compile(self, **options):
-        def replay(x):
-            return Replayed.apply(self.layer(x), self.memory[: len(x)]), True
-
-        self._compiled_call_impl = replay
-
-
 what, device, *best = sys.argv[1:]
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(128, 4, device=device), torch.randn(128, 1, device=device))
-model = (Captured() if what == "captured" else Model()).to(device)
+model = Model().to(device)
+
+
+def capture(_, **options):
+    def replay(x):
+        return Replayed.apply(model.layer(x), model.memory[: len(x)]), True
+
+    return replay
+
+
+if what == "captured":
+    torch.compile = capture
 if best:
     import autotune
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autotune.values.statistics import Decision, bounds, decide, resolution
+from autotune.values.statistics import (
+    EACH_LOOK,
+    LOOKS,
+    ONE_LOOK,
+    Decision,
+    bounds,
+    decide,
+    may_accept,
+    resolution,
+)
 
 ALLOWED = 0.1
 
@@ -19,12 +28,14 @@ ALLOWED = 0.1
         ((0.05,), "undecided"),  # one seed has no spread, however good it looks
         ((0.5,), "undecided"),
         ((0.51,), "reject"),  # five times what is allowed is no matter of seeds
-        ((0.0, 0.0), "accept"),
+        ((0.0, 0.0), "undecided"),  # the first look is at three
         ((0.1, 0.1, 0.1), "accept"),  # exactly what is allowed, without any doubt
         ((0.11, 0.11), "reject"),
-        ((0.02, 0.03), "accept"),
+        ((0.02, 0.03, 0.02), "accept"),
+        ((0.02, 0.03, 0.02, 0.09), "accept"),  # between looks, what the last one decided stands
         ((0.0, 0.1), "undecided"),  # within on average, but two seeds that far apart prove nothing
         ((0.0, 0.02, 0.04), "accept"),
+        ((0.01, 0.04, 0.07), "undecided"),  # 95 % of a single look; three looks share that
         ((0.2, 0.22, 0.24), "reject"),
         ((0.05, 0.1, 0.15), "undecided"),
         ((-0.2, -0.1, -0.15), "accept"),  # better than the baseline
@@ -61,9 +72,9 @@ def test_the_bounds_are_one_sided_at_95_percent(seeds: int) -> None:
 
 
 def test_more_seeds_than_the_table_has_are_never_bounded_too_narrowly() -> None:
-    losses = [0.1 * n for n in range(9)]
+    losses = [0.1 * n for n in range(15)]
     _, high = bounds(losses)
-    assert high > stats.tmean(losses) + stats.t.ppf(0.95, 8) * stats.sem(losses)
+    assert high > stats.tmean(losses) + stats.t.ppf(0.95, 14) * stats.sem(losses)
 
 
 def test_one_seed_bounds_nothing() -> None:
@@ -105,3 +116,45 @@ def test_equal_losses_are_no_finer_than_the_resolution() -> None:
 def test_losses_that_differ_by_more_are_not_widened_by_the_resolution() -> None:
     losses = (0.0, 0.1, 0.3)
     assert bounds(losses, step=0.01) == bounds(losses)
+
+
+def passed(losses: np.ndarray, allowed: float) -> float:
+    """Return the share of rows that some look accepts before a seed rejects them."""
+
+    def is_accepted(row: list[float]) -> bool:
+        for seeds in range(1, len(row) + 1):
+            decision = decide(row[:seeds], allowed)
+            if decision != "undecided":
+                return decision == "accept"
+        return False
+
+    return float(np.mean([is_accepted(row) for row in losses.tolist()]))
+
+
+def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at_most() -> None:
+    draws = np.random.default_rng(0).standard_normal((4000, LOOKS[-1]))
+    error = math.sqrt(0.05 * 0.95 / len(draws))
+    assert 0.03 < passed(ALLOWED + draws, ALLOWED) <= 0.05 + 2 * error
+    assert passed(ALLOWED - 1.5 + draws, ALLOWED) > 0.95, "what is good enough passes"
+
+
+def test_the_quantiles_are_those_of_students_t() -> None:
+    for level, confidence in ((ONE_LOOK, 0.95), (EACH_LOOK, 0.98)):
+        freedom = range(1, LOOKS[-1])
+        assert level.student == pytest.approx(stats.t.ppf(confidence, freedom), abs=1e-4)
+        assert level.normal == pytest.approx(stats.norm.ppf(confidence), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("losses", "may"),
+    [
+        ((0.0, 0.0, 0.0, 0.0, 0.0, 0.2), True),  # six are at their bound of 0.12, twelve of 0.09
+        ((0.0, 0.0, 0.0, 0.0, 0.2, 0.2), False),
+        ((0.1, 0.1, 0.1, 0.1, 0.1, 0.11), False),
+    ],
+)
+def test_further_seeds_may_accept_only_what_is_within_by_enough(
+    losses: tuple[float, ...], may: bool
+) -> None:
+    assert decide(losses, ALLOWED) == "undecided"
+    assert may_accept(losses, ALLOWED) == may

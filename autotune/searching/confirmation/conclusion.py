@@ -74,7 +74,7 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    remark = baselines_apart(search.study.notes, best.evidence)
+    remark = baselines_apart(search.study.notes)
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told = f"your settings exceed the memory limit; {shown} took their place"

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.accuracy.seeds import INCUMBENT_SEEDS
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
@@ -26,9 +26,12 @@ from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
+from autotune.searching.trials.drift import note_rounds
 from autotune.storage.note_types import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
+from autotune.values.statistics import LOOKS
+from autotune.values.text import readable
 
 # Processes that each further candidate adds to a sequential test.
 _PROCESSES_MORE = 5
@@ -53,6 +56,8 @@ class ConfirmationRun:
     """Disturbed rounds that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
+    baseline_rates: tuple[float, ...] = ()
+    """The baseline's samples/s in each round that counts."""
 
     def run(self) -> Generator[Event, None, Confirmed | None]:
         """Test group after group of candidates; return the first winner, or None without one.
@@ -64,7 +69,7 @@ class ConfirmationRun:
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
         seconds = round(time.monotonic() - start, 1)
-        self.search.study.notes.confirmation = Confirmation(seconds, log)
+        self.search.study.notes.confirmation = Confirmation(seconds, log, self.baseline_rates)
         return won
 
     @property
@@ -91,6 +96,7 @@ class ConfirmationRun:
             won = (yield from self._test(accurate)) if accurate else None
             if won is not None:
                 return won
+            note_rounds(self.search, self.baseline_rates)
             self._drop_after(group)
         return None
 
@@ -153,7 +159,7 @@ class ConfirmationRun:
                 yield one.refuse(f"accuracy probe: {describe(found)}")
             elif found.decision == "accept":
                 one.qualities = found.qualities
-            elif found.decision == "undecided" and len(found.qualities) < MOST_SEEDS:
+            elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
                 yield one.run_out(_NO_TIME_FOR_SEEDS)
             else:
                 yield one.refuse(found.reason)
@@ -166,16 +172,19 @@ class ConfirmationRun:
         """
         prober, config = self.accuracy.prober, one.trial.config
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
-        for most in (len(SEEDS), MOST_SEEDS):
-            if not self._has_time_for_seeds(one):
+        for most in LOOKS:
+            if not self._has_time_for_seeds(one, is_last=most == LOOKS[-1]):
                 break
             found = prober.proof(config, most)
-            if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
+            if not isinstance(found, AccuracyVerdict) or found.is_final:
                 break
         return found
 
-    def _has_time_for_seeds(self, one: Candidate) -> bool:
-        """Return whether another candidate can still be confirmed after the seeds of this one."""
+    def _has_time_for_seeds(self, one: Candidate, *, is_last: bool) -> bool:
+        """Return whether another candidate can still be confirmed after the seeds of this one.
+
+        The seeds of the last look, as many as all before it, also leave time for its own rounds.
+        """
         budget, prober = self.search.time_budget, self.accuracy.prober
         seeds = budget.seeds_seconds(one.trial)
         others = (
@@ -185,12 +194,9 @@ class ConfirmationRun:
             and budget.is_candidate(other.trial)
             and prober.is_validated(other.trial.config)
         )
-        other = next(others, None)
-        return (
-            not seeds
-            or other is None
-            or (self.search.clock.left >= seeds + budget.rounds_seconds(other))
-        )
+        after = next(others, one.trial if is_last else None)
+        is_enough = after is None or self.search.clock.left >= seeds + budget.rounds_seconds(after)
+        return not seeds or is_enough
 
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
         """Test candidates together until one has won, none is left or the time is up."""
@@ -216,9 +222,12 @@ class ConfirmationRun:
         return None
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """Pass on the states of a test, and count its disturbed rounds."""
-        before = self.disturbed_rounds or 0
+        """Pass on the states of a test; count its disturbed rounds, keep the baseline's rates."""
+        before, rates = self.disturbed_rounds or 0, self.baseline_rates
         for standing in standings:
+            own = max((c.baseline for c in standing.comparisons.values()), key=len, default=())
+            if own:
+                self.baseline_rates = (*rates, *(readable(run.samples_per_second) for run in own))
             self.repeated_rounds += bool(standing.void)
             known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
             if known:

@@ -21,9 +21,9 @@ from autotune.searching.confirmation.candidates import Candidate, worth
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.seconds import seconds_again
+from autotune.searching.run.seconds import seconds_again, trial_seconds
 from autotune.searching.run.time_budget import LIMITS_SECONDS
-from autotune.searching.trials.drift import drift_now
+from autotune.searching.trials.drift import drift_now, is_checked
 from autotune.searching.trials.trial_plan import deadline, spread_of_processes, trial_plan
 from autotune.values.text import readable
 
@@ -47,9 +47,13 @@ class ReTiming:
         # The noise fitted to trials of many configurations may be too high for one timing.
         self._noise = max(_FINEST, _AT_MOST * spread_of_processes(search))
         self._failed: set[int] = set()
+        # Speed of the machine at which each candidate was ranked last.
+        self._speeds: dict[int, float] = {}
 
     def play(self, pool: Sequence[Candidate]) -> Generator[StepStarted, None, list[Candidate]]:
         """Time close candidates again; update and return all of them, the fastest first."""
+        if len(pool) > 1:
+            self._doubt(pool)
         found = sorted(map(self._informed, pool), key=lambda one: -one.posterior.mean)
         while rivals := self._affordable(self._rivals(found)):
             if self._search.clock.is_over:
@@ -71,6 +75,23 @@ class ReTiming:
         """Return the seconds of an earlier run's re-timings, which count to the same allowance."""
         finished = self._search.study.finished()
         return sum(len(self._told.get(t.number, ())) * seconds_again(t) for t in finished)
+
+    def _doubt(self, pool: Sequence[Candidate]) -> None:
+        """Rank candidates anew that were ranked at another speed of the machine than the present.
+
+        Something slowed them or the baseline, so each may be off by as much; nobody knows which.
+        """
+        price = 0.0 if is_checked(self._search) else trial_seconds(self._search.baseline)
+        if self._search.clock.is_over or price > min(self._seconds_left, self._spare(pool[0])):
+            return
+        start = time.monotonic()
+        speed = drift_now(self._search, resumed=not is_checked(self._search))
+        self._seconds_left -= time.monotonic() - start
+        for one in pool:
+            ranked = self._speeds.get(one.trial.number, one.trial.details.machine_speed or 1.0)
+            off, before = math.log(speed / ranked), one.posterior
+            one.posterior = replace(before, deviation=math.hypot(before.deviation, off))
+            self._speeds[one.trial.number] = speed
 
     def _informed(self, one: Candidate) -> Candidate:
         """Update a candidate by an earlier run's re-timings, with the noise of one; return it."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
+from typing import Any
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
@@ -101,6 +102,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
     baseline = _throughput(won.baseline_runs)
     return Evidence(
         objective=context.objective.name,
+        unit=None if context.counts_samples else "steps",
         baseline=Baseline(
             config=context.baseline.as_dict(),
             samples_per_second=baseline.samples_per_second,
@@ -242,13 +244,14 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
     rule, tolerance = _rule(prober, won), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
     config, seeds = won.trial.config, len(won.qualities)
+    script = prober.context.options.workload.script
     difference, interval = rule.difference(won.qualities)
     was_trained = prober.needs_probe(config) and seeds > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     trained, split_error = prober.training_equivalent(config), prober.split_error(config)
     return AccuracyEvidence(
         evidence=prober.evidence(config),
-        gate=_gate(prober.gated(config)),
+        gate=_gate(prober.gated(config), script is not None),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[:seeds])),
         best=readable(fmean(won.qualities)),
@@ -263,7 +266,21 @@ def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
         seeds=seeds,
         needs_full_run=_changes_course(prober.context, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
+        judged_by=_judged_by(prober, rule.baseline[:seeds]),
+        unjudged=(script and script.name_a_metric) or None,
     )
+
+
+def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
+    """Return what judged a script, in words; None for a model.py and for exact settings alone."""
+    script = prober.context.options.workload.script
+    if script is None or not script.tries_numerics:
+        return None
+    samples, is_seeded = prober.samples, len(baseline) > 1 and len(set(baseline)) == 1
+    what = f"mean training loss over the last tenth of {samples} samples"
+    if script.loss is None:
+        what = f"--metric-regex, after {samples} samples"
+    return f"{what}; the script seeds itself, so all seeds are one" if is_seeded else what
 
 
 def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:
@@ -283,18 +300,21 @@ def _rule(prober: AccuracyProber, won: Confirmed) -> AccuracyRule:
     return rule
 
 
-def _length_of(prober: AccuracyProber) -> dict[str, float]:
+def _length_of(prober: AccuracyProber) -> dict[str, Any]:
     """Return the samples of a probe in epochs and as a share of the run, where these are known."""
     context = prober.context
     whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
     return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
 
 
-def _gate(gated: Gated | None) -> GateEvidence | None:
+def _gate(gated: Gated | None, is_script: bool) -> GateEvidence | None:
     if gated is None:
         return None
+    loss_error = float(f"{gated.loss_error:.3g}")
+    if is_script:
+        return GateEvidence(loss_error=loss_error)
     return GateEvidence(
-        loss_error=float(f"{gated.loss_error:.3g}"),
+        loss_error=loss_error,
         gradient_error=float(f"{gated.gradient_error:.3g}"),
         path_error=float(f"{gated.path_error:.3g}"),
         reach_error=float(f"{gated.reach_error:.3g}"),

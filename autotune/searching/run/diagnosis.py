@@ -21,7 +21,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Failure, as_failure, describe
+from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
@@ -56,6 +56,7 @@ _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
 # Share of a step from which on a GPU counts as busy all the time.
 _BUSY = 0.9
+_NOT_TOLD = "the stages of this script cannot be told apart"
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
 
@@ -271,8 +272,6 @@ def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | N
 
 def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diagnosis | str:
     """Time the stages and note them; return the reason if that fails, which is no error."""
-    if context.options.workload.script is not None:
-        return "the stages of a script cannot be timed one by one"
     outcome = time_stages(context, runner)
     if not isinstance(outcome, Diagnosed):
         return describe(outcome)
@@ -298,7 +297,9 @@ def _reached(study: TuningStudy) -> float | None:
 
 
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
-    """Time each stage of the baseline on its own, in a child process."""
+    """Time each stage of the baseline on its own, in a child process; a script's are observed."""
+    if context.observed is not None:
+        return context.observed.stages or Rejected(_NOT_TOLD)
     cores = context.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:

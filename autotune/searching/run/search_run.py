@@ -54,7 +54,8 @@ class SearchRun:
         space = narrowed(self.context.space, diagnosis)
         self.study.narrow(space)
         # For the time of a run, a configuration at the ceiling may still start faster.
-        steady = self.context.objective.run_samples is None
+        # A script's stages were seen in few steps, which is too little for an early end.
+        steady = self.context.objective.run_samples is None and self.context.observed is None
         ceiling = diagnosis.ceiling(space) if steady else None
         return replace(self, context=replace(self.context, space=space), ceiling=ceiling)
 

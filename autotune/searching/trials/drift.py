@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.comparison.repeats import timed_calmly
-from autotune.configuration.best_config import Evidence
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.note_types import DriftCheck
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
+from autotune.values.statistics import bounds
+from autotune.values.text import readable
 
 EVERY = 4
 """Fewest trials between two drift checks."""
@@ -26,8 +27,6 @@ _SHARE = 1 / 8
 """Largest share of the trials' seconds that drift checks may take."""
 # A smaller drift, as a logarithm, is taken for noise: correcting noise would only add to it.
 _LEAST = 0.03
-# A smaller ratio between the baselines of trials and confirmation is not worth a word.
-_APART = 1.25
 _PLAN = MeasurePlan(looks=(6,))
 
 
@@ -50,6 +49,23 @@ def drift_now(search: SearchRun, resumed: bool = False) -> float:
     return drift([run.samples_per_second for run in runs], last.samples_per_second)
 
 
+def is_checked(search: SearchRun) -> bool:
+    """Return whether no trial followed the last drift check."""
+    last = next(reversed(search.study.notes.drift_checks(search.worker)), None)
+    return last is not None and last.trials == len(search.study.finished())
+
+
+def note_rounds(search: SearchRun, rates: Sequence[float]) -> None:
+    """Note the baseline's `rates` in rounds as a drift check, if they differ from its first ones.
+
+    Candidates that come after these rounds are then ranked anew.
+    """
+    notes, told = search.study.notes, len(search.study.finished())
+    first = [run.samples_per_second for run in notes.baseline_runs or ()]
+    if first and rates and apart(first, rates) != 1.0:
+        notes.add_drift_check(search.worker, DriftCheck(told, readable(median(rates))))
+
+
 def _is_due(search: SearchRun, told: int) -> bool:
     """Return whether enough trials, and long enough ones, followed the first `told` trials."""
     since = search.study.finished()[told:]
@@ -66,25 +82,32 @@ def drift(first: Sequence[float], now: float) -> float:
     return ratio if abs(math.log(ratio)) > max(_LEAST, spread) else 1.0
 
 
-def baselines_apart(notes: StudyNotes, evidence: Evidence) -> str | None:
+def apart(first: Sequence[float], later: Sequence[float]) -> float:
+    """Return the median of the later rates over that of the first; 1 within their noise.
+
+    They differ beyond it if the intervals of both means of logarithms leave a gap. A single rate
+    shows no noise, so nothing differs from it.
+    """
+    (low, high), (lowest, highest) = (bounds(list(map(math.log, x))) for x in (first, later))
+    return 1.0 if low <= highest and lowest <= high else median(later) / median(first)
+
+
+def baselines_apart(notes: StudyNotes) -> str | None:
     """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
 
-    They differ by a quarter or more, and by more than the first runs differ among themselves. Then
-    ratios of trials are off. Re-timing has ranked the candidates that they do not tell apart anew.
-
-    Args:
-        notes: the notes of the study.
-        evidence: that of the result; nothing was confirmed without rounds.
+    Ratios of trials are then off. Re-timing has ranked the candidates anew (`re_timing`).
     """
-    rates = [run.samples_per_second for run in notes.baseline_runs or ()]
-    confirmed = evidence.baseline.samples_per_second
-    speed = drift(rates, confirmed) if rates and evidence.speedup.rounds else 1.0
-    if 1 / _APART < speed < _APART:
+    first = [run.samples_per_second for run in notes.baseline_runs or ()]
+    later = () if notes.confirmation is None else notes.confirmation.baseline_rates
+    if not first or not later:
+        return None
+    speed, before, then = apart(first, later), f"{median(first):.4g}", f"{median(later):.4g}"
+    if speed == 1.0 or before == then:
         return None
     return (
-        f"your settings ran at {median(rates):.4g} samples/s before the trials and at "
-        f"{confirmed:.4g} in the confirmation; something slowed one of them, and ratios of trials "
-        "to your settings are off by as much"
+        f"your settings ran at {before} samples/s before the trials and at {then} in the "
+        "confirmation, which is more than their noise; something slowed one of them, and ratios of "
+        f"trials to your settings are off by as much ({100 * abs(speed - 1):.2g} %)"
     )
 
 

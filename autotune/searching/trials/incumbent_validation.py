@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.seconds import trial_seconds
@@ -81,7 +81,8 @@ def _validated(
         in_doubt = found.margin > 0 and seeds < len(SEEDS)
         if in_doubt and seeds_are_dear(search) and _is_far_off(accuracy, found):
             break
-        if seeds == MOST_SEEDS or not (in_doubt or _pays(search, accuracy, best, seeds)):
+        is_enough = found.is_final or seeds >= INCUMBENT_SEEDS
+        if is_enough or not (in_doubt or _pays(search, accuracy, best, seeds)):
             break
         found = prober.verdict(best.config, seeds + 1)
     return found

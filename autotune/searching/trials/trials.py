@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.job import Measure
@@ -166,7 +166,7 @@ def _judge(
     if seeds_are_dear(search):
         return verdict, None  # probed after it was the incumbent for long enough
     validates_now = _leads(search, verdict) and not validates_late(search)
-    found = _accuracy_of(accuracy, config, MOST_SEEDS if validates_now else 1)
+    found = _accuracy_of(accuracy, config, INCUMBENT_SEEDS if validates_now else 1)
     if found == Lost(OUT_OF_TIME):
         return verdict, None
     if not isinstance(found, AccuracyVerdict):

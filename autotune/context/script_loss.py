@@ -1,0 +1,154 @@
+"""Decide whether a script's own training loss can judge trainings of it.
+
+It judges what leaves the samples of a backward pass alone if it falls. It judges other batch sizes
+if the first loss of another size, with the same seed, is the same: a mean over the samples, not a
+sum, nor a loss that compares samples of a batch with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import stdev
+
+from autotune.configuration.accuracy_rule import UNNOTICED
+from autotune.configuration.job import Job, TakeFirstSteps
+from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
+from autotune.context.options import SearchOptions
+from autotune.knobs import knob_named
+from autotune.processes.runner import Runner
+from autotune.values.outcome import (
+    Observed,
+    as_failure,
+    describe,
+)
+from autotune.values.script_losses import FirstLosses, ObservedLoss
+
+_SECONDS = 6.0
+_FEWEST_SECONDS = 3.0
+_SHARE = 1 / 40
+_FIRST_STEPS = 10
+# Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
+_FACTOR = 4
+_DEVIATIONS = 2
+# Share of the loss by which chance may explain a difference; a sum is off by its whole size.
+_MOST_BY_CHANCE = 0.5
+
+
+def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
+    """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
+    if script.metric is not None or script.only_exact or not _changes_training(file):
+        return 0.0
+    return _SECONDS if budget is None else min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * budget))
+
+
+def _changes_training(file: SpaceFile) -> bool:
+    """Return True if the space has values that could change the trained model."""
+    return any(
+        (file.own.effects[name] != "exact" if name in file.own.effects else not _harmless(name))
+        for name in file.offers
+    )
+
+
+def _harmless(name: str) -> bool:
+    return is_harmless(knob_named(name))
+
+
+def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
+    """Return the options with the training loss as the judge, or the reason why it is none."""
+    if script.metric is not None or script.only_exact or observed.loss is None:
+        return script
+    doubt = observed.loss.doubt
+    return replace(script, loss=None if doubt else "mean", doubt=doubt)
+
+
+@dataclass(frozen=True)
+class OtherBatches:
+    """A look at the first losses of a script with another batch size."""
+
+    runner: Runner
+    options: SearchOptions
+    file: SpaceFile
+    held: int | None
+    """Samples of every optimizer step, if these are held."""
+
+    @property
+    def script(self) -> ScriptOptions:
+        """Options of the script that may be judged."""
+        script = self.options.workload.script
+        assert script is not None
+        return script
+
+    def judging(self, observed: Observed, baseline: TrainingConfig, folder: Path) -> ScriptOptions:
+        """Return the options with how the loss of other batch sizes is read, or refused."""
+        mapped = [flag.knob for flag in self.script.flags if flag.knob in BATCH_KNOBS]
+        if self.script.loss is None or observed.loss is None or not mapped:
+            return self.script
+        other = self._other(observed, baseline, mapped)
+        if other is None:
+            return self.script
+        job = Job(
+            TakeFirstSteps(_FIRST_STEPS),
+            device="auto",
+            model_path=str(self.options.workload.model_path.resolve()),
+            config=other.as_dict(),
+            script=self.script.call(other),
+            deadline_seconds=self.options.budget.trial_timeout_seconds,
+        )
+        outcome = self.runner.run(job, folder)
+        settings = render(other.differences(baseline))
+        if not isinstance(outcome, FirstLosses):
+            return self._refusing(mapped, f"{settings} fails: {describe(as_failure(outcome))}")
+        for loss in ("mean", "sum"):
+            if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
+                return replace(self.script, loss=loss)
+        own, found = observed.loss.first[0], outcome.losses[0]
+        return self._refusing(
+            mapped,
+            f"the first loss is {own:.4g}, and {found:.4g} with {settings}, so it is no mean over "
+            "the samples that could judge it: it needs --metric-regex",
+        )
+
+    def _refusing(self, mapped: list[str], reason: str) -> ScriptOptions:
+        return replace(self.script, refused=tuple(mapped), refusal=reason)
+
+    def _other(
+        self, observed: Observed, baseline: TrainingConfig, mapped: list[str]
+    ) -> TrainingConfig | None:
+        """Return a configuration of the space with another batch size or accumulation."""
+        own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
+        candidates = list(self._candidates(baseline, mapped))
+        fitting = [c for c in candidates if most is None or int(c["batch_size"] or 1) <= most]
+        return min(
+            fitting,
+            key=lambda c: abs(math.log(int(c["batch_size"] or 1) / (_FACTOR * own))),
+            default=None,
+        )
+
+    def _candidates(self, baseline: TrainingConfig, mapped: list[str]) -> Iterator[TrainingConfig]:
+        offered = {
+            name: self.file.offers.get(name, ()) if name in mapped else () for name in BATCH_KNOBS
+        }
+        sizes, counts = (offered[name] or (baseline[name],) for name in BATCH_KNOBS)
+        for size in (int(size or 1) for size in sizes):
+            if self.held is not None:
+                counts = (self.held // size,) if self.held % size == 0 else ()
+            other = [count for count in counts if count != baseline["accumulation_steps"]]
+            for count in other or counts:
+                config = baseline.replace(batch_size=size, accumulation_steps=count)
+                if config != baseline:
+                    yield config
+
+
+def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
+    """Return True if the first losses are the same number, the chance of a batch aside."""
+    first, found = own.first[0], other.losses[0]
+    if as_sum:
+        first, found = first * own.backwards_per_step, found * other.backwards_per_step
+    chance = _DEVIATIONS * stdev(own.first) if len(own.first) > 1 else 0.0
+    allowed = max(UNNOTICED * abs(first), min(chance, _MOST_BY_CHANCE * abs(first)))
+    return abs(found - first) <= allowed

@@ -1,0 +1,203 @@
+"""Hold knobs to their contract: a value is in force, is read back, and can be replaced.
+
+Tests hold the knobs of autotune to it, `autotune knobs --check` those in the code of a model.py.
+Each function yields what is broken, in a sentence without a name of the knob.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from typing import Any
+
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.own import coded_name
+from autotune.training import inspection
+from autotune.training.apply_settings import Settings
+from autotune.training.coded_knobs import effect_of, place_of, raised
+from autotune.training.tasks import LoadedJob
+from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.training.workload import Workload
+from autotune.values.machine import Machine
+from autotune.values.outcome import Inspected
+
+_SAMPLES = 8
+# Relative difference of losses that rounding alone does not make.
+_ANOTHER_LOSS = 1e-3
+_SHORTEST = 10
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training loop that has taken one step, and the step's loss."""
+
+    setup: TrainingSetup
+    loss: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A workload and the settings beside which each value of a knob is tried."""
+
+    workload: Workload
+    device: str
+    settings: Mapping[str, Value]
+    dataset: Dataset[Any]
+
+    @classmethod
+    def of(cls, workload: Workload, device: str, settings: Mapping[str, Value]) -> Bench:
+        """Build the dataset of a workload, once for all values."""
+        return cls(workload, device, settings, build_dataset(workload.under(settings)))
+
+    def trained(self, **settings: Value) -> Trained:
+        """Apply settings beside the others to this process, build the training and take a step."""
+        config = TrainingConfig.of({**self.settings, **settings})
+        Settings(config, self.workload.knobs).apply_to_process()
+        workload = self.workload.under(config.as_dict())
+        setup = apply(config, workload, self.device, 0, self.dataset)
+        setup.model.train()
+        return Trained(setup, one_step(setup))
+
+
+def one_step(setup: TrainingSetup) -> float:
+    """Take a step on a batch that is collated here, without workers; return the loss."""
+    dataset: Any = setup.loader.dataset
+    if isinstance(dataset, IterableDataset):
+        samples = list(islice(dataset, _SAMPLES))
+    else:
+        samples = [dataset[index] for index in range(min(_SAMPLES, len(dataset)))]
+    collate = setup.workload.collate_fn or default_collate
+    return setup.step(repeat(collate(samples))).item()
+
+
+def text_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the texts that are no sentence."""
+    for name, text in texts.items():
+        if not text.endswith(".") or len(text) <= _SHORTEST:
+            yield f"{name} must be a sentence with a full stop, not {text!r}"
+
+
+def suggestion_faults(knob: Knob, machine: Machine) -> Iterator[str]:
+    """Yield the values that are suggested for a machine and are not legal, possible or new."""
+    suggested = knob.suggestions(machine)
+    if not suggested:
+        yield "suggestions is empty"
+    if len(set(suggested)) < len(suggested):
+        yield f"suggestions has a value twice: {', '.join(map(spelled, suggested))}"
+    for value in suggested:
+        if fault := knob.values.fault(value):
+            yield f"suggestions has {value!r}, which is not possible; {fault}"
+        elif reason := knob.obstacle(value, machine):
+            yield f"suggestions has {spelled(value)}, which obstacle refuses: {reason}"
+    if reason := knob.obstacle(knob.resolve(knob.default, machine), machine):
+        yield f"obstacle refuses the default {spelled(knob.default)}: {reason}"
+
+
+def value_faults(bench: Bench, knob: Knob, name: str, value: Value) -> Iterator[str]:
+    """Yield what is broken with a value: it trains, is read back, and so it stays when repeated.
+
+    Args:
+        bench: the settings under which the knob means something.
+        knob: the knob.
+        name: its name in configurations.
+        value: one that it can have here.
+    """
+    trained = bench.trained(**{name: value})
+    setup, text = trained.setup, spelled(value)
+    if not math.isfinite(trained.loss):
+        yield f"with {text} the loss of a step is {trained.loss}"
+    if missed := setup.not_applied():
+        yield from _misread(name, text, missed)
+        return
+    knob.on_process(value)
+    again = replace(setup, model=knob.on_model(value, setup.model))
+    one_step(again)
+    yield from _misread(name, f"{text}, applied twice,", again.not_applied())
+
+
+def return_faults(bench: Bench, name: str, value: Value, default: Value) -> Iterator[str]:
+    """Yield what is broken if the default follows on a value in one process, as checks do it."""
+    bench.trained(**{name: value})
+    missed = bench.trained(**{name: default}).setup.not_applied()
+    yield from _misread(name, f"{spelled(default)}, the default after {spelled(value)},", missed)
+
+
+def coded_faults(bench: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
+    """Yield what is broken with a knob in the code of a model.py."""
+    yield from text_faults({"summary": knob.summary})
+    yield from suggestion_faults(knob, machine)
+    name, without = coded_name(knob.name), replace(bench, workload=_without(bench.workload, knob))
+    plain = without.trained()
+    if (found := knob.read_back(plain.setup)) != knob.default:
+        yield (
+            f"the default is {spelled(knob.default)}, but without the knob {spelled(found)} is in "
+            "force"
+        )
+    for value in dict.fromkeys((knob.default, *knob.suggestions(machine))):
+        faults = list(value_faults(bench, knob, name, value))
+        yield from faults or return_faults(bench, name, value, knob.default)
+    yield from _changed_losses(bench, without, knob, machine)
+
+
+def check(loaded: LoadedJob) -> Inspected:
+    """Check the knobs of a workload; each that is broken is told with file:line of its class."""
+    workload, device = loaded.workload, loaded.job.device
+    machine = inspection.describe_machine(device)
+    bench = Bench.of(workload, device, loaded.job.config or {})
+    faults = []
+    for knob in workload.knobs:
+        loaded.folder.enter_phase(f"checking the knob {knob.name}")
+        place = place_of(knob, workload.path)
+        faults += [f"{place}: {knob.name}: {fault}." for fault in _all(bench, knob, machine)]
+    return Inspected(machine, None, knob_faults=tuple(dict.fromkeys(faults)))
+
+
+def _all(bench: Bench, knob: Knob, machine: Machine) -> list[str]:
+    """Return the faults of a knob; an error that it raises is the last one."""
+    found: list[str] = []
+    try:
+        found.extend(coded_faults(bench, knob, machine))
+    except Exception as error:
+        found.append(raised(error))
+    return found
+
+
+def _changed_losses(bench: Bench, without: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
+    """Yield values that change the loss of a first step, and must not by the effect of the knob."""
+    loss = without.trained().loss
+    if _differ(loss, without.trained().loss):
+        return  # the workload itself is not reproducible
+    exact = knob.suggestions(machine) if effect_of(knob) == "exact" else ()
+    for value in dict.fromkeys((knob.default, *exact)):
+        found = bench.trained(**{coded_name(knob.name): value}).loss
+        if _differ(loss, found):
+            is_default = value == knob.default
+            why = "the default must leave training alone" if is_default else "its effect is exact"
+            yield (
+                f"with {spelled(value)} a first step has the loss {found:g} instead of {loss:g}; "
+                f"{why}"
+            )
+
+
+def _differ(one: float, other: float) -> bool:
+    return not math.isclose(one, other, rel_tol=_ANOTHER_LOSS, abs_tol=_ANOTHER_LOSS**2)
+
+
+def _without(workload: Workload, knob: Knob) -> Workload:
+    return replace(workload, knobs=tuple(one for one in workload.knobs if one is not knob))
+
+
+def _misread(name: str, text: str, missed: Iterable[tuple[str, Value, Value]]) -> Iterator[str]:
+    for other, wanted, found in missed:
+        if other == name:
+            yield (
+                f"{text} reads back as {spelled(found)}; put it into force in a hook, and ask the "
+                "live process in read_back"
+            )
+        else:
+            yield f"with {text} {other} reads back as {spelled(found)}, not {spelled(wanted)}"

@@ -1,0 +1,1 @@
+"""The quality of a script's training: its loss, or the metric that it prints."""

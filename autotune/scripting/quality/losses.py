@@ -1,0 +1,141 @@
+"""Record the loss of an unmodified script: the tensor on which its outermost `backward` is called.
+
+Nothing waits for the device. Losses are copied where they are, because a CUDA graph writes the next
+one into the same memory, and are read when the training is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+LossOf = Literal["mean", "sum"]
+"""How the losses of a step's backward passes make the step's loss."""
+NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoss:
+    """The losses of one optimizer step."""
+
+    samples: int
+    """Samples that training had used after the step."""
+    losses: tuple[float, ...]
+    """Loss of each backward pass since the step before."""
+
+    def value(self, of: LossOf = "mean") -> float:
+        """Return the loss of the step; NaN without a backward pass."""
+        if not self.losses:
+            return float("nan")
+        return sum(self.losses) if of == "sum" else fmean(self.losses)
+
+
+class LossRecorder:
+    """A recorder of the losses of a script's steps.
+
+    Call `watch` once, and `stepped` after every optimizer step that counts.
+    """
+
+    def __init__(self, is_on: bool = True) -> None:
+        self.is_on = is_on
+        """False to record nothing, for as long as that is wanted."""
+        self.fault = ""
+        """Reason why a loss could not be recorded; empty if all were."""
+        self.backwards = 0
+        """Outermost backward passes so far."""
+        self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """Optimizers that have stepped; `stepped` adds none."""
+        self._depth = 0
+        self._since_step: list[Tensor] = []
+        self._steps: list[tuple[int, list[Tensor]]] = []
+        self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
+
+    def watch(self) -> None:
+        """Record the loss of every outermost backward pass from now on.
+
+        Patches `torch.autograd.backward`, which `Tensor.backward` calls, and `GradScaler.scale`.
+        """
+        torch.autograd.backward = self._watched(torch.autograd.backward)
+        original = torch.amp.GradScaler.scale
+
+        @functools.wraps(original)
+        def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if isinstance(outputs, Tensor) and scaled is not outputs:
+                self._scaled = weakref.ref(scaled), scaled.detach(), outputs.detach()
+            return scaled
+
+        torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
+
+    def _watched(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._depth == 0:  # a checkpointed block calls it again from within
+                self._note(tensors)
+            self._depth += 1
+            try:
+                original(tensors, *args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        return backward
+
+    def _note(self, tensors: Any) -> None:
+        self.backwards += 1
+        if not self.is_on:
+            return
+        try:
+            several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+            self._since_step.append(functools.reduce(torch.add, map(self._own, several)))
+        except Exception as error:  # a loss of an unknown kind must not harm the script
+            self.fault = self.fault or str(error)
+
+    def _own(self, loss: Tensor) -> Tensor:
+        """Return a copy of a loss, without the factor of a gradient scaler.
+
+        Raises:
+            ValueError: it is no scalar.
+        """
+        if loss.numel() != 1:
+            raise ValueError(NO_SCALAR.format(count=loss.numel()))
+        if self._scaled is None:
+            return loss.detach().clone()
+        scaled, value, unscaled = self._scaled
+        if scaled() is loss:
+            return unscaled.clone()
+        return loss.detach() * (unscaled / value)
+
+    def stepped(self, samples: int) -> None:
+        """Record an optimizer step, after which training has used so many samples."""
+        if self.is_on:
+            self._steps.append((samples, self._since_step))
+        self._since_step, self._scaled = [], None
+
+    def steps(self) -> list[StepLoss]:
+        """Return the recorded steps; waits for the device."""
+        return [StepLoss(n, tuple(float(x) for x in losses)) for n, losses in self._steps]
+
+
+def mean_of_last(steps: Sequence[StepLoss], samples: int, of: LossOf, share: float) -> float:
+    """Return the mean loss over the last `share` of the first `samples` samples.
+
+    A step counts by the number of its samples that lie there.
+    """
+    start = (1 - share) * samples
+    total = weight = 0.0
+    before = 0
+    for step in steps:
+        inside = min(step.samples, samples) - max(before, start)
+        if inside > 0:
+            total += inside * step.value(of)
+            weight += inside
+        before = step.samples
+    return total / weight if weight else float("nan")

@@ -1,0 +1,191 @@
+"""Tell the steps of a script's training, and what its model is given in each.
+
+A step is a torch optimizer's step. A script without one updates its weights itself, so each
+outermost backward pass is a step, or each outermost `torch.autograd.grad` where nothing calls
+backward.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from autotune.scripting.observed_training import bytes_in, samples_in
+
+Stepper = Optimizer | None
+"""The optimizer that stepped; None if the script updates its weights itself."""
+
+# Backward passes after which an optimizer that was built but does not step is taken for unused:
+# more than gradients are accumulated over.
+_PATIENCE = 512
+
+
+class Steps:
+    """The steps of one script. Call `watch` once."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Stepper], None]] = []
+        """Functions that are called after each step, in this order."""
+        self.passed: list[Callable[[], None]] = []
+        """Functions that are called after each outermost backward pass, before its step."""
+        self.device: torch.device | None = None
+        """Device of the first loss, if backward was called on one."""
+        self.in_closure = False
+        """True while an optimizer steps, which may call the model again and again."""
+        self._depth = 0
+        self._optimizer_built = self._optimizer_steps = self._calls_backward = False
+        self._unstepped = 0
+
+    def watch(self) -> None:
+        """Tell every step from now on; patches `torch.autograd` for the process."""
+        original = Optimizer.__init__
+
+        @functools.wraps(original)
+        def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(optimizer, *args, **kwargs)
+            if not self._optimizer_built:
+                self._watch_optimizers()
+
+        Optimizer.__init__ = __init__  # type: ignore[method-assign]
+        torch.autograd.backward = self._watched(torch.autograd.backward, self._backward)
+        # Compiled code knows `grad` by its identity, so it is only replaced while it may count.
+        self._own_grad = torch.autograd.grad
+        self._patched_grad = self._watched(torch.autograd.grad, self._differentiated)
+        torch.autograd.grad = self._patched_grad
+
+    def _watch_optimizers(self) -> None:
+        """Register the hooks, which are not compiled with a step that the script compiles."""
+        self._optimizer_built = True
+        self._let_go_of_grad()
+        register_optimizer_step_pre_hook(torch.compiler.disable(self._before_optimizer))
+        register_optimizer_step_post_hook(torch.compiler.disable(self._after_optimizer))
+
+    def _let_go_of_grad(self) -> None:
+        if torch.autograd.grad is self._patched_grad:
+            torch.autograd.grad = self._own_grad
+
+    def _watched(
+        self, original: Callable[..., Any], ended: Callable[[Any], None]
+    ) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth:  # a checkpointed block differentiates within a backward pass
+                return original(tensors, *args, **kwargs)
+            self._depth = 1
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self._depth = 0
+            ended(tensors)
+            return result
+
+        return call
+
+    def _backward(self, tensors: Any) -> None:
+        if not self._calls_backward:
+            self._calls_backward = True
+            self._let_go_of_grad()
+            self._meet(tensors)
+        self._pass()
+
+    def _differentiated(self, tensors: Any) -> None:
+        if not (self._calls_backward or self._optimizer_built):
+            self._meet(tensors)
+            self._pass()
+
+    def _meet(self, tensors: Any) -> None:
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        self.device = self.device or getattr(first, "device", None)
+
+    def _pass(self) -> None:
+        for look in self.passed:
+            look()
+        if self._optimizer_steps:
+            return
+        if self._optimizer_built:
+            self._unstepped += 1
+            if self._unstepped < _PATIENCE:
+                return
+        self._tell(None)
+
+    def _before_optimizer(self, *_: object) -> None:
+        self.in_closure = True
+
+    def _after_optimizer(self, optimizer: Optimizer, *_: object) -> None:
+        self._optimizer_steps, self.in_closure = True, False
+        self._tell(optimizer)
+
+    def _tell(self, stepper: Stepper) -> None:
+        for listen in self.listeners:
+            listen(stepper)
+
+
+class ModelCalls:
+    """Samples that a script's model is given in training, where no loader tells.
+
+    They are the leading dimension of the first tensor of a call, of the first call in each backward
+    pass. Time between such calls in which the model is evaluated is left out.
+    """
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        """Samples of the first call whose samples are known."""
+        self.sample_bytes = 0
+        """Bytes of the tensors of one sample, from that call."""
+        self.aside_seconds = 0.0
+        """Seconds of evaluations so far."""
+        self._is_first = True
+        self._passes = self._samples = self._last = 0
+        self._evaluated: tuple[float, float] | None = None
+
+    def called(self, arguments: Iterable[Any]) -> None:
+        """Record a call in training with these arguments."""
+        if self._evaluated is not None:
+            self._leave_out()
+        if not self._is_first:
+            return
+        self._is_first = False
+        given = tuple(arguments)
+        size = next(filter(None, map(samples_in, given)), 0)
+        self._samples += size
+        self._last = size
+        if self.size is None and size:
+            self.size, self.sample_bytes = size, bytes_in(given) // size
+
+    def evaluated(self, start: float) -> None:
+        """Record a call in an evaluation, which began at `start` and has just ended."""
+        first = start if self._evaluated is None else self._evaluated[0]
+        self._evaluated = (first, time.perf_counter())
+
+    def _leave_out(self) -> None:
+        assert self._evaluated is not None
+        self.aside_seconds += self._evaluated[1] - self._evaluated[0]
+        self._evaluated = None
+
+    def passed(self, in_closure: bool) -> None:
+        """Record a backward pass; in an optimizer's step each but the first is one of the same."""
+        if not (in_closure and self._passes):
+            self._passes += 1
+            self._is_first = not in_closure
+
+    def keep_last(self) -> None:
+        """Forget all backward passes since the last step but the last one."""
+        if self._passes > 1:
+            self._passes, self._samples = 1, self._last
+
+    def stepped(self) -> tuple[int, int]:
+        """Return the backward passes since the last step, and the samples in them."""
+        found = self._passes, self._samples
+        self._passes = self._samples = 0
+        self._is_first = True
+        return found

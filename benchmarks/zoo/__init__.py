@@ -1,0 +1,1 @@
+"""Search a zoo of unchanged scripts."""

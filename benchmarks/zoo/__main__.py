@@ -1,0 +1,179 @@
+"""Search unchanged scripts, each as the documentation of a library writes a training.
+
+    python -m benchmarks.zoo [NAME ...] [--seconds S] [--by-hand] [--save]
+
+Each script is searched by one command without options but the budget. The table tells for each
+what came of it, after how many configurations and seconds, and which settings were found. With
+`--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
+is. A script whose package is not installed is left out, and the table says so. `--save` writes
+benchmarks/results/zoo.json. Run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.configuration.best_config import read_best, write_best
+from benchmarks.zoo import images
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results" / "zoo.json"
+COLUMNS = [
+    "script",
+    "answer",
+    "configurations",
+    "seconds",
+    "settings",
+    "bf16",
+    "compiled",
+    "batch x 2",
+]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A script, its arguments and the packages that it needs."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+ZOO = (
+    Entry("plain_loop", needs=("torchvision",)),
+    Entry("memory_map"),
+    Entry("by_hand"),
+    Entry(
+        "hf_trainer",
+        ("--output_dir", "out", "--report_to", "none", "--use_cpu", "--num_train_epochs", "30"),
+        ("transformers", "accelerate"),
+    ),
+    Entry("accelerate_loop", ("--cpu",), ("accelerate",)),
+    Entry("lightning_module", needs=("lightning",)),
+    Entry("timm_task", ("--data-dir", "images"), ("timm",)),
+    Entry("reference_style", ("--data-path", "images"), ("torchvision",)),
+    Entry("fastai_learner", needs=("fastai",)),
+    Entry("skorch_net", needs=("skorch",)),
+    Entry("graphs", needs=("torch_geometric",)),
+    Entry("segmentation", needs=("segmentation_models_pytorch",)),
+    Entry("reinforcement", needs=("stable_baselines3",)),
+    Entry("hydra_app", needs=("hydra",)),
+)
+
+
+def main() -> None:
+    """Search the scripts one after the other and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=[entry.name for entry in ZOO])
+    parser.add_argument("--seconds", type=int, default=150, help="time budget of each search")
+    parser.add_argument("--by-hand", action="store_true", help="compare bf16, compile, batch x 2")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/zoo.json")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} cores, load before: {load:.2f}")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    rows = []
+    for entry in ZOO:
+        if entry.name in arguments.names:
+            rows.append(row(entry, arguments.seconds, arguments.by_hand))
+            print(f"| {' | '.join(rows[-1])} |", flush=True)
+    if arguments.save:
+        save(rows, load)
+
+
+def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
+    """Search one script in a folder of its own and return its row of the table."""
+    missing = [name for name in entry.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 6]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "images" in entry.arguments:
+            images.write(folder / "images")
+        start = time.perf_counter()
+        run = autotune(folder, entry, "search", "--time-budget", f"{seconds}s")
+        took = f"{time.perf_counter() - start:.0f}"
+        (Path(tempfile.gettempdir()) / f"zoo-{entry.name}.log").write_text(run.stderr)
+        if run.returncode:
+            return [entry.name, refusal(run), "", took, *[""] * 4]
+        best = json.loads(run.stdout)["best"]
+        tries = list(compared(folder, entry)) if by_hand else [""] * 3
+        return [entry.name, *told(best, took), *tries]
+
+
+def autotune(
+    folder: Path, entry: Entry, command: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of autotune on an entry."""
+    script = HERE / "scripts" / f"{entry.name}.py"
+    line = [sys.executable, "-m", "autotune", command, str(script), *options, "--json"]
+    return subprocess.run(
+        [*line, "--", *entry.arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def refusal(run: subprocess.CompletedProcess[str]) -> str:
+    """Return the exit code and the last line that a search said."""
+    lines = run.stderr.strip().splitlines() or [""]
+    return f"exit {run.returncode}: {lines[-1]}"
+
+
+def told(best: dict, took: str) -> list[str]:
+    """Return the answer, the configurations that were measured, the seconds and the settings."""
+    evidence, config = best["evidence"], best["config"]
+    speedup, baseline = evidence["speedup"], evidence["baseline"]["config"]
+    low, high = speedup["ci95"]
+    changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
+    answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
+    return [answer, str(evidence["searched"]["measured"]), took, ", ".join(changed)]
+
+
+def compared(folder: Path, entry: Entry) -> Iterator[str]:
+    """Give the ratio of each setting that a person would try by hand."""
+    found = read_best(next(folder.rglob("best.yaml")))
+    baseline = found.evidence.baseline.config
+    for change in (
+        {"amp_dtype": "bfloat16"},
+        {"compile_mode": "default"},
+        {"batch_size": 2 * baseline["batch_size"]},
+    ):
+        file = folder / "by-hand.yaml"
+        write_best(replace(found, config=baseline.replace(**change)), file)
+        run = autotune(folder, entry, "compare", str(file), "--rounds", "6")
+        yield "-" if run.returncode else ratio(json.loads(run.stdout))
+
+
+def ratio(comparison: dict) -> str:
+    """Return a comparison's ratio and interval."""
+    low, high = comparison["ci95"]
+    return f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def save(rows: Sequence[Sequence[str]], load: float) -> None:
+    """Write the table to benchmarks/results, from where `benchmarks.page` takes it."""
+    table = {
+        "title": "A zoo of scripts, each searched by one command",
+        "about": "Scripts of benchmarks/zoo/scripts, written as the documentation of each library"
+        " writes a training, searched without any option but the budget.",
+        "command": f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}",
+        "recorded": time.strftime("%Y-%m-%d"),
+        "machine": f"{os.cpu_count()} cores, CPU",
+        "load": f"{load:.2f} before the first search",
+        "columns": COLUMNS,
+        "rows": rows,
+    }
+    RESULTS.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Tasks put to scripts of `tests/scripts`, each in a child of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.configuration.job import Job, Observe, Task
+from autotune.configuration.script import Script
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Observed, TrialOutcome, UserError
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "num_threads")
+LONG = ("--epochs", "10000")
+
+
+class Ask:
+    """Puts a task to a script and gives the outcome."""
+
+    def __init__(self, runner: SubprocessRunner, folder: Path) -> None:
+        self.runner = runner
+        self.folder = folder
+
+    def __call__(
+        self,
+        script: str,
+        *arguments: str,
+        task: Task | None = None,
+        settings: dict[str, Value] | None = None,
+        asked: tuple[str, ...] = LOADER,
+        metric: str | None = None,
+        by_flag: tuple[str, ...] = (),
+    ) -> TrialOutcome:
+        config = TrainingConfig.of({"num_threads": 1, **(settings or {})})
+        job = Job(
+            task or Observe(),
+            device="cpu",
+            model_path=str(SCRIPTS / script),
+            script=Script(arguments, asked if settings else (), metric, by_flag),
+            config=None if settings is None else config.as_dict(),
+            deadline_seconds=180.0,
+        )
+        return self.runner.run(job, self.folder)
+
+
+def observed(outcome: TrialOutcome) -> Observed:
+    assert isinstance(outcome, Observed), outcome
+    return outcome
+
+
+def reason(outcome: TrialOutcome) -> str:
+    assert isinstance(outcome, UserError), outcome
+    return outcome.detail

@@ -1,0 +1,216 @@
+"""`autotune compare` of an unchanged script: both sides in rounds, as of a model.py."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextlib import chdir
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from autotune.commands import execute
+from autotune.configuration.best_config import write_best
+from autotune.configuration.job import Inspect, Job, Observe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.values.outcome import Inspected, Observed, TrialOutcome, UserError
+from autotune.values.workload_facts import WorkloadFacts
+from children import hurried, nobody_is_left
+from command_line import Done, command
+from factories import best_config, cpu_machine, written
+from scripted_runner import at
+
+NOT_FASTER, USAGE, WORKLOAD = 8, 2, 4
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+WORKFLOW = Path(__file__).parents[2] / "docs" / "workflow.yaml"
+OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={"channels_last": "the script does so itself"},
+    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
+)
+
+
+@dataclass
+class Sides:
+    """A runner that times the called script by its settings, in the place of real processes."""
+
+    workers_help: bool = True
+    observed: TrialOutcome = SEEN
+    jobs: list[Job] = field(default_factory=list)
+
+    def __call__(self, *_: object, **__: object) -> Sides:
+        return self
+
+    def __enter__(self) -> Sides:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        if isinstance(job.task, Inspect):
+            return Inspected(cpu_machine(), None)
+        if isinstance(job.task, Observe):
+            return self.observed
+        self.jobs.append(job)
+        assert job.config is not None
+        return at(150 if self.workers_help and job.config["num_workers"] else 100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a script that must not run."""
+    written(tmp_path, "raise SystemExit('ran')\n", "train.py")
+    return tmp_path
+
+
+def answer(folder: Path, name: str = "best.yaml", **changes: Value) -> Path:
+    own = TrainingConfig.of(OWN)
+    write_best(best_config(own.replace(**changes), own), folder / name)
+    return folder / name
+
+
+def compared(monkeypatch: pytest.MonkeyPatch, folder: Path, runner: Sides, *words: object) -> Done:
+    monkeypatch.setattr(execute, "SubprocessRunner", runner)
+    with chdir(folder):
+        return command("compare", "train.py", *words)
+
+
+def test_the_configuration_takes_turns_with_the_untouched_script(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, num_workers=2)
+    words = ("best.yaml", "--require-faster", "--json", "--", "--name", "a b")
+    done = compared(monkeypatch, folder, runner := Sides(), *words)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["ratio"] == pytest.approx(1.5)
+    assert "best.yaml is 1.50x your settings" in done.err
+    calls = [job.script for job in runner.jobs]
+    assert len(calls) == 18
+    assert {call.arguments for call in calls if call} == {("--name", "a b")}
+    asked = {
+        job.config["num_workers"]: set(job.script.asked)
+        for job in runner.jobs
+        if job.config and job.script
+    }
+    assert asked[0] == set(), "nothing is changed in the untouched script"
+    assert {"num_workers", "num_threads"} <= asked[2]
+    assert "channels_last" not in asked[2]
+
+
+def test_a_speed_up_that_has_gone_exits_with_8(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, num_workers=2)
+    words = ("best.yaml", "--require-faster")
+    done = compared(monkeypatch, folder, Sides(workers_help=False), *words)
+    assert done.code == NOT_FASTER
+    assert "which has gone" in done.err
+
+
+def test_two_files_are_compared_with_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, "a.yaml", num_workers=2)
+    answer(folder, "b.yaml", num_threads=1)
+    words = ("a.yaml", "b.yaml", "--require-faster", "--")
+    done = compared(monkeypatch, folder, runner := Sides(), *words)
+    assert done.code == 0, done.err
+    assert "a.yaml is 1.50x b.yaml" in done.err
+    assert all(job.script and job.script.asked for job in runner.jobs)
+
+
+def test_a_mapped_setting_reaches_the_script_by_its_flag(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, num_workers=2, batch_size=64, amp_dtype="bfloat16")
+    words = ("best.yaml", "--map", "batch_size=--bs", "--", "--bs", "16")
+    done = compared(monkeypatch, folder, runner := Sides(), *words)
+    assert done.code == 0, done.err
+    calls = {job.script.arguments: job.script for job in runner.jobs if job.script}
+    assert set(calls) == {("--bs", "16"), ("--bs", "64")}
+    assert calls["--bs", "64"].by_flag == ("batch_size",)
+    assert "amp_dtype" in calls["--bs", "64"].asked
+
+
+def test_settings_that_cannot_reach_the_script_are_all_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, batch_size=64, amp_dtype="float16", channels_last=True)
+    done = compared(monkeypatch, folder, runner := Sides(), "best.yaml")
+    assert done.code == USAGE
+    assert "best.yaml: batch_size=64 cannot be applied to train.py: " in done.err
+    assert "it needs --map batch_size=--FLAG." in done.err
+    assert "best.yaml: amp_dtype=float16 cannot be applied" in done.err
+    assert "channels_last=true cannot be applied to train.py: the script does so" in done.err
+    assert not runner.jobs
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--device", "cpu"), "--device cpu: the script chooses its device"),
+        (("--fresh-data",), "--fresh-data: each process of a script builds its data anyway"),
+        (("--map", "batch=--bs"), "unknown knob 'batch'"),
+    ],
+)
+def test_options_that_are_not_for_scripts_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    answer(folder, num_workers=2)
+    done = compared(monkeypatch, folder, Sides(), "best.yaml", *words)
+    assert (done.code, done.out) == (USAGE, "")
+    assert said in done.err
+
+
+def test_a_map_is_refused_for_a_model_py(tmp_path: Path) -> None:
+    written(tmp_path, "def build_model(): ...\n", "model.py")
+    answer(tmp_path, num_workers=2)
+    with chdir(tmp_path):
+        done = command("compare", "model.py", "best.yaml", "--map", "batch_size=--bs")
+    assert done.code == USAGE
+    assert "--map is for training scripts" in done.err
+
+
+def test_a_script_that_fails_ends_the_comparison_with_its_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    answer(folder, num_workers=2)
+    failing = Sides(observed=UserError("ValueError: no", "train.py:3"))
+    done = compared(monkeypatch, folder, failing, "best.yaml")
+    assert done.code == WORKLOAD
+    assert "train.py:3: ValueError: no" in done.err
+    assert "stderr.log" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "code"), [("0.006", 0), ("0", NOT_FASTER)])
+def test_the_workflow_that_is_shipped_passes_while_the_settings_pay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str, code: int
+) -> None:
+    """Workers hide the disk that each sample waits for; without one, they only cost."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    source = (SCRIPTS / "plain_loop.py").read_text()
+    source = source.replace(
+        '--read-seconds", type=float, default=0.0',
+        f'--read-seconds", type=float, default={seconds}',
+    )
+    written(tmp_path, source, "train.py")
+    answer(tmp_path, num_workers=2, persistent_workers=True)
+    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["still-faster"]["steps"]
+    program, *words = shlex.split(steps[-1]["run"])
+    assert program == "autotune"
+    place = words.index("--")
+    done = hurried(tmp_path, *words[:place], "--rounds", "6", *words[place:])
+    assert done.returncode == code, done.stderr
+    assert nobody_is_left(tmp_path)

@@ -1,0 +1,115 @@
+"""The stages of an unchanged script: profiled by a command, and used by a search of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.script import ScriptOptions
+from autotune.report.data import read_report
+from autotune.report.find_study import find_study
+from autotune.searching.run.events import Answered, StagesTimed, StagesUnknown
+from autotune.values.outcome import Diagnosed, Loading, Observed
+from autotune.values.workload_facts import WorkloadFacts
+from children import autotune, nobody_is_left
+from scripted_runner import ScriptedRunner, events_of, options_in
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SPACE = "num_workers: [0, 2]\nnum_threads: [1, 2]\n"
+STAGES = Diagnosed(
+    batch_size=16,
+    compute_seconds=0.1,
+    double_compute_seconds=None,
+    transfer_seconds=0.0,
+    loading=(Loading(0, 0.0001),),
+    optimizer_seconds=0.02,
+)
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=10.0,
+    samples_per_second=160.0,
+    wait_share=0.001,
+    fixed={},
+    workload=WorkloadFacts(
+        10_000, False, True, False, {"batch_size": 16, "num_workers": 0, "num_threads": 2}, 18
+    ),
+    stages=STAGES,
+)
+
+
+def script_in(folder: Path, **defaults: str) -> None:
+    """A script with other defaults of its arguments, and a sleep in the place of long computing."""
+    source = (SCRIPTS / "plain_loop.py").read_text()
+    for name, value in defaults.items():
+        flag = f'--{name.replace("_", "-")}", type='
+        source, count = re.subn(rf"({re.escape(flag)}\w+, default=)[^)]*", rf"\g<1>{value}", source)
+        assert count == 1
+    (folder / "train.py").write_text(source)
+
+
+def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: Path) -> None:
+    script_in(tmp_path, epochs="100000")
+    words = ("--trace", "trace.json", "--", "--read-seconds", "0.002")
+    done = autotune(tmp_path, "profile", "train.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert "Your settings wait for loading." in done.stdout
+    assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
+    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
+    assert "aten::" in done.stdout
+    traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert any(event["name"].startswith("aten::") for event in traced)
+    assert nobody_is_left(tmp_path)
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path: Path) -> None:
+    script_in(tmp_path, epochs="100000")
+    path = tmp_path / "train.py"
+    slow = path.read_text().replace("logits = model(x)", "time.sleep(0.2); logits = model(x)")
+    path.write_text(slow)
+    done = autotune(tmp_path, "profile", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "Your settings wait for computing." in done.stdout
+    assert re.search(r"num_workers stays 0: loading takes [\d.e-]+ % of computing", done.stdout)
+
+
+def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None:
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
+    events = events_of(options, runner := ScriptedRunner(observed=SEEN))
+    timed = next(event for event in events if isinstance(event, StagesTimed))
+    assert timed.space.varied() == {"num_threads": (1, 2)}
+    assert "num_workers stays 0: loading takes 0.1 % of computing" in timed.space.notes
+    assert "diagnosis" not in {asked.phase for asked in runner.asked}, "no run of its own"
+    assert {job.config["num_workers"] for job in runner.jobs if job.config} == {0}
+    assert isinstance(events[-1], Answered)
+    stages = events[-1].best.evidence.baseline.stages
+    assert stages is not None
+    assert (stages.bound, stages.loading) == ("computing", 160_000)
+    report = read_report(find_study(str(tmp_path)))
+    assert report.stages == STAGES
+    again = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
+    assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
+
+
+def test_without_stages_nothing_is_left_out(tmp_path: Path) -> None:
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
+    events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
+    (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
+    assert "the stages of this script cannot be told apart" in unknown.reason
+
+
+@pytest.mark.parametrize("words", [("--device", "cpu"), ("--baseline", "batch_size=4")])
+def test_what_the_script_decides_is_no_option_of_its_profile(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
+    done = autotune(tmp_path, "profile", "train.py", *words)
+    assert done.returncode == 2
+    assert "train.py was read as a training script: " in done.stderr

@@ -1,0 +1,134 @@
+"""A script's own training loss judges it, without a word from the user, where it can."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.accuracy_evidence import UNCHANGED
+from autotune.configuration.best_config import BestConfig, read_best
+from children import autotune
+from factories import written
+
+TESTS = Path(__file__).parents[1]
+HURRIED = TESTS / "hurried_command.py"
+NEEDED = "the training loss cannot judge that, so it needs --metric-regex"
+BOTH = "amp_dtype: [null, bfloat16]\n"
+
+
+def search(
+    folder: Path, script: str, *words: str, space: str = BOTH
+) -> subprocess.CompletedProcess[str]:
+    """Search a copy of a script; the words after a "--" are its own."""
+    shutil.copy(TESTS / "scripts" / script, folder / "train.py")
+    options = ("--space", str(written(folder, space)), "--trials", "2")
+    place = words.index("--") if "--" in words else len(words)
+    own, after = words[:place], words[place:]
+    command = [sys.executable, str(HURRIED), "search", "train.py", *options, *own, *after]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def answer(folder: Path) -> BestConfig:
+    return read_best(folder / "studies" / "train" / "best.yaml")
+
+
+def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) -> None:
+    done = search(tmp_path, "classifies.py")
+    assert done.returncode == 0, done.stderr
+    assert "quality: its training loss, on which it calls backward" in done.stderr
+    best = answer(tmp_path)
+    accuracy = best.constraints.accuracy
+    assert best.config["amp_dtype"] == "bfloat16"
+    assert (accuracy.metric, accuracy.evidence) == ("training_loss", "gate and probe")
+    assert accuracy.best < accuracy.baseline + accuracy.tolerance
+    assert accuracy.gate is not None
+    assert 0 < accuracy.gate.loss_error < 0.05
+    assert accuracy.judged_by == "mean training loss over the last tenth of " + (
+        f"{accuracy.samples} samples"
+    )
+    path = tmp_path / "studies" / "train" / "best.yaml"
+    shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
+    assert "needs --allow numerics" not in shown.stdout
+    other = shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
+    shown = autotune(tmp_path, "run", path, "--print-command", other)
+    assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
+    older = path.read_text().replace("judged_by:", "#")
+    path.write_text(older)
+    shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
+    assert "needs --allow numerics" in shown.stdout
+
+
+def test_losses_of_several_optimizers_judge_nothing_and_the_answer_says_so(tmp_path: Path) -> None:
+    done = search(tmp_path, "gan.py", space=f"{BOTH}num_workers: [0, 1]\n")
+    assert done.returncode == 0, done.stderr
+    why = (
+        "exact settings only, because the training loss cannot judge others: it trains with 2 "
+        "optimizers, each on a loss of its own. Name the quality that the script prints by "
+        "--metric-regex"
+    )
+    assert f"amp_dtype stays null: it changes the arithmetic: {NEEDED}" in done.stderr
+    accuracy = answer(tmp_path).constraints.accuracy
+    assert accuracy.metric == UNCHANGED
+    assert str(accuracy.unjudged).startswith(why)
+    assert why in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(("loss", "first"), [("sum", "10."), ("contrastive", "2.")])
+def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
+    tmp_path: Path, loss: str, first: str
+) -> None:
+    words = ("--map", "batch_size=--batch-size", "--dry-run", "--", "--loss", loss)
+    done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
+    assert done.returncode == 0, done.stderr
+    assert f"note: batch_size stays 16: the first loss is {first}" in done.stderr
+    assert "with batch_size=64, so it is no mean over the samples" in done.stderr
+    assert "  amp_dtype: null, bfloat16\n" in done.stderr
+    assert "  batch_size:" not in done.stderr
+
+
+def test_a_mean_loss_judges_mapped_batch_sizes(tmp_path: Path) -> None:
+    words = ("--map", "batch_size=--batch-size", "--dry-run", "--")
+    done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
+    assert done.returncode == 0, done.stderr
+    assert "  batch_size: 16, 64\n" in done.stderr
+
+
+def test_a_script_that_seeds_itself_counts_as_one_seed(tmp_path: Path) -> None:
+    done = search(tmp_path, "classifies.py", "--", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    accuracy = answer(tmp_path).constraints.accuracy
+    assert accuracy.metric == "training_loss"
+    assert str(accuracy.judged_by).endswith("; the script seeds itself, so all seeds are one")
+    assert f"judged by   {accuracy.judged_by}" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [
+        ("nan", "infeasible: a parameter of the model became NaN or infinite"),
+        ("gross", "accuracy: the first losses differ from the untouched script's by"),
+    ],
+)
+def test_a_setting_that_breaks_the_loss_is_infeasible(
+    tmp_path: Path, breaks: str, reason: str
+) -> None:
+    done = search(tmp_path, "classifies.py", "--", "--breaks", breaks)
+    assert done.returncode == 0, done.stderr
+    best = answer(tmp_path)
+    assert best.config["amp_dtype"] is None
+    assert best.keeps_baseline
+    assert reason in done.stdout + done.stderr
+
+
+def test_exact_settings_alone_are_tried_if_asked_for(tmp_path: Path) -> None:
+    words = ("--only", "exact", "--dry-run")
+    done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}num_workers: [0, 1]\n")
+    assert done.returncode == 0, done.stderr
+    assert "amp_dtype stays null: it changes the arithmetic: --only exact" in done.stderr
+    assert "exact settings only, as --only exact asks" in done.stderr

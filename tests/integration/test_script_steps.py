@@ -1,0 +1,158 @@
+"""The steps of scripts that train in all kinds of ways, and the samples of each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asked_scripts import SCRIPTS, Ask, observed, reason
+from autotune.configuration.best_config import read_best
+from autotune.configuration.job import Measure
+from autotune.knobs.base import Value
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Measured, NotApplied
+from children import QUICK, hurried
+from factories import written
+from tuned_scripts import report_of, run
+
+LOADERLESS = "no torch DataLoader feeds training"
+BY_HAND = "the script updates its weights without a torch optimizer"
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+    return Ask(runner, tmp_path / "trial")
+
+
+@pytest.mark.parametrize(
+    "way", ["optimizer", "compiled step", "lbfgs", "backward", "grad", "checkpointed", "weighted"]
+)
+def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:
+    """LBFGS evaluates its closure four times; a checkpointed block calls backward once more."""
+    seen = observed(ask("no_loader.py", way))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    assert seen.counts_samples
+    assert seen.workload.baseline["batch_size"] == 16
+    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert (seen.loaders, seen.training_loader) == ((), "")
+    assert seen.fixed["num_workers"] == LOADERLESS
+    has_optimizer = way in ("optimizer", "compiled step", "lbfgs")
+    assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
+
+
+def test_backward_passes_before_an_optimizers_step_are_accumulation(ask: Ask) -> None:
+    seen = observed(ask("no_loader.py", "optimizer", "--accumulate", "3"))
+    assert seen.workload.baseline["accumulation_steps"] == 3
+    assert seen.workload.baseline["batch_size"] == 16
+    assert seen.samples_per_second == pytest.approx(48 * seen.steps_per_second)
+
+
+def test_flags_are_read_back_without_a_loader(ask: Ask) -> None:
+    asked = {
+        "task": Measure(QUICK),
+        "settings": {"batch_size": 8, "accumulation_steps": 2},
+        "by_flag": ("batch_size", "accumulation_steps"),
+        "asked": (),
+    }
+    words = ("no_loader.py", "optimizer", "--batch-size", "8", "--accumulate")
+    outcome = ask(*words, "2", **asked)
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+    assert ask(*words, "4", **asked) == NotApplied("accumulation_steps", "2", "4")
+    words = ("no_loader.py", "optimizer", "--accumulate", "2", "--batch-size")
+    assert ask(*words, "4", **asked) == NotApplied("batch_size", "8", "4")
+
+
+def test_samples_that_a_model_gets_by_name_are_counted(ask: Ask) -> None:
+    seen = observed(ask("no_loader.py", "keywords"))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+
+
+def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
+    """Each evaluation takes half a second, so that with them four steps would take longer."""
+    seen = observed(ask("no_loader.py", "optimizer", "--evaluate-every", "4"))
+    assert seen.steps_per_second > 4 / 0.5
+
+
+def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
+    seen = observed(ask("no_loader.py", "unused optimizer"))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    assert seen.fixed["optimizer_impl"] == BY_HAND
+
+
+def test_steps_are_counted_where_samples_are_unknown(ask: Ask) -> None:
+    seen = observed(ask("no_loader.py", "tensors"))
+    assert not seen.counts_samples
+    assert seen.samples_per_second == seen.steps_per_second
+    assert "samples of a step" in seen.fixed["batch_size"]
+    assert isinstance(ask("no_loader.py", "tensors", task=Measure(QUICK)), Measured)
+
+
+def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
+    said = reason(ask("no_loader.py", "vector"))
+    assert said == "RuntimeError: grad can be implicitly created only for scalar outputs"
+
+
+def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask: Ask) -> None:
+    seen = observed(ask("own_iterator.py"))
+    assert seen.fixed["num_workers"] == "Resumable gives out batches by an __iter__ of its own"
+    assert seen.training_loader == ""
+    assert seen.workload.baseline["batch_size"] == 16
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+
+
+@pytest.mark.parametrize("what", ["task", "looked at first"])
+def test_settings_are_read_back_where_training_calls(ask: Ask, what: str) -> None:
+    """The task's own compile() would compile the model in it, which training does not call."""
+    settings: dict[str, Value] = {"compile_mode": "default", "channels_last": True}
+    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
+    outcome = ask("task_module.py", what, **asked)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.compile_seconds > 0
+
+
+def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask: Ask) -> None:
+    seen = observed(ask("task_module.py", "in parts"))
+    assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
+
+
+def test_models_trained_one_after_the_other_are_named_as_the_fault(ask: Ask) -> None:
+    said = reason(ask("in_turn.py", "one after the other", task=Measure(QUICK)))
+    assert said.startswith("it trains one model after another, the first for 20 steps")
+
+
+def test_models_trained_alternately_are_timed_together(ask: Ask) -> None:
+    outcome = ask("in_turn.py", "alternately", task=Measure(QUICK))
+    assert isinstance(outcome, Measured), outcome
+
+
+def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_takes(
+    tmp_path: Path,
+) -> None:
+    script = shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
+    space = written(
+        tmp_path, "num_workers: [0, 1]\ncudnn_benchmark: [false]\nnum_threads: [1, 2]\n"
+    )
+    flags = ("--space", space, "--trials", "2")
+    done = hurried(tmp_path, "search", "train.py", *flags, "--", "tensors")
+    assert done.returncode == 0, done.stderr
+    assert "samples are unknown: a step counts as one sample" in done.stderr
+    assert f"note: num_workers stays 0: {LOADERLESS}" in done.stderr
+    best = tmp_path / "studies" / "train" / "best.yaml"
+    assert read_best(best).evidence.unit == "steps"
+    assert re.search(r"throughput +\S+ -> \S+ steps/s", done.stdout + done.stderr)
+    ran = run(
+        tmp_path, "--allow", "numerics", script, "backward", "--steps", "9", compile_mode="default"
+    )
+    assert "applied: " in report_of(ran)[0]
+    assert "compile_mode=default" in report_of(ran)[0]

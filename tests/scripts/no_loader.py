@@ -1,0 +1,102 @@
+"""Draws its batches from an array, without a DataLoader; its argument says how it takes a step."""
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+parser = argparse.ArgumentParser()
+parser.add_argument("way")
+parser.add_argument("--batch-size", type=int, default=16)
+parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--evaluate-every", type=int, default=10**9)
+parser.add_argument("--steps", type=int, default=100_000)
+args = parser.parse_args()
+
+points = torch.randn(512, 4)
+targets = points.sum(dim=1, keepdim=True)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+weights = list(model.parameters())
+if args.way == "tensors":
+    weights = [torch.zeros(4, 1, requires_grad=True)]
+
+
+def draw():
+    rows = torch.randint(len(points), (args.batch_size,))
+    return points[rows], targets[rows]
+
+
+def loss_on(x, y):
+    if args.way == "tensors":
+        return (x @ weights[0] - y).square().mean()
+    if args.way == "checkpointed":
+        hidden = checkpoint(model[:2], x.requires_grad_(), use_reentrant=True)
+        return nn.functional.mse_loss(model[2](hidden), y)
+    if args.way == "keywords":
+        return nn.functional.mse_loss(model(input=x), y)
+    if args.way in ("vector", "weighted"):
+        return (model(x) - y).square()
+    return nn.functional.mse_loss(model(x), y)
+
+
+def update(gradients):
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight -= 0.01 * gradient
+
+
+def step_by_hand():
+    loss = loss_on(*draw())
+    if args.way == "grad":
+        update(torch.autograd.grad(loss, weights))
+        return
+    loss.backward(torch.ones_like(loss) if args.way == "weighted" else None)
+    update([weight.grad for weight in weights])
+    for weight in weights:
+        weight.grad = None
+
+
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        for _ in range(5):
+            model(draw()[0])
+            time.sleep(0.1)
+    model.train()
+
+
+def step_optimizer():
+    for _ in range(args.accumulate):
+        (loss_on(*draw()) / args.accumulate).backward()
+    step()
+    optimizer.zero_grad()
+
+
+def step_lbfgs():
+    x, y = draw()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_on(x, y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+train = step_by_hand
+if args.way in ("optimizer", "compiled step"):
+    train, optimizer = step_optimizer, torch.optim.AdamW(weights)
+    step = optimizer.step
+    if args.way == "compiled step":
+        step = torch.compile(step, backend="eager")
+if args.way == "lbfgs":
+    train, optimizer = step_lbfgs, torch.optim.LBFGS(weights, lr=0.1, max_iter=4)
+if args.way == "unused optimizer":
+    optimizer = torch.optim.SGD(weights)
+for number in range(args.steps):
+    if number % args.evaluate_every == 0:
+        evaluate()
+    train()
