@@ -71,9 +71,10 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
         flags: the flags of `autotune search`, which `autotune search --help` describes, with the
             same defaults: space, trials, time_budget, study, storage, out, device, objective,
             run_samples, run_epochs, unit, memory_headroom, memory_limit, accuracy_tolerance,
-            min_accuracy, accuracy_samples, lr_scaling, effective_batch, baseline, trial_timeout,
-            warm_start, sampler, seed, max_failures, fresh_data, progress. A training script also
-            takes arguments (a list), allow, maps, metric_regex and metric_mode.
+            min_accuracy, accuracy_samples, lr_scaling, effective_batch, baseline,
+            deterministic, trial_timeout, warm_start, sampler, seed, max_failures, fresh_data,
+            progress. A training script also takes arguments (a list), only, maps, metric_regex
+            and metric_mode.
             Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,
             shares, a dict for `baseline`, any Optuna sampler.
 

@@ -189,7 +189,7 @@ class Best:
         evidence, accuracy = self.answer.evidence, self.answer.constraints.accuracy
         not_proven = [f"not proven: {text}" for text in not_proven_texts(self.answer)]
         if self.answer.keeps_baseline:
-            return "\n".join((keep_headline(evidence), *not_proven))
+            return "\n".join((keep_headline(evidence), *_mode(self.config), *not_proven))
         (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
         changed = self.config.differences(TrainingConfig.of(evidence.baseline.config))
         lines = [
@@ -198,6 +198,7 @@ class Best:
             f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
             *_quality(accuracy),
+            *_mode(self.config),
         ]
         if run := evidence.predicted_run:
             was, now = run.baseline_seconds, run.best_seconds
@@ -238,6 +239,12 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
         yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
     if (joules := best.evidence.joules_per_sample) is not None:
         yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
+
+
+def _mode(config: TrainingConfig) -> Iterator[str]:
+    """Yield a line if everything was measured in torch's deterministic mode."""
+    if config["deterministic"]:
+        yield "measured, and applied, in torch's deterministic mode"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:

@@ -88,6 +88,7 @@ TURNS = (
     Turn("amp_dtype", "float16", on_gpu=True),
     Turn("float32_matmul_precision", "medium"),
     Turn("float32_matmul_precision", "high", on_gpu=True),
+    Turn("deterministic", True),
     Turn("compile_mode", "default"),
     Turn("compile_mode", "lite", is_dear=True),
     Turn("compile_mode", "max-autotune-no-cudagraphs", is_dear=True),

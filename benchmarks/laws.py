@@ -2,6 +2,7 @@
 
 It imitates real training. A step takes as long as its slowest stage, and workers load in parallel.
 Half precision and compilation speed up computing alone. Memory grows with the batch size.
+Knobs that pay seldom have small effects: guesses with a reason each, none of them measured.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Diagnosed, Loading
+from autotune.values.stages import Diagnosed, Loading
 
 GIB = 1 << 30
 CORES = 16
@@ -54,6 +55,8 @@ class Model:
     """Factor of channels_last on the computation's time in half precision."""
     critical_batch: int = 512
     """Batch size beyond which larger batches train worse."""
+    attention: float = 0.0
+    """Share of the computation that scaled_dot_product_attention takes."""
 
 
 def number(config: TrainingConfig, name: str) -> int:
@@ -65,26 +68,34 @@ def step(model: Model, config: TrainingConfig) -> Truth:
     """Return the true values of a configuration by the law."""
     batch, workers = number(config, "batch_size"), number(config, "num_workers")
     compute = _compute_seconds(model, config)
-    load = model.load * batch
+    load = model.load * batch * _host_factor(config)
     copy = model.copy * batch * (0.4 if config["pin_memory"] else 1.0)
     if workers:
         crowd = 1 + 0.03 * max(0, workers - CORES // 2)
         ready = load * crowd / min(workers, CORES) + 0.0004
-        smooth = 1.0 if number(config, "prefetch_factor") > 2 else 1.02
+        # A longer queue hides samples that take longer, and so does not waiting for them.
+        is_smooth = number(config, "prefetch_factor") > 2 or not config["in_order"]
+        smooth = 1.0 if is_smooth else 1.02
         overlap = 0.15 if config["pin_memory"] else 1.0
+        # On a stream of its own a copy delays no kernel.
+        overlap = 0.03 if config["pin_memory"] and config["device_prefetch"] else overlap
+        # Nothing interrupts the thread that feeds the GPU.
+        compute *= 0.98 if config["cpu_affinity"] == "workers_apart" else 1.0
         seconds = max(compute + copy * overlap, ready * smooth)
     else:
         seconds = load + copy + compute
     half = config["amp_dtype"] is not None
     graphs = config["compile_mode"] in ("reduce-overhead", "max-autotune")
-    memory = model.held_gib + batch * model.sample_gib * (0.6 if half else 1.0)
+    # Checkpointing keeps what enters each block alone.
+    kept = 0.4 if config["activation_checkpointing"] else 1.0
+    memory = model.held_gib + batch * model.sample_gib * (0.6 if half else 1.0) * kept
     memory *= 1.25 if graphs else 0.9 if config["compile_mode"] else 1.0
     over = max(0.0, math.log2(batch / model.critical_batch))
     return Truth(
         rate=batch / seconds,
         memory_gib=memory,
         quality=REFERENCE_QUALITY - 0.03 * over,
-        compile_seconds=_COMPILE_SECONDS.get(str(config["compile_mode"]), 0.0),
+        compile_seconds=_compile_seconds(config),
     )
 
 
@@ -95,11 +106,36 @@ def _compute_seconds(model: Model, config: TrainingConfig) -> float:
         products *= 0.42 * (model.layout if config["channels_last"] else 1.0)
     elif config["float32_matmul_precision"] != "highest":
         products *= 0.6
-    others = (1 - model.matmul) * (0.75 if half else 1.0) * (0.55 if mode else 1.0)
+    others = (1 - model.matmul) * (0.75 if half else 1.0) * (_fused_share(config) if mode else 1.0)
     fixed = model.fixed * (1.15 if half else 1.0) * _LAUNCHES.get(str(mode), 1.0)
-    fixed *= 0.85 if config["optimizer_impl"] == "fused" else 1.0
+    fixed *= _OPTIMIZER.get(str(config["optimizer_impl"]), 1.0)
     scaling = 1.03 if config["amp_dtype"] == "float16" else 1.0
+    # A step is about three forward passes, of which checkpointing adds one for the blocks.
+    scaling *= 1.28 if config["activation_checkpointing"] else 1.0
+    kernel = _ATTENTION.get(str(config["sdpa_backend"]), 1.0)
+    scaling *= 1 + model.attention * (kernel - 1)
     return (fixed + model.each * number(config, "batch_size") * (products + others)) * scaling
+
+
+def _fused_share(config: TrainingConfig) -> float:
+    """Return the factor of compiling on what is no matrix product."""
+    share = 0.55
+    # Kernels for any size know less, and nothing is fused across blocks.
+    share *= 1.08 if config["compile_dynamic"] else 1.0
+    return share * (1.06 if config["compile_scope"] == "blocks" else 1.0)
+
+
+def _compile_seconds(config: TrainingConfig) -> float:
+    seconds = _COMPILE_SECONDS.get(str(config["compile_mode"]), 0.0)
+    # Equal blocks share what is compiled; symbolic shapes take longer.
+    seconds *= 0.3 if config["compile_scope"] == "blocks" else 1.0
+    return seconds * (1.3 if config["compile_dynamic"] else 1.0)
+
+
+def _host_factor(config: TrainingConfig) -> float:
+    """Return the factor of the host's allocator on loading, which allocates for each sample."""
+    factor = _ALLOCATOR.get(str(config["cpu_allocator"]), 1.0)
+    return factor * (0.99 if config["huge_pages"] else 1.0)
 
 
 def stages(model: Model, config: TrainingConfig) -> Diagnosed:
@@ -118,6 +154,12 @@ def stages(model: Model, config: TrainingConfig) -> Diagnosed:
     )
 
 
+# On CUDA, null is foreach.
+_OPTIMIZER = {"fused": 0.85, "forloop": 1.3}
+# PyTorch's own choice is mostly flash; without a fused kernel all scores are written to memory.
+_ATTENTION = {"flash": 1.0, "efficient": 1.1, "cudnn": 0.95, "math": 2.0}
+# Memory is given back to the system less often.
+_ALLOCATOR = {"jemalloc": 0.97, "tcmalloc": 0.98}
 _COMPILE_SECONDS = {
     "default": 12.0,
     "reduce-overhead": 16.0,

@@ -1,13 +1,17 @@
 """Check that more time never gives less: replayed searches with several budgets and spaces.
 
     python -m benchmarks.more_time [--seconds 60,120,...] [--spaces quick,default,full] [--seeds 30]
-        [TABLE ...]
+        [--first] [TABLE ...]
 
 Each search is the real one with a clock that shows the seconds that measuring would have taken. A
 table of the output has the mean worth of the answers: their true rate over that of the best
 feasible configuration of all the spaces. A search that keeps the user's settings, or ends without
 a result, is worth what those are. A synthetic workload answers for any configuration. Of a
 recorded table a space has the values that were recorded.
+
+With --first, searches end after two trials, and the table has what these are: the true rate over
+that of the user's settings, the number of settings changed, the compile mode and the seconds. They
+are medians over the seeds, and the most frequent mode.
 """
 
 from __future__ import annotations
@@ -18,19 +22,20 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, mode, stdev
 from types import SimpleNamespace
 
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Budget
 from autotune.knobs import KNOBS
-from autotune.searching.run.events import Answered
+from autotune.searching.run.events import Answered, Event, TrialEnded, TrialStarted
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
 from benchmarks import synthetic
@@ -53,9 +58,12 @@ SECONDS = (60, 120, 240, 360, 600, 1200)
 SPACES = ("quick", "default", "full")
 _TUNED_ON = tuple(world.__name__ for world in synthetic.TUNED_ON)
 DECIDED_BY = ("digits_cnn", "photos_jpeg", "tabular_mlp", "char_transformer", *_TUNED_ON)
+NEWER_KNOBS = tuple(world.__name__ for world in synthetic.NEWER_KNOBS)
 HELD_OUT = ("chirp_gru", "pendulum_ode", *(world.__name__ for world in synthetic.HELD_OUT))
 # Losses of the laws are 0 or well above the tolerance of 1 %.
 _MOST_LOSS = 0.005
+_FIRST = 2
+"""Trials that --first shows."""
 _OF_LAWS = (
     "batch_size",
     "num_workers",
@@ -67,8 +75,18 @@ _OF_LAWS = (
     "channels_last",
     "cudnn_benchmark",
     "optimizer_impl",
+    "activation_checkpointing",
 )
-"""Knobs on which some law depends."""
+"""Knobs on which some law depends in more than one way."""
+_NEVER_WORSE = {
+    "in_order": False,
+    "device_prefetch": True,
+    "sdpa_backend": "cudnn",
+    "cpu_affinity": "workers_apart",
+    "cpu_allocator": "jemalloc",
+    "huge_pages": True,
+}
+"""Values of the other knobs that no law makes slower or larger, whatever the rest is."""
 
 
 @dataclass(frozen=True)
@@ -166,11 +184,15 @@ def main() -> None:
     parser.add_argument("--spaces", default=",".join(SPACES))
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--out", type=Path, help="append the answers to this file, as JSON lines")
+    parser.add_argument("--first", action="store_true", help="show the first two trials alone")
     arguments = parser.parse_args()
     budgets, spaces = [int(s) for s in arguments.seconds.split(",")], arguments.spaces.split(",")
     for table in arguments.tables:
         Workload(table).share(TrainingConfig.of(Workload(table).table.header.baseline))
     jobs = list(itertools.product(arguments.tables, spaces, budgets, range(arguments.seeds)))
+    if arguments.first:
+        _print_first(jobs, arguments.seeds)
+        return
     with Pool() as pool:
         found = dict(zip(jobs, pool.starmap(one_search, jobs, chunksize=1), strict=True))
     if arguments.out is not None:
@@ -183,6 +205,7 @@ def main() -> None:
     groups = {name: (name,) for name in arguments.tables} | {
         "**decided by**": DECIDED_BY,
         "**kept for the end**": HELD_OUT,
+        "**newer knobs**": NEWER_KNOBS,
     }
     for title, names in groups.items():
         for space in spaces:
@@ -202,26 +225,89 @@ def _cell(found: Sequence[Found]) -> str:
     return f"{fmean(shares):.1f} ± {error:.1f}"
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """One of the first trials of a search."""
+
+    gain: float
+    """Its true rate over that of the user's settings; 0 if it is infeasible."""
+    changed: int
+    """Settings that differ from the user's."""
+    mode: str
+    """Compile mode; `no` where nothing is compiled."""
+    seconds: float
+    """Seconds of the trial, with judging its accuracy."""
+
+
+def _print_first(jobs: Sequence[tuple[str, str, float, int]], seeds: int) -> None:
+    """Print the first two proposals of each table and space, over all seeds."""
+    with Pool() as pool:
+        found = pool.starmap(first_proposals, jobs, chunksize=1)
+    columns = "rate | settings | compiled | seconds"
+    print(f"| table | space | budget | first: {columns} | second: {columns} |")
+    print(f"|---|---|---|{'---|' * 8}")
+    for at in range(0, len(jobs), seeds):
+        table, space, seconds, _ = jobs[at]
+        cells = [cell for one in zip(*found[at : at + seeds], strict=True) for cell in _told(one)]
+        print(f"| {table} | {space} | {seconds} s | {' | '.join(cells)} |", flush=True)
+
+
+def _told(found: Sequence[Proposal]) -> tuple[str, str, str, str]:
+    """Return the cells of one proposal over all seeds."""
+    return (
+        f"{median(one.gain for one in found):.2f}",
+        f"{median(one.changed for one in found):g}",
+        mode(one.mode for one in found),
+        f"{median(one.seconds for one in found):.0f}",
+    )
+
+
+def first_proposals(table: str, space: str, seconds: float, seed: int) -> list[Proposal]:
+    """Return the first two trials of a search."""
+    workload = Workload(table)
+    runner, own = workload.runner(seed), workload.table.baseline
+    reference, found, begun = workload.share(own), [], 0.0
+    with closing(_events(workload, runner, space, seconds, seed)) as events:
+        for event in events:
+            if isinstance(event, TrialStarted):
+                begun = runner.seconds
+            elif isinstance(event, TrialEnded) and event.trial.number:
+                config = event.trial.config
+                changed = sum(config[name] != own[name] for name in config.as_dict())
+                gain, compiled = workload.share(config) / reference, config["compile_mode"]
+                taken = runner.seconds - begun
+                found.append(Proposal(gain, changed, str(compiled or "no"), taken))
+                if len(found) == _FIRST:
+                    break
+    return found
+
+
 def one_search(table: str, space: str, seconds: float, seed: int) -> Found:
     """Run one search of a space with a time budget."""
     workload = Workload(table)
     runner, own = workload.runner(seed), workload.table
-    truth = TableTruth(own, {}, 1.0, workload.space_text(space))
+    try:
+        *_, last = _events(workload, runner, space, seconds, seed)
+    except NotSearchedEnoughError as error:
+        worth = workload.share(own.baseline)
+        return Found(worth, "not searched enough", runner.seconds, error.measured)
+    assert isinstance(last, Answered), last
+    share = workload.share(TrainingConfig.of(last.best.config))
+    answer = "keep" if last.best.keeps_baseline else "faster"
+    searched = last.best.evidence.searched
+    return Found(share, answer, runner.seconds, 0 if searched is None else searched.measured)
+
+
+def _events(
+    workload: Workload, runner: ReplayRunner, space: str, seconds: float, seed: int
+) -> Generator[Event, None, None]:
+    """Search, with a clock that shows the seconds of the runner."""
+    truth = TableTruth(workload.table, {}, 1.0, workload.space_text(space))
     begun = time.monotonic()
     set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
     with tempfile.TemporaryDirectory() as folder:
         options = options_for(truth, Path(folder), "auto", seed, trials=1)
-        options = replace(options, budget=Budget(seconds=seconds))
-        try:
-            *_, last = search(options, runner)
-        except NotSearchedEnoughError as error:
-            worth = workload.share(own.baseline)
-            return Found(worth, "not searched enough", runner.seconds, error.measured)
-        assert isinstance(last, Answered), last
-        share = workload.share(TrainingConfig.of(last.best.config))
-        answer = "keep" if last.best.keeps_baseline else "faster"
-        searched = last.best.evidence.searched
-        return Found(share, answer, runner.seconds, 0 if searched is None else searched.measured)
+        yield from search(replace(options, budget=Budget(seconds=seconds)), runner)
 
 
 def _worth(truth: Truth) -> float:
@@ -240,8 +326,11 @@ def _optimum(name: str) -> float:
         name: dict.fromkeys([own[name], *(v for offer in offers for v in offer.get(name, ()))])
         for name in _OF_LAWS
     }
+    best = {n: v for n, v in _NEVER_WORSE.items() if any(v in o.get(n, ()) for o in offers)}
+    if not world.has_blocks:
+        values["activation_checkpointing"] = {False: None}
     choices = itertools.product(*values.values())
-    configs = ({**own, **dict(zip(values, choice, strict=True))} for choice in choices)
+    configs = ({**own, **best, **dict(zip(values, choice, strict=True))} for choice in choices)
     return max(_worth(world.law(config)) for config in configs)
 
 

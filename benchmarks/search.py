@@ -89,7 +89,11 @@ class Run:
 def main() -> None:
     """Run all searches and print a table for each sampler."""
     parser = argparse.ArgumentParser()
-    made = [w.__name__ for w in (*synthetic.TUNED_ON, *synthetic.DECEPTIVE, *synthetic.HELD_OUT)]
+    every = (
+        *(*synthetic.TUNED_ON, *synthetic.DECEPTIVE, *synthetic.HELD_OUT),
+        *synthetic.NEWER_KNOBS,
+    )
+    made = [world.__name__ for world in every]
     parser.add_argument("tables", nargs="*", default=[*made, *recorded_tables()])
     parser.add_argument("--samplers", default="auto")
     parser.add_argument("--seeds", type=int, default=30)
@@ -123,7 +127,8 @@ def _together() -> list[tuple[str, set[str]]]:
     held_out = {*_RECORDED_HELD_OUT, *(world.__name__ for world in synthetic.HELD_OUT)}
     used = {*recorded_tables(), *(world.__name__ for world in synthetic.TUNED_ON)} - held_out
     every = ("**all but the deceptive**", used | held_out)
-    return [("**decided by**", used), ("**held out**", held_out), every]
+    newer = ("**with newer knobs**", {world.__name__ for world in synthetic.NEWER_KNOBS})
+    return [("**decided by**", used), ("**held out**", held_out), every, newer]
 
 
 def recorded_tables() -> list[str]:

@@ -28,6 +28,8 @@ class SyntheticWorkload:
     law: Callable[[TrainingConfig], Truth]
     model: Model | None = None
     """Costs of the stages of training, for the diagnosis; None if there is no diagnosis."""
+    has_blocks: bool = False
+    """True if the model repeats blocks with attention, which can be recomputed."""
 
 
 _VISION = Model(0.012, 0.0011, 0.004, 0.00012, 2.0, 0.16, 0.75, 0.75, 256)
@@ -242,9 +244,66 @@ def fine_tuning() -> SyntheticWorkload:
     return SyntheticWorkload("fine_tuning", space, own, lambda c: step(model, c), model)
 
 
+def host_side() -> SyntheticWorkload:
+    """Define a table whose loader needs many workers, with the newer knobs of the host."""
+    model = replace(_VISION, each=0.0006)
+    space = {
+        "batch_size": (32, 64, 128, 256),
+        "num_workers": (0, 4, 8, 16),
+        "in_order": (True, False),
+        "pin_memory": _OFF_ON,
+        "device_prefetch": _OFF_ON,
+        "amp_dtype": (None, "bfloat16"),
+        "optimizer_impl": _UNFUSED_FUSED,
+        "cpu_affinity": (None, "workers_apart"),
+        "cpu_allocator": (None, "jemalloc"),
+        "huge_pages": _OFF_ON,
+    }
+    return SyntheticWorkload(
+        "host_side", space, {"batch_size": 32}, lambda c: step(model, c), model
+    )
+
+
+def deep_blocks() -> SyntheticWorkload:
+    """Define a table of a deep transformer, with the newer knobs of the model."""
+    model = replace(_LANGUAGE, attention=0.2)
+    space = {
+        "batch_size": (2, 4, 8, 16, 32),
+        "amp_dtype": _HALF,
+        "compile_mode": (None, "default", "reduce-overhead"),
+        "compile_dynamic": (None, True),
+        "compile_scope": ("whole", "blocks"),
+        "optimizer_impl": (None, "foreach", "fused"),
+        "sdpa_backend": (None, "flash", "cudnn", "math"),
+        "activation_checkpointing": _OFF_ON,
+    }
+    own = {"batch_size": 4, "num_workers": 2}
+    return SyntheticWorkload("deep_blocks", space, own, lambda c: step(model, c), model, True)
+
+
+def short_of_memory() -> SyntheticWorkload:
+    """Define a table in which only recomputed activations permit batches that keep the GPU busy."""
+    model = Model(0.25, 0.004, 0.0004, 0.00001, 20.0, 6.0, 0.8, 1.0, 64, 0.2)
+    space = {
+        "batch_size": (2, 4, 8, 16, 32, 64),
+        "num_workers": (0, 2),
+        "amp_dtype": (None, "bfloat16"),
+        "compile_mode": (None, "default"),
+        "compile_scope": ("whole", "blocks"),
+        "optimizer_impl": _UNFUSED_FUSED,
+        "sdpa_backend": (None, "cudnn"),
+        "activation_checkpointing": _OFF_ON,
+    }
+    return SyntheticWorkload(
+        "short_of_memory", space, {"batch_size": 4}, lambda c: step(model, c), model, True
+    )
+
+
 TUNED_ON = (vision_loader, language_compute, tabular, oom_cliff, crashes, speech, recommender)
 """Tables on which decisions about the search were made."""
 DECEPTIVE = (deceptive_pair, deceptive_graphs)
 """Tables whose best configuration is a combination in which a part alone loses."""
+NEWER_KNOBS = (host_side, deep_blocks, short_of_memory)
+"""Tables of the newer knobs, on which nothing was decided."""
 HELD_OUT = (segmentation, fine_tuning)
 """Held-out tables, on which nothing was decided."""

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from autotune.configuration.job import Diagnose, Gate, Measure, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
@@ -46,6 +47,8 @@ def header_of(world: SyntheticWorkload) -> Header:
     baseline = TrainingConfig.of(world.baseline).resolved(machine)
     space = {knob.name: world.space.get(knob.name, (baseline[knob.name],)) for knob in ALL_KNOBS}
     facts = WorkloadFacts(1_000_000, True, True, True, dict(world.baseline), 1_000_000)
+    if world.has_blocks:
+        facts = replace(facts, repeated_blocks=True, has_checkpoint=True, attention=True)
     return Header(
         name=world.name,
         machine=machine,

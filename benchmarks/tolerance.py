@@ -38,9 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     made = [w.__name__ for w in (*synthetic.TUNED_ON, *synthetic.DECEPTIVE, *synthetic.HELD_OUT)]
     parser.add_argument("tables", nargs="*", default=[*recorded_tables(), *made])
-    print(
-        "| table | allowed: noise, asked | trainings | accurate: noise, asked | best left | by looks | open |"
-    )
+    columns = ["table", "allowed: noise, asked", "trainings", "accurate: noise, asked", "best left"]
+    print("| " + " | ".join([*columns, "by looks", "open"]) + " |")
     print("|---|---|---|---|---|---|---|")
     for name in parser.parse_args().tables:
         print(row(name, read(name)), flush=True)

@@ -22,6 +22,7 @@ _GPU = _BASELINE.replace(
     compile_mode="max-autotune",
     channels_last=True,
     cudnn_benchmark=True,
+    deterministic=True,
     optimizer_impl="fused",
     compile_dynamic=True,
     compile_scope="blocks",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Diagnosed, Loading, OutOfMemory, TrialOutcome
+from autotune.values.outcome import OutOfMemory, TrialOutcome
+from autotune.values.stages import Diagnosed, Loading
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 NAME = "scripted"

@@ -12,12 +12,16 @@ from torch._dynamo.utils import counters
 
 @contextmanager
 def process_state() -> Iterator[None]:
-    """Restore threads, precision and cuDNN's benchmark, and forget what was compiled."""
+    """Restore threads, precision, kernels and cuDNN's benchmark, and forget what was compiled."""
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     benchmark = torch.backends.cudnn.benchmark
     cores = os.sched_getaffinity(0)
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     yield
+    torch.use_deterministic_algorithms(False)
+    if workspace is None:
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)

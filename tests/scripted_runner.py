@@ -26,16 +26,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
-from autotune.values.outcome import (
-    Gated,
-    Inspected,
-    Lost,
-    Measured,
-    Probed,
-    Profiled,
-    TrialOutcome,
-)
+from autotune.values.outcome import Gated, Inspected, Lost, Measured, Probed, TrialOutcome
 from autotune.values.script_losses import FirstLosses
+from autotune.values.stages import Profiled
 from autotune.values.workload_facts import WorkloadFacts
 from factories import cpu_machine, in_turns, measurement, written
 

@@ -11,6 +11,7 @@ probes.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -290,9 +291,8 @@ class AccuracyProber:
             probe_task(self.context, self.samples, tuple(range(len(have), seeds))),
             untrained=not have and self._needs_untrained(key),
         )
-        outcome = self.runner.run(
-            self.context.job(task, trained), self._folder(key, f"seed{len(have)}")
-        )
+        job, start = self.context.job(task, trained), time.monotonic()
+        outcome = self.runner.run(job, self._folder(key, f"seed{len(have)}"))
         if isinstance(outcome, Probed):
             if outcome.untrained is not None:
                 self.study.notes.untrained = outcome.untrained
@@ -300,7 +300,8 @@ class AccuracyProber:
             if len(have) > len(self._known(config)):  # another device may have probed more
                 self.study.notes.set_qualities(key, have)
             if key == self.context.baseline.quality_key():
-                seconds = outcome.seconds / len(outcome.qualities)
+                taken = max(outcome.seconds, time.monotonic() - start)
+                seconds = taken / len(outcome.qualities)
                 self.study.notes.seed_seconds = round(seconds, 3)
             return have
         return as_failure(outcome)

@@ -52,15 +52,8 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import (
-    Diagnosed,
-    Failure,
-    Inspected,
-    Measured,
-    Profiled,
-    as_failure,
-    describe,
-)
+from autotune.values.outcome import Failure, Inspected, Measured, as_failure, describe
+from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import span
 from autotune.values.workload_facts import KnobFacts
 
@@ -130,22 +123,24 @@ def _runners(
     If others may run trials on the same host, each runner waits until its device is free.
     """
     cache = options.study.folder / "inductor"
-    cancelled = stop.is_at_once
     with ExitStack() as opened:
 
-        def runner(cores: Sequence[int]) -> SubprocessRunner:
-            made = SubprocessRunner(cache, cores=cores, is_cancelled=cancelled)
+        def runner(cores: Sequence[int] = (), visible: str | None = None) -> SubprocessRunner:
+            made = SubprocessRunner(
+                cache, cores=cores, is_cancelled=stop.is_at_once, visible_devices=visible
+            )
             return opened.enter_context(made)
 
         check_storage(options.study.storage)
-        if devices or is_server(options.study.storage):
-            chosen = devices or [Device(options.resources.device)]
-            cores = shared_cores(chosen)
-            all_of_them = {one: DeviceRunner(runner(cores[one]), one, stop) for one in chosen}
-            first = all_of_them.pop(chosen[0])
-            yield first, dict(all_of_them)
-        else:
-            yield runner(()), {}
+        if not devices and not is_server(options.study.storage):
+            yield runner(), {}
+            return
+        chosen = devices or [Device(options.resources.device)]
+        cores = shared_cores(chosen)
+        first, *others = (
+            DeviceRunner(runner(cores[device], device.visible), device, stop) for device in chosen
+        )
+        yield first, dict(zip(chosen[1:], others, strict=True))
 
 
 def execute_worker(options: WorkerOptions, progress: Mode) -> None:
@@ -156,13 +151,18 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
         KeyboardInterrupt, SystemExit: the worker was stopped.
     """
     stop = Stop()
-    cache, cores = options.folder / "inductor", options.device.cores
+    cache, device = options.folder / "inductor", options.device
     with (
         interrupts(stop),
         display("none" if progress == "none" else "plain") as show,
-        SubprocessRunner(cache, cores=cores, is_cancelled=stop.is_at_once) as runner,
+        SubprocessRunner(
+            cache,
+            cores=device.cores,
+            is_cancelled=stop.is_at_once,
+            visible_devices=device.visible,
+        ) as runner,
     ):
-        for event in join(options, DeviceRunner(runner, options.device, stop), stop):
+        for event in join(options, DeviceRunner(runner, device, stop), stop):
             show(event)
 
 

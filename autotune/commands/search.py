@@ -128,6 +128,12 @@ _NOTHING_FEASIBLE = 3
 )
 @common.BASELINE
 @click.option(
+    "--deterministic",
+    is_flag=True,
+    help="Run everything, your settings included, in torch's deterministic mode, and try only "
+    "settings that keep it.",
+)
+@click.option(
     "--trial-timeout",
     type=DURATION,
     default="10m",
@@ -198,14 +204,14 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_search, show_plan
-    from autotune.processes.devices import devices_of
+    from autotune.processes.devices import devices_of, seen_alone
 
     if new_study and flags["force"]:
         raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
-    if devices and script is not None:
-        raise UsageError("--devices: a script chooses its device itself, by its own arguments.")
+    if script is not None:
+        devices = seen_alone(devices)
     if devices:
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script, new_study=new_study)

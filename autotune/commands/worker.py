@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.commands import common
+from autotune.commands import script_options as scripts
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.console.live import Mode
 
 
-@click.command()
+@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
 @click.argument("study")
 @click.option(
     "--storage",
@@ -48,15 +49,19 @@ if TYPE_CHECKING:
 def worker(
     study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: Mode
 ) -> None:
-    """Run trials of STUDY for an `autotune search` with the same --storage."""
+    """Run trials of STUDY for an `autotune search` with the same --storage.
+
+    The arguments of a training script follow a `--`, as they do for the search.
+    """
     from autotune.commands.execute import execute_worker
-    from autotune.processes.devices import Device, devices_of
+    from autotune.processes.devices import Device, devices_of, seen_alone
     from autotune.searching.trials.workers import WorkerOptions
 
-    common.check_model(model)
+    script = scripts.called_script(model, {})
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
+    (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, chosen[0], allow_mixed)
+    options = WorkerOptions(study, storage, model, folder, chosen_one, allow_mixed, script)
     execute_worker(options, progress)

@@ -189,6 +189,8 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     facts = inspected.workload if observed is None else observed.workload
     assert facts is not None
     own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
+    if options.a.config is not None and options.a.config["deterministic"]:
+        own = own.replace(deterministic=True)  # as when A was confirmed
     found = _Found(inspected.machine, own, host_seconds, observed)
     if observed is None:
         _check_own(options, facts)

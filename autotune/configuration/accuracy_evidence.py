@@ -22,15 +22,19 @@ class GateEvidence(Part):
     Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
     """
 
-    left_out_if_none = frozenset({"gradient_error"})
+    left_out_if_none = frozenset({"gradient_error", "update_error", "buffer_error"})
     loss_error: float
     gradient_error: float | None = None
     """None for a script, of which the first losses alone are compared."""
+    update_error: float | None = None
+    """Relative error of the optimizer's first update from equal gradients; None in older files."""
     path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved; None in older files."""
     reach_error: float | None = None
     """Relative difference in the distance that the weights moved; None in older files."""
+    buffer_error: float | None = None
+    """As `path_error`, of the buffers; None in older files and in recorded checks without it."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.values.text import disturbed_sentence
+from autotune.values.text import disturbed_sentence, span
 
 
 def keep_headline(evidence: Evidence) -> str:
@@ -53,3 +53,9 @@ def not_proven_texts(best: BestConfig) -> list[str]:
         f"({one.seeds} seeds)"
         for one in best.evidence.not_proven
     ]
+
+
+def start_text(seconds: tuple[float, float]) -> str:
+    """Return how much of a search's seconds its script's starts took, as text."""
+    whole, start = seconds
+    return f"of {span(whole)}, {span(start)} were the script's start"

@@ -15,7 +15,6 @@ from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Crashed,
-    Diagnosed,
     Gated,
     Inspected,
     Lost,
@@ -25,9 +24,7 @@ from autotune.values.outcome import (
     Observed,
     OutOfMemory,
     Probed,
-    Profiled,
     Rejected,
-    SpeedLimits,
     TimedOut,
     TrialOutcome,
     UserError,
@@ -35,6 +32,7 @@ from autotune.values.outcome import (
     describe,
 )
 from autotune.values.script_losses import FirstLosses
+from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")

@@ -48,17 +48,26 @@ class DeviceMemoryEvidence(Part):
 class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
-    left_out_if_none = frozenset({"device"})
+    left_out_if_none = frozenset({"device", "longest_of", "dataset_samples"})
     peak_bytes: int
     limit_bytes: int
     margin: float
     device: DeviceMemoryEvidence | None = None
     """None on a CPU and in older files."""
+    longest_of: int | None = None
+    """Samples that were looked at for the longest, which are in the peak as one batch.
+
+    None if samples are equally long or their lengths cannot be told, and in older files.
+    """
+    dataset_samples: int | None = None
+    """Samples of the dataset, beside those that were looked at."""
 
     @property
     def in_words(self) -> str:
         """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
         text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
+        if self.longest_of is not None:
+            text += f", with the longest of {self.longest_of} of {self.dataset_samples} samples"
         if self.device is None:
             return text
         own = self.device

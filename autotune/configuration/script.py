@@ -24,8 +24,8 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Effect, Knob, Value, spelled
 
-# cuDNN's search picks among algorithms that PyTorch treats as equivalent.
-_HARMLESS = ("cudnn_benchmark",)
+# They pick among algorithms that PyTorch treats as equivalent.
+_HARMLESS = ("cudnn_benchmark", "deterministic")
 BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"

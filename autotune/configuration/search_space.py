@@ -170,7 +170,7 @@ def narrow(
             if obstacle and not file.portable:
                 place = file.position(knob.name, index)
                 faults.append(f"{place}: {spelling} is not possible on this machine; {obstacle}.")
-            elif obstacle or (obstacle := _too_large(knob, value, facts)):
+            elif obstacle := obstacle or _excluded(knob, value, facts, baseline):
                 notes.append(f"{spelling} dropped: {obstacle}")
             else:
                 kept.append(knob.resolve(value, machine))
@@ -241,6 +241,16 @@ def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -
 def _kept(effective_batch: int, sizes: Sequence[int]) -> str:
     pairs = ", ".join(f"{size} x {effective_batch // size}" for size in sizes)
     return f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
+
+
+def _excluded(
+    knob: Knob, value: Value, facts: WorkloadFacts | None, baseline: TrainingConfig
+) -> str | None:
+    """Return why a value that could run here is not tried, or None."""
+    if not baseline["deterministic"] or value == baseline[knob.name]:
+        return _too_large(knob, value, facts)
+    reason = knob.nondeterminism(value)
+    return f"not deterministic: {reason}" if reason else _too_large(knob, value, facts)
 
 
 def _too_large(knob: Knob, value: Value, facts: WorkloadFacts | None) -> str | None:

@@ -10,7 +10,12 @@ from typing import Any
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.accuracy_evidence import AccuracyEvidence
-from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
+from autotune.configuration.answer_words import (
+    course_changes,
+    keep_headline,
+    not_proven_texts,
+    start_text,
+)
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
@@ -50,6 +55,8 @@ def answer_lines(event: Answered) -> list[str]:
         )
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += searched_lines(evidence.searched)
+    if event.script_start is not None:
+        lines.append(f"  time        {start_text(event.script_start)}")
     if event.remark is not None:
         lines.append(f"  note        {event.remark}")
     if accuracy.needs_full_run:
@@ -144,6 +151,8 @@ def result(event: Answered | NothingFeasible) -> str:
             "path": str(event.path),
             "best": event.best.model_dump(mode="json"),
         }
+        if event.script_start is not None:
+            data["seconds"], data["script_start_seconds"] = event.script_start
     return json.dumps({"schema_version": SCHEMA_VERSION, **data})
 
 

@@ -16,7 +16,7 @@ from autotune.knobs.base import Knob, OneOf, spelled
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
-from autotune.values.outcome import Profiled
+from autotune.values.stages import Profiled
 from autotune.values.text import clean, size
 from autotune.values.workload_facts import KnobFacts, WorkloadFacts
 

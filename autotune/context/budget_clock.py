@@ -15,7 +15,7 @@ from autotune.configuration.job import (
     TakeFirstSteps,
 )
 from autotune.processes.runner import Runner
-from autotune.values.outcome import Lost, Measured, TimedOut, TrialOutcome
+from autotune.values.outcome import Lost, Measured, Observed, Probed, TimedOut, TrialOutcome
 
 OUT_OF_TIME = "the time budget ended while it ran"
 """Detail of a process that the budget cut off, which says nothing about its configuration."""
@@ -56,6 +56,23 @@ class Clock:
         return max(_LEAST_SECONDS, _SHARE_OF_ONE * self.seconds)
 
 
+@dataclass
+class ScriptStarts:
+    """Seconds of a search in which the processes of a script started, before they trained."""
+
+    seconds: float = 0.0
+
+    def add(self, job: Job, outcome: TrialOutcome) -> None:
+        """Add the start of a job's process, as far as its outcome tells it."""
+        if job.script is None:
+            return
+        match outcome:
+            case Measured(run):
+                self.seconds += run.start_seconds + run.build_seconds
+            case Probed() | Observed():
+                self.seconds += outcome.start_seconds
+
+
 _PATIENT = (Measure, Inspect, Observe, TakeFirstSteps)
 
 
@@ -69,6 +86,7 @@ class BudgetedRunner:
 
     runner: Runner
     clock: Clock
+    starts: ScriptStarts = field(default_factory=ScriptStarts)
     _longest_timing: float = 0.0
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
@@ -82,6 +100,7 @@ class BudgetedRunner:
         own = min(job.deadline_seconds, seeds * self.clock.most_of_one())
         deadline = min(own, max(left, self._grace()) if is_timing else left)
         outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
+        self.starts.add(job, outcome)
         if isinstance(outcome, Measured):
             self._longest_timing = max(self._longest_timing, time.monotonic() - start)
         patience = own if isinstance(job.task, _PATIENT) else job.deadline_seconds

@@ -47,6 +47,8 @@ class WorkloadOptions:
     """Samples of every optimizer step; None keeps the baseline's if it accumulates gradients."""
     fresh_data: bool = False
     """True if each process builds its dataset itself, instead of forking a host that did."""
+    deterministic: bool = False
+    """True if all settings, the user's included, run in torch's deterministic mode."""
 
     @property
     def has_quality(self) -> bool:
@@ -75,16 +77,19 @@ class WorkloadOptions:
         """Return the user's settings: `found`, then the workload's, then `baseline`; the last wins.
 
         Raises:
-            UsageError: other settings switch off one of `baseline`.
+            UsageError: other settings switch off one of `baseline`, or cannot be deterministic.
         """
         asked = present(self.baseline)
-        config = TrainingConfig.of({**found, **present(facts.baseline), **asked})
+        mode = {"deterministic": True} if self.deterministic else {}
+        config = TrainingConfig.of({**found, **present(facts.baseline), **asked, **mode})
         lost = {n: v for n, v in asked.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(
                 f"--baseline {render(lost)} contradicts the other settings, with which it must "
                 f"be {render({name: config[name] for name in lost})}."
             )
+        if self.deterministic:
+            _check_determinism(config)
         return config
 
 
@@ -277,6 +282,18 @@ class SearchOptions:
             name: getattr(getattr(self, value), field_name)
             for name, (value, field_name) in _FIELDS.items()
         }
+
+
+def _check_determinism(config: TrainingConfig) -> None:
+    """Raise an error if some of the user's settings cannot keep torch's deterministic mode."""
+    faults = [
+        f"--deterministic: your setting {render({knob.name: value})} cannot keep it, because "
+        f"{reason}. Change it, or add --baseline {render({knob.name: knob.default})}."
+        for knob, value in config.items()
+        if (reason := knob.nondeterminism(value))
+    ]
+    if faults:
+        raise UsageError("\n".join(faults))
 
 
 def time_budget_of(options: SearchOptions) -> float | None:

@@ -108,6 +108,25 @@ def _reason(outcome: TrialOutcome, stepped: bool) -> str:
             return describe(as_failure(outcome))
 
 
+def check_device(observed: Observed, device: str) -> None:
+    """Check that a script trains on the device that was chosen for its processes.
+
+    Raises:
+        UsageError: it chooses another one itself.
+    """
+    visible, kind = observed.visible_devices, observed.device.partition(":")[0]
+    if device != "auto" and visible is not None:
+        raise UsageError(
+            f"--devices: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
+            "would share a device. Let it keep the variable as it finds it."
+        )
+    if device != "auto" and kind != device.partition(":")[0]:
+        raise UsageError(
+            f"--devices: the script trains on {observed.device}, as its own arguments say. Change "
+            f"these, or name devices of that kind."
+        )
+
+
 def with_maps(
     workload: WorkloadOptions, file: SpaceFile, observed: Observed
 ) -> tuple[WorkloadOptions, tuple[str, ...]]:

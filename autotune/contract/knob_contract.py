@@ -19,7 +19,7 @@ from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.own import coded_name
 from autotune.training import inspection
 from autotune.training.apply_settings import Settings
-from autotune.training.coded_knobs import effect_of, place_of, raised
+from autotune.training.coded_knobs import effect_of, place_of, with_errors
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
@@ -131,7 +131,7 @@ def coded_faults(bench: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
     """Yield what is broken with a knob in the code of a model.py."""
     yield from text_faults({"summary": knob.summary})
     yield from suggestion_faults(knob, machine)
-    name, without = coded_name(knob.name), replace(bench, workload=_without(bench.workload, knob))
+    name, without = coded_name(knob.name), _without(bench, knob)
     plain = without.trained()
     if (found := knob.read_back(plain.setup)) != knob.default:
         yield (
@@ -153,18 +153,9 @@ def check(loaded: LoadedJob) -> Inspected:
     for knob in workload.knobs:
         loaded.folder.enter_phase(f"checking the knob {knob.name}")
         place = place_of(knob, workload.path)
-        faults += [f"{place}: {knob.name}: {fault}." for fault in _all(bench, knob, machine)]
+        found = with_errors(coded_faults(bench, knob, machine))
+        faults += [f"{place}: {knob.name}: {fault}." for fault in found]
     return Inspected(machine, None, knob_faults=tuple(dict.fromkeys(faults)))
-
-
-def _all(bench: Bench, knob: Knob, machine: Machine) -> list[str]:
-    """Return the faults of a knob; an error that it raises is the last one."""
-    found: list[str] = []
-    try:
-        found.extend(coded_faults(bench, knob, machine))
-    except Exception as error:
-        found.append(raised(error))
-    return found
 
 
 def _changed_losses(bench: Bench, without: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
@@ -188,8 +179,11 @@ def _differ(one: float, other: float) -> bool:
     return not math.isclose(one, other, rel_tol=_ANOTHER_LOSS, abs_tol=_ANOTHER_LOSS**2)
 
 
-def _without(workload: Workload, knob: Knob) -> Workload:
-    return replace(workload, knobs=tuple(one for one in workload.knobs if one is not knob))
+def _without(bench: Bench, knob: Knob) -> Bench:
+    """Return the bench as it is if model.py does not have a knob."""
+    knobs = tuple(one for one in bench.workload.knobs if one is not knob)
+    settings = {n: value for n, value in bench.settings.items() if n != coded_name(knob.name)}
+    return replace(bench, workload=replace(bench.workload, knobs=knobs), settings=settings)
 
 
 def _misread(name: str, text: str, missed: Iterable[tuple[str, Value, Value]]) -> Iterator[str]:

@@ -41,8 +41,11 @@ def to_lightning(best: BestConfig) -> Exported:
     }
     if config["accumulation_steps"] != 1:
         sections["trainer"]["accumulate_grad_batches"] = config["accumulation_steps"]
+    if config["deterministic"]:
+        sections["trainer"]["deterministic"] = True
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
-    carried |= {"accumulation_steps", "cudnn_benchmark", "optimizer_impl", *_IN_TORCH}
+    carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}
+    carried |= {*_IN_TORCH}
     carried |= set() if silent else {"amp_dtype"}
     dropped = left_out(best, carried, instead={"amp_dtype": _FLOAT16_ON_CPU} if silent else None)
     use = (

@@ -145,6 +145,10 @@ class Knob:
         """Return the reason why `value` cannot work on this machine, or None."""
         return None
 
+    def nondeterminism(self, value: Value) -> str | None:
+        """Return the reason why runs differ although torch's deterministic mode is on, or None."""
+        return None
+
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
         """Return the reason why this knob stays as it is on this workload, or None."""
         return None

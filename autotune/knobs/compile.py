@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 _COMPILE = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
+# These modes choose kernels by timing them.
+_TIMED = ("max-autotune-no-cudagraphs", "max-autotune")
 # On CUDA these modes capture graphs, which write the results of all calls to the same memory.
 _GRAPHS = ("reduce-overhead", "max-autotune")
 _BLOCKS = "blocks"
@@ -53,6 +55,11 @@ class CompileMode(Knob):
             return f"torch {machine.torch} does not know this mode"
         if value in _GRAPHS and not machine.cuda_graphs:
             return "its gain is CUDA graphs, which this device does not have"
+        return None
+
+    def nondeterminism(self, value: Value) -> str | None:
+        if value in _TIMED:
+            return "the compiler picks kernels by timing, other ones in the next run"
         return None
 
     def read_back(self, setup: Setup) -> Value:

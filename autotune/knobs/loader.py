@@ -205,6 +205,9 @@ class InOrder(Knob):
     call = "DataLoader(in_order=...)"
     source = _DATA_LOADER
 
+    def nondeterminism(self, value: Value) -> str | None:
+        return None if value else "the order of the batches depends on which worker is first"
+
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {} if value else {"in_order": False}
 

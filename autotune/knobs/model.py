@@ -94,6 +94,9 @@ class CudnnBenchmark(Knob):
             return "cuDNN runs on CUDA devices only"
         return None
 
+    def nondeterminism(self, value: Value) -> str | None:
+        return "cuDNN picks an algorithm by timing, another one in the next run" if value else None
+
     def on_process(self, value: Value) -> None:
         import torch
 

@@ -1,12 +1,16 @@
-"""Knobs of number formats: autocast and the inner precision of float32 matrix products."""
+"""Knobs of arithmetic: autocast, the inner precision of matrix products, deterministic kernels."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
 from autotune.values.machine import Machine
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_REPEATABLE = (":4096:8", ":16:8")
 
 
 class AmpDtype(Knob):
@@ -87,4 +91,51 @@ class Float32MatmulPrecision(Knob):
         return self.read_process()
 
 
-PRECISION_KNOBS: tuple[Knob, ...] = (AmpDtype(), Float32MatmulPrecision())
+class Deterministic(Knob):
+    """torch's deterministic mode: a constraint, which `--deterministic` makes part of all settings.
+
+    cuBLAS and torch read the variable when a process first uses CUDA, so that it can be set in the
+    process itself.
+    """
+
+    name = "deterministic"
+    default = False
+    values = OneOf((False, True))
+    effect = "numerics"
+    summary = (
+        "Run only kernels that give the same result each time; an operation without one raises. "
+        "`--deterministic` holds it at true, and shipped spaces do not vary it."
+    )
+    pays = "Runs that can be repeated exactly on the same machine; it is never faster."
+    hurts = "Deterministic kernels may be slower, and some operations have none."
+    call = (
+        "torch.use_deterministic_algorithms(True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
+        "environment before CUDA is used"
+    )
+    source = "https://docs.pytorch.org/docs/stable/notes/randomness.html"
+
+    def nondeterminism(self, value: Value) -> str | None:
+        return None if value else "the mode is off"
+
+    def on_process(self, value: Value) -> None:
+        import torch
+
+        if value and os.environ.get(_WORKSPACE) not in _REPEATABLE:
+            os.environ[_WORKSPACE] = _REPEATABLE[0]
+        # Only called if needed: false leaves a mode that only warns as the user's file has it.
+        if value != self.read_process():
+            torch.use_deterministic_algorithms(bool(value))
+
+    def read_process(self) -> Value:
+        import torch
+
+        only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        return torch.are_deterministic_algorithms_enabled() and not only_warns
+
+    def read_back(self, setup: Setup) -> Value:
+        on_cuda = setup.device.type == "cuda"
+        is_lost = on_cuda and os.environ.get(_WORKSPACE) not in _REPEATABLE
+        return self.read_process() and not is_lost
+
+
+PRECISION_KNOBS: tuple[Knob, ...] = (AmpDtype(), Float32MatmulPrecision(), Deterministic())

@@ -24,7 +24,8 @@ from autotune.training.tasks import CompileClock, LoadedJob
 from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset
 from autotune.values.measurement import Block
-from autotune.values.outcome import SpeedLimits, StageRound, TrialOutcome
+from autotune.values.outcome import TrialOutcome
+from autotune.values.stages import SpeedLimits, StageRound
 
 # Batches that computing alone gets in turn: one alone may take longer than others.
 _BATCHES = 4

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.configuration.job import Inspect, Job
@@ -39,10 +39,14 @@ class Device:
     """Name on the command line: "cuda:1", "cpu:0-3"."""
     cores: tuple[int, ...] = ()
     """Cores of the CPU; empty for all of them, and for accelerators."""
+    visible: str | None = None
+    """`CUDA_VISIBLE_DEVICES` of its processes, which see no other device; None: as it is here."""
 
     @property
     def torch_name(self) -> str:
-        """Name as torch spells it: "cuda:1", "cpu"."""
+        """Name as torch spells it in its processes: "cuda:1", "cpu"."""
+        if self.visible is not None:
+            return "cuda:0"
         return "cpu" if self.cores else self.name
 
     @property
@@ -53,7 +57,8 @@ class Device:
     def locks(self, uuid: str = "") -> tuple[str, ...]:
         """Return the names of the locks that a trial on it needs; see `lock_names`."""
         cores = self.cores or (sorted(os.sched_getaffinity(0)) if self.name == "cpu" else ())
-        return lock_names(self.torch_name, cores, uuid, visible_devices())
+        name = "cpu" if self.cores else self.name
+        return lock_names(name, cores, uuid, visible_devices())
 
 
 def devices_of(text: str) -> tuple[Device, ...]:
@@ -75,6 +80,34 @@ def devices_of(text: str) -> tuple[Device, ...]:
     if faults:
         raise UsageError(f"--devices {text}: {'; '.join(faults)}.")
     return devices
+
+
+def seen_alone(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the devices so that the processes of each see no other: a script takes what it sees.
+
+    Raises:
+        UsageError: processes cannot be kept to one of them.
+    """
+    return tuple(map(_seen_alone, devices))
+
+
+def _seen_alone(device: Device) -> Device:
+    kind, _, index = device.name.partition(":")
+    if kind in ("cpu", "auto"):
+        return device
+    place = int(index) if index.isdecimal() else 0
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    entries = [str(number) for number in range(place + 1)]
+    if text is not None:
+        entries = [entry for part in text.split(",") if (entry := part.strip())]
+    if kind != "cuda":
+        raise UsageError(
+            f"--devices {device.name}: a script takes the device that it sees, and its processes "
+            "can be kept to CUDA devices and to cores: cuda:0,cuda:1 or cpu:0-3,cpu:4-7."
+        )
+    if place >= len(entries):
+        raise UsageError(f"--devices: there is no {device.name}; CUDA_VISIBLE_DEVICES is {text!r}.")
+    return replace(device, visible=entries[place])
 
 
 def shared_cores(devices: Sequence[Device]) -> dict[Device, tuple[int, ...]]:
@@ -134,7 +167,9 @@ class DeviceRunner:
                 return self._runner.run(job, folder)
         outcome = self._runner.run(job, folder)
         if isinstance(outcome, Inspected) and not self._device.cores:
-            self._locks = Device(outcome.machine.device).locks(outcome.device_uuid)
+            is_known = self._device.visible is not None
+            device = self._device if is_known else Device(outcome.machine.device)
+            self._locks = device.locks(outcome.device_uuid)
         return outcome
 
     def _check(self) -> None:

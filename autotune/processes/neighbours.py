@@ -14,12 +14,13 @@ from autotune.values.text import size
 _IDLE_BYTES, _IDLE_PERCENT = 1 << 30, 10
 
 
-def neighbours(uuid: str, nvml: Any = None) -> list[str]:
+def neighbours(uuid: str, nvml: Any = None, *, after_trials: bool = False) -> list[str]:
     """Describe the processes that compute on a GPU; return none if NVML is missing or fails.
 
     Args:
         uuid: UUID of the GPU from torch; empty for other devices.
         nvml: the NVML library; pynvml if None.
+        after_trials: True if trials have just ended, whose work NVML's utilisation still counts.
     """
     if not uuid:
         return []
@@ -31,7 +32,7 @@ def neighbours(uuid: str, nvml: Any = None) -> list[str]:
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
         named = [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-        return named or _unnamed(nvml, handle)
+        return named or _unnamed(nvml, handle, after_trials=after_trials)
     except nvml.NVMLError:
         return []
     finally:
@@ -39,11 +40,11 @@ def neighbours(uuid: str, nvml: Any = None) -> list[str]:
             nvml.nvmlShutdown()
 
 
-def _unnamed(nvml: Any, handle: Any) -> list[str]:
+def _unnamed(nvml: Any, handle: Any, *, after_trials: bool) -> list[str]:
     """Describe users of a GPU that NVML does not list, as in a container, by what they take."""
     used = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
     busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    if used < _IDLE_BYTES and busy < _IDLE_PERCENT:
+    if used < _IDLE_BYTES and (busy < _IDLE_PERCENT or after_trials):
         return []
     return [f"processes that NVML does not list ({size(used)} in use, {busy} % busy)"]
 

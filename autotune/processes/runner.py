@@ -74,6 +74,7 @@ class SubprocessRunner:
         warm: bool = True,
         cores: Sequence[int] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
+        visible_devices: str | None = None,
     ) -> None:
         """Set up a runner without starting anything.
 
@@ -83,10 +84,13 @@ class SubprocessRunner:
             warm: use warm hosts where possible (on Linux).
             cores: cores that children stay on; empty for all.
             is_cancelled: called about once a second; True ends the running job.
+            visible_devices: `CUDA_VISIBLE_DEVICES` of children; None for that of this process.
         """
         self._family = Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
         self._environ = {**self._family.environ, **cache, **environ_for(cores)}
+        if visible_devices is not None:
+            self._environ["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._is_cancelled = is_cancelled
         self._hosts = Hosts(self._environ)
         self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"

@@ -22,7 +22,7 @@ from autotune.storage.identity import Identity
 from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.archive import Archive, read_archive
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Diagnosed
+from autotune.values.stages import Diagnosed
 from autotune.values.statistics import Interval
 
 T = TypeVar("T")
@@ -124,6 +124,11 @@ class ReportData:
         """Return the time of each stage alone, under the user's settings; None if unknown."""
         return readable_note(lambda: self.archive.notes.diagnosis)
 
+    @property
+    def script_start(self) -> tuple[float, float] | None:
+        """Return the seconds of the search, and of its script's starts; None if unknown."""
+        return readable_note(lambda: self.archive.notes.script_start)
+
     @cached_property
     def confirmation(self) -> Confirmation | None:
         """Return the confirmation's seconds and its log of candidates; None without one."""
@@ -199,8 +204,10 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     if best is None and place.answer is not None:
         best, more = _answer_beside(archive, place.answer)
         remarks += more
-    if best is not None and (apart := readable_note(lambda: baselines_apart(archive.notes))):
-        remarks.append(f"Note: {apart}.")
+    if best is not None:
+        held_back = best.evidence.blocks and best.evidence.blocks.remark
+        told = (readable_note(lambda: baselines_apart(archive.notes)), held_back)
+        remarks += [f"Note: {remark}." for remark in told if remark]
     return ReportData(archive, best, tuple(remarks))
 
 

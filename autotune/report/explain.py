@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.answer_words import keep_headline, not_proven_texts
+from autotune.configuration.answer_words import keep_headline, not_proven_texts, start_text
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import utilisation
@@ -87,6 +87,9 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
         yield list(_limits(data.best))
     yield list(_searched(data))
     yield from ([sentence] for sentence in _runners_up(data))
+    if data.script_start is not None:
+        text = start_text(data.script_start)
+        yield [f"{text[0].upper()}{text[1:]}."]
     yield [
         f"{len(one.trials)} x {one.label}, first in trial {one.trials[0]}: {one.example}."
         for one in failure_kinds(data)

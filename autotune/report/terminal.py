@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autotune.configuration.answer_words import not_proven_texts
+from autotune.configuration.answer_words import not_proven_texts, start_text
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
@@ -95,6 +95,8 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if spent:
         lines.append("\ntime:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in spent]
+    if data.script_start is not None:
+        lines.append(f"  {start_text(data.script_start)}")
     return lines
 
 

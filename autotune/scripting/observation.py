@@ -19,6 +19,7 @@ from autotune.knobs.base import Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.knobs.process import at_start
 from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
@@ -28,7 +29,8 @@ from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Diagnosed, Observed
+from autotune.values.outcome import Observed
+from autotune.values.stages import Diagnosed
 from autotune.values.workload_facts import WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
@@ -114,7 +116,7 @@ class Observation:
             counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
             workload=self._facts(settings),
-            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            visible_devices=_visible_devices(),
         )
 
     def _read(self, name: str) -> Value:
@@ -187,6 +189,12 @@ def _unfed() -> str:
     own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
     kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
     return OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
+
+
+def _visible_devices() -> str | None:
+    """Return `CUDA_VISIBLE_DEVICES` if the script has set it; None if it has left it as it was."""
+    now = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if now == at_start("CUDA_VISIBLE_DEVICES") else now
 
 
 def _watch_scaler(observed: ObservedTraining) -> None:

@@ -38,6 +38,8 @@ class Steps:
         """Functions that are called after each step, in this order."""
         self.passed: list[Callable[[], None]] = []
         """Functions that are called after each outermost backward pass, before its step."""
+        self.losses: list[Callable[[Any], None]] = []
+        """Functions that get what each outermost backward pass is called on, before it runs."""
         self.device: torch.device | None = None
         """Device of the first loss, if backward was called on one."""
         self.in_closure = False
@@ -56,7 +58,7 @@ class Steps:
             if not self._optimizer_built:
                 self._watch_optimizers()
 
-        Optimizer.__init__ = __init__  # type: ignore[method-assign]
+        Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
         torch.autograd.backward = self._watched(torch.autograd.backward, self._backward)
         # Compiled code knows `grad` by its identity, so it is only replaced while it may count.
         self._own_grad = torch.autograd.grad
@@ -67,8 +69,9 @@ class Steps:
         """Register the hooks, which are not compiled with a step that the script compiles."""
         self._optimizer_built = True
         self._let_go_of_grad()
-        register_optimizer_step_pre_hook(torch.compiler.disable(self._before_optimizer))
-        register_optimizer_step_post_hook(torch.compiler.disable(self._after_optimizer))
+        apart: Callable[..., Any] = torch.compiler.disable
+        register_optimizer_step_pre_hook(apart(self._before_optimizer))
+        register_optimizer_step_post_hook(apart(self._after_optimizer))
 
     def _let_go_of_grad(self) -> None:
         if torch.autograd.grad is self._patched_grad:
@@ -81,6 +84,9 @@ class Steps:
         def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._depth:  # a checkpointed block differentiates within a backward pass
                 return original(tensors, *args, **kwargs)
+            if ended == self._backward or self._counts_grad:
+                for look in self.losses:
+                    look(tensors)
             self._depth = 1
             try:
                 result = original(tensors, *args, **kwargs)
@@ -98,8 +104,13 @@ class Steps:
             self._meet(tensors)
         self._pass()
 
+    @property
+    def _counts_grad(self) -> bool:
+        """True if `torch.autograd.grad` makes the steps."""
+        return not (self._calls_backward or self._optimizer_built)
+
     def _differentiated(self, tensors: Any) -> None:
-        if not (self._calls_backward or self._optimizer_built):
+        if self._counts_grad:
             self._meet(tensors)
             self._pass()
 

@@ -11,6 +11,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
@@ -31,7 +32,7 @@ from autotune.training.profiling import profiling
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
-from autotune.values.outcome import Lost, NonFinite, Probed, TrialOutcome, UserError
+from autotune.values.outcome import Lost, NonFinite, Observed, Probed, TrialOutcome, UserError
 
 NO_STEP = "it ended without training: no torch optimizer stepped, and nothing called backward"
 IN_TURN = (
@@ -59,7 +60,7 @@ class Trial:
         self._observation: Observation | None = None
         self._requests: StepRequests[TrialOutcome] | None = None
         self._steps_left = 0
-        self._start = 0.0
+        self._start = self._launched = self._trains = 0.0
         self._changes = 0
         self._process = os.getpid()
 
@@ -68,12 +69,13 @@ class Trial:
 
         `process_start` is the parent's monotonic clock when it launched this process, in seconds.
         """
-        self._start = time.monotonic()
+        self._start, self._launched = time.monotonic(), process_start
         self._interposition.install()
         self._requests = self._begun(process_start)
         self._stream.watch()
         if self._recorder.is_on:
             self._recorder.watch()
+            self._interposition.stepping.losses.append(self._recorder.note)
         self._interposition.stepping.listeners.append(self._after_step)
 
     def _begun(self, process_start: float) -> StepRequests[TrialOutcome]:
@@ -122,7 +124,13 @@ class Trial:
             return UserError(str(error), "")
         if found is None:
             return UserError("nothing that it printed matches --metric-regex", "")
-        return self._probed(found)
+        return self._with_start(self._probed(found))
+
+    def _with_start(self, outcome: TrialOutcome) -> TrialOutcome:
+        """Add the seconds until training began; a measurement has its own parts of them."""
+        if isinstance(outcome, Probed | Observed):
+            return replace(outcome, start_seconds=self._trains - self._launched)
+        return outcome
 
     def _after_step(self, optimizer: Stepper) -> None:
         """Count down the steps that the task asked for, and resume it when they are taken."""
@@ -148,7 +156,7 @@ class Trial:
                 assert self._requests is not None
                 self._steps_left = next(self._requests)
         except StopIteration as end:
-            self._leave(end.value)
+            self._leave(self._with_start(end.value))
         except Exception as error:
             traceback.print_exception(error)
             self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
@@ -159,6 +167,7 @@ class Trial:
         The device is known now; asking for it earlier would take the choice from the script.
         """
         self._folder.enter_phase(FIRST_STEPS)
+        self._trains = time.monotonic()
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
         distributed = torch.distributed

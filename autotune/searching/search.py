@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
-from autotune.context.budget_clock import BudgetedRunner, Clock
+from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.processes.neighbours import (
@@ -95,9 +95,10 @@ def search(
     check_storage(options.study.storage)
     stop = stop or Stop()
     clock = Clock(time_budget_of(options))
-    runner = StoppableRunner(BudgetedRunner(runner, clock), stop)
+    starts = ScriptStarts()
+    runner = StoppableRunner(BudgetedRunner(runner, clock, starts), stop)
     with storage_errors(options.study.storage):
-        search = _opened(survey(options, runner), runner, stop, clock)
+        search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
         begun = search.context.options.accuracy
         try:
             # Closed before the study: a trial that is cut off here is still told to it.

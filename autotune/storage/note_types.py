@@ -32,6 +32,9 @@ Rate = Annotated[FiniteFloat, Field(ge=0)]
 ACCURACY, DIAGNOSIS, VALIDATION = "accuracy", "diagnosis", "proving"
 """Phases of which a study notes the seconds: the baseline's first seed, the stages, and incumbents'
 further seeds."""
+START, WHOLE = "script_start", "search"
+"""Also noted so: the starts of a script's processes, and the runs of the search that came to their
+end."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, TypeAdap
 from autotune.knobs.base import Value
 from autotune.storage.identity import Identity, StoredIdentity
 from autotune.storage.note_types import (
+    START,
+    WHOLE,
     Answer,
     Confirmation,
     DriftCheck,
@@ -24,7 +26,8 @@ from autotune.storage.note_types import (
     Workers,
 )
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Diagnosed, TrialOutcome, outcome_from_json
+from autotune.values.outcome import TrialOutcome, outcome_from_json
+from autotune.values.stages import Diagnosed
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -152,6 +155,12 @@ class StudyNotes:
     def is_of_autotune(self) -> bool:
         """True if autotune made the study."""
         return StudyNotes.constraint_names.key in self.attributes
+
+    @property
+    def script_start(self) -> tuple[float, float] | None:
+        """Seconds of the search and, of these, of the script's starts; None if not known."""
+        noted = self.phase_seconds
+        return (noted[WHOLE], noted[START]) if {WHOLE, START} <= noted.keys() else None
 
     def drift_checks(self, worker: str) -> Sequence[DriftCheck]:
         """Return the drift checks on one device.

@@ -38,7 +38,7 @@ def knob_faults(knobs: object, file: Path) -> Iterator[str]:
         yield f"{file}: {KNOBS_OF_CODE} must be a list of knobs, not {type(knobs).__name__}."
         return
     for number, knob in enumerate(knobs):
-        for fault in _guarded(knob):
+        for fault in with_errors(_faults_of(knob)):
             yield f"{place_of(knob, file)}: {KNOBS_OF_CODE}[{number}]: {fault}."
     names = Counter(getattr(knob, "name", None) for knob in knobs if isinstance(knob, Knob))
     for name, count in names.items():
@@ -77,7 +77,7 @@ def describe_knobs(
             told = _describe(knob, machine, facts)
             found = list(_faults_of_suggestions(knob, told))
         except Exception as error:
-            found = [raised(error)]
+            found = [_raised(error)]
         else:
             described.append(told)
         faults += [f"{place_of(knob, file)}: {knob.name}: {fault}." for fault in found]
@@ -185,17 +185,17 @@ def _faults_of_hooks(knob: Knob) -> Iterator[str]:
         yield f"needs={knob.needs!r} is for knobs of autotune; leave it out"
 
 
-def _guarded(knob: object) -> list[str]:
-    """Return the faults of a knob; an error that its code raises is one of them."""
+def with_errors(faults: Iterator[str]) -> list[str]:
+    """Return what a check of a knob yields; an error that the knob's code raises is the last."""
     found: list[str] = []
     try:
-        found.extend(_faults_of(knob))
+        found.extend(faults)
     except Exception as error:
-        found.append(raised(error))
+        found.append(_raised(error))
     return found
 
 
-def raised(error: Exception) -> str:
+def _raised(error: Exception) -> str:
     """Return an error of the knob's code with file:line of where it was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:

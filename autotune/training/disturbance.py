@@ -236,25 +236,38 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
         clock_mhz = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
     with suppress(nvml.NVMLError):
         watts = round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-    return Noise(gpu=_slowing(nvml, handle), clock_mhz=clock_mhz, watts=watts)
-
-
-def _slowing(nvml: Any, handle: Any) -> str:
-    """Return what slows the GPU down: its temperature, its power supply, or other processes."""
-    try:
-        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except nvml.NVMLError:
-        return ""
+    reasons, others = _throttled(nvml, handle), _is_shared(nvml, handle)
     slowing = {
         "thermal": nvml.nvmlClocksThrottleReasonSwThermalSlowdown
         | nvml.nvmlClocksThrottleReasonHwThermalSlowdown,
         "power": nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
     }
     found = [name for name, mask in slowing.items() if reasons & mask]
+    if not found and reasons & nvml.nvmlClocksThrottleReasonHwSlowdown:
+        found.append("hardware slowdown")
+    return Noise(
+        gpu=", ".join([*found, "other processes"] if others else found),
+        power_capped=bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap),
+        clock_mhz=clock_mhz,
+        watts=watts,
+    )
+
+
+def _throttled(nvml: Any, handle: Any) -> int:
+    """Return the bits of the reasons for a lowered clock; 0 where NVML does not tell."""
+    try:
+        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    except nvml.NVMLError:
+        return 0
+
+
+def _is_shared(nvml: Any, handle: Any) -> bool:
+    """Return whether other processes than the trial's compute on the GPU, as far as NVML tells."""
+    try:
+        processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except nvml.NVMLError:
+        return False
     # In a container NVML's process numbers are the host's: none of our own is among them.
     known = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     numbers = {process.pid for process in processes}
-    if numbers & known and numbers - known:
-        found.append("other processes")
-    return ", ".join(found)
+    return bool(numbers & known and numbers - known)

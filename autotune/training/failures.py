@@ -44,6 +44,8 @@ _SHARED_MEMORY = (
 )
 _HOST_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
 _DEAD_WORKER = "DataLoader worker (pid"
+# torch's error for an operation that has no deterministic kernel.
+_NOT_DETERMINISTIC = "does not have a deterministic implementation"
 _DESCRIPTORS = ("Too many open files",)
 _NOT_PICKLABLE = (
     "can't pickle",
@@ -91,6 +93,8 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
     if any(word.lower() in text.lower() for word in _OFTEN_DEVICE_MEMORY):
         detail = f"{_first_line(text)} (mostly for lack of memory)"
         return OutOfMemory("device", detail, peak_bytes)
+    if _NOT_DETERMINISTIC in text:
+        return Rejected(_first_line(text).partition(". ")[0])
     if text.startswith(_DEAD_WORKER):
         return Crashed(_first_line(text))
     if type(error).__module__.startswith(COMPILER) or _TRITON in text:

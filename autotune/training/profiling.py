@@ -30,13 +30,8 @@ from autotune.training.training_setup import (
     build_dataset,
     build_loader,
 )
-from autotune.values.outcome import (
-    Diagnosed,
-    Loading,
-    Operator,
-    Profiled,
-    TrialOutcome,
-)
+from autotune.values.outcome import TrialOutcome
+from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
 
 # Steps whose launching is timed, each on an idle device.
 _LAUNCHES = 5

@@ -37,7 +37,7 @@ from autotune.training.loading.worst_batch import worst_batch
 from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
 from autotune.training.workload import Workload, load_workload
-from autotune.values.measurement import Block, Measurement, TokenCount
+from autotune.values.measurement import Block, LengthCount, Measurement, TokenCount
 from autotune.values.outcome import (
     Inspected,
     Measured,
@@ -177,7 +177,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     for name, wanted, got in missed:
         return NotApplied(name, spelled(wanted), spelled(got))
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
-    _take_worst_batch(setup, step)
+    longest_among = _take_worst_batch(setup, step)
     peak.look()
     return Measured(
         Measurement(
@@ -192,6 +192,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             peak_memory_bytes=peak.bytes,
             device_memory=memory.device_memory(setup.device),
             token_count=_tokens(loaded, setup),
+            longest_among=longest_among,
             allocator_retries=retries,
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
@@ -199,17 +200,17 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     )
 
 
-def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> None:
+def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount | None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
     A compiled model is left out: it would be compiled anew for the batch's shape.
     """
-    if setup.config["compile_mode"] is not None:
-        return
-    batch = worst_batch(setup.loader)
-    if batch is not None:
-        step(itertools.repeat(batch))
-        synchronize(setup.device)
+    found = worst_batch(setup.loader) if setup.config["compile_mode"] is None else None
+    if found is None:
+        return None
+    step(itertools.repeat(found.batch))
+    synchronize(setup.device)
+    return found.among
 
 
 def _tokens(loaded: LoadedJob, setup: TrainingSetup) -> TokenCount | None:

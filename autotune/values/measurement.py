@@ -38,6 +38,8 @@ class Noise:
     """Number of times that the process was stopped and continued."""
     gpu: str = ""
     """Reason for a lowered GPU clock, or the other user of the GPU."""
+    power_capped: bool = False
+    """True if the power limit held the GPU's clock back, which is usual and no disturbance."""
     clock_mhz: int | None = None
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
     watts: int | None = None
@@ -122,6 +124,14 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthCount:
+    """Samples among which the longest were found, and those of the dataset."""
+
+    looked_at: int
+    dataset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A timed training run of one configuration in one process."""
 
@@ -146,6 +156,8 @@ class Measurement:
     """Memory of the accelerator; None on a CPU, and where the device does not tell."""
     token_count: TokenCount | None = None
     """Tokens of the batches of this configuration; None if throughput is told in samples alone."""
+    longest_among: LengthCount | None = None
+    """Samples whose longest are in the peak memory as one batch; None if no such batch ran."""
     allocator_retries: int = 0
     """Number of times in the timed blocks that the device allocator freed its cache to avoid
     OOM."""

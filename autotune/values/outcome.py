@@ -1,7 +1,6 @@
 """Outcomes of child processes: a closed sum of types, because failure is a value.
 
-A child writes its outcome as JSON into its folder. If it could not (killed, crashed, silent), the
-runner writes the outcome that it observed. `autotune.configuration.constraints` judges outcomes.
+A child writes its outcome as JSON. If it could not, the runner writes what it observed.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
-from autotune.values.measurement import Block, Measurement, nonsense_of
+from autotune.values.measurement import Measurement, nonsense_of
 from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
@@ -37,6 +37,8 @@ class Probed:
     seconds: float
     untrained: float | None = None
     """Quality of the first seed before training; None if it was not asked for, or not finite."""
+    start_seconds: float = 0.0
+    """Seconds of a script until its training began; 0 for a model.py."""
     kind: Literal["probed"] = "probed"
 
 
@@ -59,92 +61,6 @@ class Inspected:
     knob_faults: tuple[str, ...] = ()
     """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
     kind: Literal["inspected"] = "inspected"
-
-
-@dataclass(frozen=True, slots=True)
-class StageRound:
-    """A block of training and one of each stage alone, timed one after the other."""
-
-    training: Block
-    computing: Block
-    """Steps on batches that are on the device already."""
-    loading: Block
-    """Batches loaded while nothing else runs."""
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Return True if something else may have slowed one of the blocks down."""
-        return any(one.is_disturbed for one in (self.training, self.computing, self.loading))
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedLimits:
-    """Rounds of training and of its stages alone, and the arithmetic of a step."""
-
-    rounds: tuple[StageRound, ...]
-    """All rounds, disturbed ones too."""
-    flops_per_sample: float | None = None
-    """Floating-point operations of a training step for each sample; None if not counted."""
-    number_format: str | None = None
-    """Format of the step's products, see `autotune.limits.flops`."""
-    uncounted: str = ""
-    """Reason why the FLOPs are not counted."""
-    matmul_flops_per_second: float | None = None
-    """Rate of matrix products in that format; None if not measured."""
-    kind: Literal["speed_limits"] = "speed_limits"
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Seconds that loading a batch takes with `num_workers` workers, without training."""
-
-    num_workers: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """Seconds per batch that each stage of training takes alone."""
-
-    batch_size: int
-    compute_seconds: float
-    """Seconds of a whole step on a batch that is on the device already."""
-    double_compute_seconds: float | None
-    """Seconds of a step with twice the batch size; None if the dataset has no such batch."""
-    transfer_seconds: float
-    """Seconds of copying a batch to the device; 0 on a CPU."""
-    loading: tuple[Loading, ...]
-    """Loading with each number of workers, 0 first."""
-    optimizer_seconds: float
-    """Part of `compute_seconds` in which the optimizer updates the parameters."""
-    launch_seconds: float | None = None
-    """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
-    busy_seconds: float | None = None
-    """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
-    bfloat16_compute_seconds: float | None = None
-    """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
-    kind: Literal["diagnosed"] = "diagnosed"
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One kind of operator in a training step."""
-
-    name: str
-    calls: int
-    """Number of calls in all profiled steps."""
-    seconds: float
-    """Seconds per step, without the operators that it calls."""
-    share: float
-    """Share of the time of all operators, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profiled:
-    """Operators of a training step, the most expensive first."""
-
-    operators: tuple[Operator, ...]
-    kind: Literal["profiled"] = "profiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +121,14 @@ class Observed:
     counts_samples: bool = True
     """False if the samples of a step are unknown, so that each step counts as one."""
     visible_devices: str | None = None
-    """`CUDA_VISIBLE_DEVICES` in the script's process; None if it is not set."""
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None
     """Its loss; None if an older version observed it."""
     stages: Diagnosed | None = None
     """Seconds of each stage of its training; None if they cannot be told apart."""
+    start_seconds: float = 0.0
+    """Seconds until its training began."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
     kind: Literal["observed"] = "observed"
 
 

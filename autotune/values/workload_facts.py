@@ -19,6 +19,27 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class KnobFacts:
+    """A knob in the code of a model.py, as data."""
+
+    name: str
+    """Its name in configurations: `knobs.` and that of the class."""
+    about: str
+    effect: Literal["exact", "numerics", "statistics"]
+    default: bool | int | float | str | None
+    suggested: tuple[bool | int | float | str | None, ...]
+    """Values worth trying on this machine."""
+    options: tuple[bool | int | float | str | None, ...] = ()
+    """All legal values; empty for a range of integers."""
+    bounds: tuple[int, int] | None = None
+    """Lowest and highest legal integer; None for a list of options."""
+    obstacles: tuple[str, ...] = ()
+    """Reason why each option cannot work on this machine; empty text if it can."""
+    irrelevance: str = ""
+    """Reason why the knob stays as it is on this workload; empty if it is varied."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptFlag:
     """A flag that a script's parser knows, or a key of its configuration."""
 
@@ -45,27 +66,6 @@ class Surroundings:
     """Experiment trackers that it uses."""
     seconds: float | None = None
     """Seconds from its start to the end of the observation."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnobFacts:
-    """A knob in the code of a model.py, as data."""
-
-    name: str
-    """Its name in configurations: `knobs.` and that of the class."""
-    about: str
-    effect: Literal["exact", "numerics", "statistics"]
-    default: bool | int | float | str | None
-    suggested: tuple[bool | int | float | str | None, ...]
-    """Values worth trying on this machine."""
-    options: tuple[bool | int | float | str | None, ...] = ()
-    """All legal values; empty for a range of integers."""
-    bounds: tuple[int, int] | None = None
-    """Lowest and highest legal integer; None for a list of options."""
-    obstacles: tuple[str, ...] = ()
-    """Reason why each option cannot work on this machine; empty text if it can."""
-    irrelevance: str = ""
-    """Reason why the knob stays as it is on this workload; empty if it is varied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,11 @@ def precise_products(setup: TrainingSetup) -> TrainingSetup:
     return setup
 
 
+def any_kernel(setup: TrainingSetup) -> TrainingSetup:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return setup
+
+
 def no_search(setup: TrainingSetup) -> TrainingSetup:
     torch.backends.cudnn.benchmark = False
     return setup
@@ -210,6 +215,7 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("channels_last", True, images_first),
         ("channels_last", True, another_model),
         ("cudnn_benchmark", True, no_search),
+        ("deterministic", True, any_kernel),
         ("optimizer_impl", "fused", unfused_groups),
         ("optimizer_impl", "foreach", unfused_groups),
         ("compile_dynamic", True, another_model),

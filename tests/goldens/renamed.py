@@ -45,6 +45,11 @@ REPHRASED: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"\"(?:clock_mhz|device_memory|busy_seconds|token_count|joules)\": null, ": "",
     r"\"(?:tokens_per_second|joules_per_sample)\": null, ": "",
     r", \"watts\": null": "",
+    # The knob of deterministic mode, which is part of a study's identity.
+    r"(?m)^.*autotune search --deterministic .*\n": "",
+    r"(?m)^\S*\.deterministic (?:false|\[false\])\n": "",
+    r"\\?\"deterministic\\?\": (?:false|\[false\]), ": "",
+    r"(?m)^(\S*\.fingerprint) \"[0-9a-f]{8}\"$": r"\1",
     r"(\d+) that may be as fast as each other, timed again": (
         r"re-timing \1 candidates that may be equally fast"
     ),

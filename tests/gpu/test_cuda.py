@@ -20,14 +20,8 @@ from autotune.training.loading.batches import endless
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.machine import Machine
-from autotune.values.outcome import (
-    Inspected,
-    Measured,
-    OutOfMemory,
-    Probed,
-    SpeedLimits,
-    TrialOutcome,
-)
+from autotune.values.outcome import Inspected, Measured, OutOfMemory, Probed, TrialOutcome
+from autotune.values.stages import SpeedLimits
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda

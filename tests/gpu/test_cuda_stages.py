@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Diagnose, Job, Profile
-from autotune.values.outcome import Diagnosed, Profiled, TrialOutcome
+from autotune.values.outcome import TrialOutcome
+from autotune.values.stages import Diagnosed, Profiled
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
 

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
+from autotune.accuracy.numerics_verdict import errors
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
@@ -65,6 +67,19 @@ def test_the_kind_of_the_knob_decides_what_is_asked(space, evidence, asked, tmp_
     assert best.constraints.accuracy.evidence == evidence
     assert (best.constraints.accuracy.gate is not None) == ("gate" in evidence)
     assert best.constraints.accuracy.needs_full_run == (space == TWO_BATCHES)
+
+
+@pytest.mark.parametrize("buffers", [0.0012, None], ids=["with buffers", "recorded without"])
+def test_every_error_of_the_numerics_check_is_in_the_answer(buffers, tmp_path):
+    found = agreeing(update_error=1e-9, buffer_error=buffers, path_error=0.00012345)
+    searched(tmp_path, FUSED, gate=lambda config: found)
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["accuracy"]
+    decides = {one.criterion for one in errors(found, lower_precision=False)}
+    gone = set() if buffers else {"buffers"}
+    names = {"gradients": "gradient_error", "buffers": "buffer_error"}
+    assert set(written["gate"]) == {names.get(one, f"{one}_error") for one in decides - gone}
+    assert written["gate"]["update_error"] == 1e-9
+    assert written["gate"]["path_error"] == 0.000123
 
 
 def test_kept_settings_need_no_evidence(tmp_path):

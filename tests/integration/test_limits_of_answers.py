@@ -11,7 +11,8 @@ from autotune.configuration.job import FindLimits
 from autotune.configuration.training_config import TrainingConfig
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.search import search
-from autotune.values.outcome import Lost, SpeedLimits, TrialOutcome
+from autotune.values.outcome import Lost, TrialOutcome
+from autotune.values.stages import SpeedLimits
 from children import WORKLOADS
 from factories import cpu_machine, in_turns
 from hurried_runner import HurriedRunner

@@ -16,9 +16,9 @@ from autotune.values.outcome import (
     OutOfMemory,
     Probed,
     Rejected,
-    SpeedLimits,
     UserError,
 )
+from autotune.values.stages import SpeedLimits
 from children import QUICK, WORKLOADS, job_for
 from covering import covers
 

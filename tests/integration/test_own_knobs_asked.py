@@ -138,15 +138,11 @@ def test_flags_are_no_knobs_of_a_model_py(tmp_path: Path) -> None:
     assert line.startswith("space.yaml:2:11: flags.--attn is for training scripts. Make it")
 
 
-def test_a_script_has_no_build_functions_and_needs_a_metric_for_what_may_change_it(
-    tmp_path: Path,
-) -> None:
+def test_a_script_has_no_build_functions_and_a_flag_is_set_in_one_place(tmp_path: Path) -> None:
     space = "options:\n  width: [1, 2]\nflags:\n  --attn: [a, b]\n"
     space += "  --bs: {values: [1], effect: exact}\n"
     script = ScriptOptions((), (Flag("batch_size", "--bs"),))
     assert [line.partition(". ")[0] for line in refusal(tmp_path, space, script=script)] == [
-        "space.yaml:4:11: flags.--attn has the effect numerics, and only the script knows its "
-        "metric: add --metric-regex, or say effect: exact if it cannot change the trained model.",
         "space.yaml:5:18: flags.--bs is what --map batch_size=--bs sets",
         "space.yaml:2:10: options.width is an argument of build_model, and model.py is a "
         "training script",

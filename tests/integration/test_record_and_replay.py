@@ -20,16 +20,8 @@ from autotune.context.search_context import survey
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
-from autotune.values.outcome import (
-    Crashed,
-    Diagnosed,
-    Inspected,
-    Loading,
-    Lost,
-    Measured,
-    Probed,
-    TrialOutcome,
-)
+from autotune.values.outcome import Crashed, Inspected, Lost, Measured, Probed, TrialOutcome
+from autotune.values.stages import Diagnosed, Loading
 from benchmarks.recording import Recorded, recording
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Row, Table, probed, read_table, write_table

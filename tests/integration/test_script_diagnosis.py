@@ -14,7 +14,8 @@ from autotune.configuration.script import ScriptOptions
 from autotune.report.data import read_report
 from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, StagesTimed, StagesUnknown
-from autotune.values.outcome import Diagnosed, Loading, Observed
+from autotune.values.outcome import Observed
+from autotune.values.stages import Diagnosed, Loading
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune, nobody_is_left
 from scripted_runner import ScriptedRunner, events_of, options_in

@@ -35,7 +35,11 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
 
 
 @pytest.mark.parametrize(
-    "way", ["optimizer", "compiled step", "lbfgs", "backward", "grad", "checkpointed", "weighted"]
+    "way",
+    [
+        *("optimizer", "compiled step", "lbfgs"),
+        *("backward", "checkpointed", "weighted", "grad", "function"),
+    ],
 )
 def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:
     """LBFGS evaluates its closure four times; a checkpointed block calls backward once more."""
@@ -90,12 +94,13 @@ def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
     assert seen.fixed["optimizer_impl"] == BY_HAND
 
 
-def test_steps_are_counted_where_samples_are_unknown(ask: Ask) -> None:
-    seen = observed(ask("no_loader.py", "tensors"))
+@pytest.mark.parametrize("way", ["tensors", "compiled loss"])
+def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None:
+    seen = observed(ask("no_loader.py", way))
     assert not seen.counts_samples
     assert seen.samples_per_second == seen.steps_per_second
     assert "samples of a step" in seen.fixed["batch_size"]
-    assert isinstance(ask("no_loader.py", "tensors", task=Measure(QUICK)), Measured)
+    assert isinstance(ask("no_loader.py", way, task=Measure(QUICK)), Measured)
 
 
 def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
@@ -140,9 +145,7 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     tmp_path: Path,
 ) -> None:
     script = shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
-    space = written(
-        tmp_path, "num_workers: [0, 1]\ncudnn_benchmark: [false]\nnum_threads: [1, 2]\n"
-    )
+    space = written(tmp_path, "num_workers: [0, 1]\nnum_threads: [1, 2]\n")
     flags = ("--space", space, "--trials", "2")
     done = hurried(tmp_path, "search", "train.py", *flags, "--", "tensors")
     assert done.returncode == 0, done.stderr
@@ -151,8 +154,6 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     best = tmp_path / "studies" / "train" / "best.yaml"
     assert read_best(best).evidence.unit == "steps"
     assert re.search(r"throughput +\S+ -> \S+ steps/s", done.stdout + done.stderr)
-    ran = run(
-        tmp_path, "--allow", "numerics", script, "backward", "--steps", "9", compile_mode="default"
-    )
-    assert "applied: " in report_of(ran)[0]
-    assert "compile_mode=default" in report_of(ran)[0]
+    words = ("--allow", "numerics", script, "backward", "--steps", "9")
+    ran = run(tmp_path, *words, amp_dtype="bfloat16")
+    assert "amp_dtype=bfloat16" in report_of(ran)[0]

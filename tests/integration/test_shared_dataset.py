@@ -10,7 +10,6 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.seconds import process_seconds
 from autotune.values.outcome import (
     Crashed,
-    Diagnosed,
     Gated,
     Inspected,
     Lost,
@@ -18,11 +17,10 @@ from autotune.values.outcome import (
     NotApplied,
     OutOfMemory,
     Probed,
-    Profiled,
-    SpeedLimits,
     TimedOut,
     UserError,
 )
+from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
 from children import QUICK, WORKLOADS, nobody_is_left
 from children import shared_job as job_for
 from factories import written

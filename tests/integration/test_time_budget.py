@@ -1,9 +1,9 @@
 """A search keeps to its time, uses all of it, and says nothing that it had no time to measure."""
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,49 +18,17 @@ from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
 from factories import measurement
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
-from search_clock import use_clock
+from search_clock import TimedRunner, timed_runner
 from stored_study import as_json, report
 
 SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
-
-
-@dataclass
-class TimedRunner(ScriptedRunner):
-    """Every job takes its seconds of a clock; one that hangs takes as long as it may."""
-
-    seconds: Callable[[TrainingConfig | None, str], float] = lambda config, phase: 5.0
-    hangs: Callable[[TrainingConfig], bool] = lambda config: False
-    now: float = field(default_factory=time.monotonic)
-    begun: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.begun = self.now
-
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
-        outcome = super().run(job, folder)
-        config = None if job.config is None else TrainingConfig.of(job.config)
-        if config is not None and self.hangs(config):
-            self.now += job.deadline_seconds
-            return TimedOut("measure", job.deadline_seconds)
-        self.now += self.seconds(config, self.asked[-1].phase)
-        return outcome
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of the clock so far."""
-        return self.now - self.begun
 
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
     """A runner whose clock is that of the search."""
 
-    def made(**changes: object) -> TimedRunner:
-        runner = TimedRunner(**changes)  # type: ignore[arg-type]
-        use_clock(monkeypatch, lambda: runner.now)
-        return runner
-
-    return made
+    return partial(timed_runner, monkeypatch)
 
 
 def options_with(folder: Path, seconds: float, space: str = SPACE, **changes) -> SearchOptions:
@@ -268,7 +236,7 @@ def test_the_seconds_of_a_trial_a_round_and_a_seed_are_told(timed, tmp_path):
     (costs,) = [event for event in events if isinstance(event, CostsMeasured)]
     assert costs.timing_seconds == pytest.approx(0.7 + 6 * 0.32), "steps of the warm-up and blocks"
     assert costs.start_seconds == pytest.approx(9.0 - costs.timing_seconds)
-    assert costs.seed_seconds == 7.0
+    assert costs.seed_seconds == 9.0, "with the start of its process"
     a_timing = 9.0 - 6 * 0.32 + 1.5
     assert costs.round_seconds == pytest.approx(2 * a_timing), "a new interpreter would take 9 s"
 

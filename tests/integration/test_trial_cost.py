@@ -1,12 +1,14 @@
 """A search that would spend its time on accuracy tries first what needs none."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
-from autotune.values.outcome import TrialOutcome
+from autotune.values.outcome import Measured, TrialOutcome
+from factories import measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
@@ -27,6 +29,20 @@ def test_the_first_trial_needs_no_seed_if_seeds_take_long(
     events = events_of(options_in(tmp_path, HALF, trials=2), runner)
     _, trial = [event.trial for event in events if isinstance(event, TrialEnded)]
     assert (trial.config["amp_dtype"] is not None) == needs_a_seed
+
+
+@pytest.mark.parametrize(("trial_seconds", "compiles"), [(2.0, False), (20_000.0, True)])
+def test_the_first_trial_compiles_only_if_that_is_a_small_share_of_its_seconds(
+    trial_seconds: float, compiles: bool, tmp_path: Path
+) -> None:
+    def slow_to_start(config: TrainingConfig, phase: str) -> TrialOutcome:
+        return Measured(replace(measurement(), start_seconds=trial_seconds))
+
+    space = SPACE + "compile_mode: [null, default, max-autotune-no-cudagraphs]\n"
+    events = events_of(options_in(tmp_path, space, trials=2), ScriptedRunner(slow_to_start))
+    own, first = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    assert (first["compile_mode"] is not None) == compiles
+    assert first != own
 
 
 def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path: Path) -> None:

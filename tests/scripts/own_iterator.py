@@ -11,8 +11,10 @@ class Resumable(DataLoader):
     position = 0
 
     def __iter__(self):
-        for self.position in range(0, len(self.dataset), self.batch_size):
-            yield self.dataset[self.position : self.position + self.batch_size]
+        while self.position < len(self.dataset):
+            start, self.position = self.position, self.position + self.batch_size
+            yield self.dataset[start : self.position]
+        self.position = 0
 
 
 data = TensorDataset(torch.randn(128, 4), torch.randn(128, 1))

@@ -22,12 +22,12 @@ class Task(nn.Module):
         return self.model
 
     def forward(self, x, y):
-        logits = self.model(x)
-        return {"loss": nn.functional.cross_entropy(logits, y), "logits": logits}
+        output = self.model(x)
+        return {"loss": (output - y).square().mean(), "output": output}
 
 
 what = sys.argv[1]
-data = TensorDataset(torch.randn(128, 3, 8, 8), torch.randint(2, (128,)))
+data = TensorDataset(torch.randn(128, 3, 8, 8), torch.randn(128, 2))
 body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
 model = nn.Sequential(body, nn.Linear(288, 2))
 task = Task(model)

@@ -15,6 +15,8 @@ import yaml
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
+from autotune.report.data import read_report
+from autotune.report.find_study import StudyPlace
 from autotune.searching.run.events import Answered
 from autotune.training import memory
 from autotune.values.measurement import DeviceMemory, Noise
@@ -172,3 +174,26 @@ def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path: Path) -> None:
     events_of(options_in(tmp_path), ScriptedRunner(clocked, inspected=inspected))
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
     assert written["gpu_clock_mhz"] == [1755.0, 1410.0]
+    assert "gpu_held_back" not in written
+
+
+def test_the_answer_says_what_held_the_clock_of_the_gpu_back(tmp_path: Path) -> None:
+    """Each process has its last block hot, and those of larger batches run at the power limit."""
+
+    def held_back(config: TrainingConfig, phase: str) -> TrialOutcome:
+        run = measurement(batch_of(config))
+        capped = Noise(power_capped=batch_of(config) > 8)
+        last = replace(capped, gpu="thermal" if phase == "confirmation" else "")
+        noises = [*(capped for _ in run.blocks[1:]), last]
+        blocks = tuple(replace(b, noise=n) for b, n in zip(run.blocks, noises, strict=True))
+        return Measured(replace(run, blocks=blocks))
+
+    options = options_in(tmp_path)
+    inspected = Inspected(cuda_machine(), FACTS)
+    answered = events_of(options, ScriptedRunner(held_back, inspected=inspected))[-1]
+    blocks = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
+    assert blocks["gpu_held_back"]["power limit"] == blocks["timed"] / 2
+    said = f"the GPU's clock was held back in timed blocks (power limit in {blocks['timed'] // 2}"
+    assert said in answered.remark
+    report = read_report(StudyPlace(str(options.study.storage), None))
+    assert said in " ".join(report.remarks)

@@ -14,7 +14,7 @@ from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Loading, Profiled
+from autotune.values.stages import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
 from factories import narrowed as space_here
 

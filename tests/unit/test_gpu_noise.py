@@ -12,6 +12,7 @@ from autotune.values.measurement import Noise
 from covering import covers
 
 THERMAL, POWER, IDLE = 0x20, 0x80, 0x1
+CAP, HARDWARE = 0x4, 0x8
 NOBODY_HERE = 1 << 30
 
 
@@ -37,6 +38,8 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
         nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
         nvmlClocksThrottleReasonHwThermalSlowdown=0x40,
         nvmlClocksThrottleReasonHwPowerBrakeSlowdown=POWER,
+        nvmlClocksThrottleReasonHwSlowdown=HARDWARE,
+        nvmlClocksThrottleReasonSwPowerCap=CAP,
     )
 
 
@@ -51,14 +54,26 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
         (nvml(pids=(os.getpid(),)), ""),
         (nvml(pids=(os.getpid(), NOBODY_HERE)), "other processes"),
         (nvml(pids=(NOBODY_HERE,)), ""),
-        (nvml(THERMAL, fails=True), ""),
+        (nvml(THERMAL, fails=True), "thermal"),
+        (nvml(HARDWARE), "hardware slowdown"),
+        (nvml(HARDWARE | POWER), "power"),
     ],
-    ids=["quiet", "idle", "hot", "hot and braked", "mine", "shared", "container", "no answer"],
+    ids=[
+        *("quiet", "idle", "hot", "hot and braked", "mine", "shared", "container"),
+        *("no list of processes", "older", "braked"),
+    ],
 )
 def test_the_reason_why_a_gpu_is_slow_is_named(library: SimpleNamespace, says: str) -> None:
     found = _gpu_noise(library, handle=None)
     assert found == Noise(gpu=says, clock_mhz=1410, watts=350)
     assert found.disturbs is bool(says)
+
+
+def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody() -> None:
+    found = _gpu_noise(nvml(CAP), handle=None)
+    assert found == Noise(power_capped=True, clock_mhz=1410, watts=350)
+    assert not found.disturbs
+    assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
 
 
 def test_a_card_that_tells_no_clock_is_no_disturbance() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from autotune.contract.knob_contract import Bench, coded_faults
 from autotune.knobs.base import Knob, OneOf, Setup, Value
+from autotune.training.coded_knobs import with_errors
 from autotune.training.workload import Workload, load_workload
 from children import WORKLOADS
 from factories import cpu_machine
@@ -122,3 +123,21 @@ def test_texts_and_suggestions_are_part_of_it(workload: Workload) -> None:
     found = faults(workload, knob)
     assert "summary must be a sentence with a full stop, not 'Factor'" in found
     assert "suggestions has a value twice: 1, 2, 2" in found
+
+
+def test_a_value_of_today_is_left_out_where_the_knob_is(workload: Workload) -> None:
+    used = replace(workload, knobs=(knob := Scale(),))
+    bench = Bench.of(used, "cpu", {**workload.baseline, "knobs.scale": 2})
+    assert list(coded_faults(bench, knob, cpu_machine())) == []
+
+
+def test_an_error_of_a_hook_is_the_last_fault(workload: Workload) -> None:
+    def on_model(self: Knob, value: Value, model: nn.Module) -> nn.Module:
+        raise ValueError("boom")
+
+    knob = variant(on_model=on_model, summary="Factor")
+    used = replace(workload, knobs=(knob,))
+    found = with_errors(coded_faults(Bench.of(used, "cpu", workload.baseline), knob, cpu_machine()))
+    assert found[0] == "summary must be a sentence with a full stop, not 'Factor'"
+    assert found[-1].startswith(__file__)
+    assert found[-1].endswith(": ValueError: boom")

@@ -16,7 +16,7 @@ from autotune.report.explain import stage_sentences
 from autotune.report.stage_charts import stages_of
 from autotune.searching.confirmation.limits import limits_of_result
 from autotune.values.measurement import Noise
-from autotune.values.outcome import SpeedLimits
+from autotune.values.stages import SpeedLimits
 from factories import best_config, in_turns, measurement
 from reporting import report_of, trial
 

@@ -20,7 +20,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected
 from covering import covers
 from factories import GIB, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 NOBODY_HERE = 1 << 30
@@ -86,6 +86,27 @@ def test_users_that_are_not_listed_are_known_by_what_they_take(
 ) -> None:
     """In a container NVML lists no process."""
     assert neighbours(UUID, nvml(used=used, busy=busy)) == found
+
+
+def test_a_process_that_came_since_is_told_of_before_the_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = on_card(0, UUID)
+    runner.measure = lambda config, phase: at(10.0 * batch_of(config))
+    came = nvml((NOBODY_HERE, GIB))
+    monkeypatch.setattr(asked, "_pynvml", lambda: came if runner.batches("trial") else nvml())
+    warned = []
+    for event in search(options_in(tmp_path), runner):
+        if isinstance(event, Warned):
+            warned.append((event.warning, len(runner.batches("confirmation"))))
+    ((warning, rounds),) = warned
+    assert f"process ({NOBODY_HERE}, 1 GiB)" in warning
+    assert rounds == 0, "before the first of them"
+
+
+def test_the_work_of_trials_that_have_just_ended_is_nobody_elses() -> None:
+    assert neighbours(UUID, nvml(used=GIB // 2, busy=85), after_trials=True) == []
+    assert neighbours(UUID, nvml(used=3 * GIB, busy=85), after_trials=True)
 
 
 @pytest.mark.parametrize(("free", "warns"), [(70 * GIB, True), (79 * GIB, False), (None, False)])

@@ -10,20 +10,16 @@ import pytest
 
 from autotune.values.outcome import (
     Crashed,
-    Diagnosed,
     Failure,
     Gated,
     Inspected,
-    Loading,
     Lost,
     Measured,
     NonFinite,
     NotApplied,
     Observed,
-    Operator,
     OutOfMemory,
     Probed,
-    Profiled,
     Rejected,
     TimedOut,
     TrialOutcome,
@@ -33,6 +29,7 @@ from autotune.values.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
+from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
 from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, in_turns, measurement
 

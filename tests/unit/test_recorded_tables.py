@@ -12,7 +12,8 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
-from autotune.values.outcome import Diagnosed, Measured
+from autotune.values.outcome import Measured
+from autotune.values.stages import Diagnosed
 from benchmarks import search as replays
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.table import Table, read_table

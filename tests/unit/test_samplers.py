@@ -9,9 +9,9 @@ from typing import Any
 import click
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, GridSampler, RandomSampler
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from autotune.cli import cli
 from autotune.configuration.search_space import SearchSpace
@@ -68,6 +68,36 @@ def test_the_search_goes_on_behind_neighbours_that_are_all_known(
     (replaced,) = proposals(space, seed, known.__contains__)
     assert replaced not in known
     assert known & set(space.neighbours(replaced))
+
+
+class Asked(RandomSampler):
+    """Notes the parameters that it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.names: list[str] = []
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        self.names.append(param_name)
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+def test_a_sampler_is_asked_only_for_what_a_trial_was_not_enqueued_with(
+    space: SearchSpace,
+) -> None:
+    """Optuna keeps the enqueued values in an attribute of its own, `fixed_params`."""
+    base = Asked()
+    study = optuna.create_study(sampler=NoRepeatSampler(base, space, lambda _: False, 0))
+    study.enqueue_trial({"batch_size": 64})
+    distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
+    assert study.ask(distributions).params["batch_size"] == 64
+    assert set(base.names) == set(space.varied()) - {"batch_size"}
 
 
 def test_a_proposal_stands_where_everything_is_known(space: SearchSpace) -> None:

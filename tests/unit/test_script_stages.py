@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from autotune.limits.script_stages import ScriptStages
 from autotune.training.loading.batches import Batches
 from autotune.training.profiling import copy_seconds
-from autotune.values.outcome import Diagnosed
+from autotune.values.stages import Diagnosed
 
 CPU = torch.device("cpu")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-from autotune.training.loading.worst_batch import sample_length, worst_batch
-from autotune.values.outcome import Measured
+from autotune.configuration.training_config import TrainingConfig
+from autotune.training.loading.worst_batch import WorstBatch, sample_length, worst_batch
+from autotune.values.measurement import LengthCount
+from autotune.values.outcome import Measured, TrialOutcome
 from children import WORKLOADS, job_for, run_child
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 
 def padded(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
@@ -27,14 +31,53 @@ def padded(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
     )
 
 
+def lengths_in(found: WorstBatch | None) -> list[float]:
+    """Return the length of each sample of a padded batch."""
+    assert found is not None
+    return found.batch.sum(dim=1).tolist()  # type: ignore[no-any-return]
+
+
 def test_the_longest_samples_are_taken_together() -> None:
-    batch = worst_batch(padded([3, 9, 1, 7, 2]))
-    assert batch.sum(dim=1).tolist() == [9, 7]
+    found = worst_batch(padded([3, 9, 1, 7, 2]))
+    assert lengths_in(found) == [9, 7]
+    assert found is not None
+    assert found.among == LengthCount(looked_at=5, dataset=5)
+
+
+def test_all_of_a_dataset_that_is_read_at_once_are_looked_at() -> None:
+    lengths = [1, 2] * 1500
+    lengths[2750] = 9
+    found = worst_batch(padded(lengths), clock=lambda: 0.0)
+    assert lengths_in(found) == [9, 2]
+    assert found is not None
+    assert found.among == LengthCount(looked_at=3000, dataset=3000)
+
+
+class Told(TensorDataset):
+    """Says how long its samples are; reading one takes a second."""
+
+    lengths = torch.tensor([1, 2] * 2500 + [9])
+    seconds = 0.0
+
+    def __getitem__(self, index: int) -> Tensor:
+        Told.seconds += 1.0
+        return torch.ones(int(self.lengths[index]))
+
+
+@pytest.mark.parametrize("numbers", [range(5001), range(5000, 0, -1)], ids=["whole", "subset"])
+def test_lengths_that_the_dataset_tells_are_not_read(numbers: Sequence[int]) -> None:
+    dataset = Subset(Told(torch.zeros(5001)), numbers)
+    loader = DataLoader(dataset, batch_size=2, collate_fn=padded([]).collate_fn)
+    Told.seconds = 0.0
+    found = worst_batch(loader, lambda: Told.seconds)
+    assert lengths_in(found) == [9, 2]
+    assert found is not None
+    assert found.among == LengthCount(len(numbers), len(numbers))
+    assert Told.seconds == 2.0
 
 
 def test_they_are_repeated_where_a_batch_holds_more() -> None:
-    batch = worst_batch(padded([3, 9], batch_size=4))
-    assert batch.sum(dim=1).tolist() == [9, 3, 9, 3]
+    assert lengths_in(worst_batch(padded([3, 9], batch_size=4))) == [9, 3, 9, 3]
 
 
 def test_reading_ends_after_half_a_second() -> None:
@@ -47,7 +90,9 @@ def test_reading_ends_after_half_a_second() -> None:
             return torch.ones(index + 1)
 
     loader = DataLoader(Slow(torch.zeros(5000)), batch_size=1)
-    assert worst_batch(loader, lambda: next(seconds)) is not None
+    found = worst_batch(loader, lambda: next(seconds))
+    assert found is not None
+    assert found.among == LengthCount(looked_at=2, dataset=5000)
     assert len(read) == 2 + 1, "two to look, one for the batch"
 
 
@@ -91,3 +136,20 @@ def test_a_trial_ends_with_the_worst_batch(tmp_path: Path, monkeypatch: pytest.M
     outcome = run_child(tmp_path, job_for(WORKLOADS / "padded.py"))
     assert isinstance(outcome, Measured), outcome
     assert (tmp_path / "lengths").read_text().split() == ["1000"] * 8
+    among = outcome.measurement.longest_among
+    assert among is not None
+    assert among.dataset == 20_000
+    assert 8 < among.looked_at <= 20_000
+
+
+def test_the_answer_says_among_how_many_samples_the_longest_were(tmp_path: Path) -> None:
+    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+        looked_at = 400 if phase == "confirmation" and batch_of(config) == 16 else 500
+        run = at(10.0 * batch_of(config)).measurement
+        return Measured(replace(run, longest_among=LengthCount(looked_at, 20_000)))
+
+    options = options_in(tmp_path, "batch_size: [8, 16]\n")
+    best = events_of(options, ScriptedRunner(measure))[-1].best
+    memory = best.constraints.memory
+    assert (memory.longest_of, memory.dataset_samples) == (400, 20_000)
+    assert "with the longest of 400 of 20000 samples" in memory.in_words

@@ -48,11 +48,11 @@ class Progress(Protocol):
 
     @property
     def batches(self) -> int:
-        """Batches so far."""
+        """Batches in them."""
 
     @property
     def samples(self) -> int:
-        """Samples so far."""
+        """Samples in them."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -41,7 +41,8 @@ class StepLoss:
 class LossRecorder:
     """A recorder of the losses of a script's steps.
 
-    Call `watch` once, and `stepped` after every optimizer step that counts.
+    Call `watch` once, `note` before every outermost backward pass, and `stepped` after every step
+    that counts.
     """
 
     def __init__(self, is_on: bool = True) -> None:
@@ -53,17 +54,12 @@ class LossRecorder:
         """Outermost backward passes so far."""
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Optimizers that have stepped; `stepped` adds none."""
-        self._depth = 0
         self._since_step: list[Tensor] = []
         self._steps: list[tuple[int, list[Tensor]]] = []
         self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
 
     def watch(self) -> None:
-        """Record the loss of every outermost backward pass from now on.
-
-        Patches `torch.autograd.backward`, which `Tensor.backward` calls, and `GradScaler.scale`.
-        """
-        torch.autograd.backward = self._watched(torch.autograd.backward)
+        """Look at gradient scalers from now on; patches `GradScaler.scale` for the process."""
         original = torch.amp.GradScaler.scale
 
         @functools.wraps(original)
@@ -75,20 +71,8 @@ class LossRecorder:
 
         torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
 
-    def _watched(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if self._depth == 0:  # a checkpointed block calls it again from within
-                self._note(tensors)
-            self._depth += 1
-            try:
-                original(tensors, *args, **kwargs)
-            finally:
-                self._depth -= 1
-
-        return backward
-
-    def _note(self, tensors: Any) -> None:
+    def note(self, tensors: Any) -> None:
+        """Record what an outermost backward pass is called on."""
         self.backwards += 1
         if not self.is_on:
             return

@@ -69,6 +69,12 @@ class Candidate:
         """The candidate in rounds."""
         return Participant(f"trial{self.trial.number:04d}", self.trial.config)
 
+    @property
+    def is_beaten(self) -> bool:
+        """True if it was refused and its rounds do not show that it is faster."""
+        timed = self.comparison
+        return self.state is State.REFUSED and timed is not None and not timed.is_faster
+
     def enter_test(self) -> None:
         """Begin to be timed against the baseline."""
         self._move(State.IN_TEST)

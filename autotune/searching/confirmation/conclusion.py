@@ -47,6 +47,7 @@ def conclude(
         }
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
     best = build_answer(accuracy.prober, costs, won)
+    search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
@@ -74,9 +75,10 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
             "space or choose another --out, and run the same command again."
         ) from error
     forget_so_far(search.context.options)
-    remark = baselines_apart(search.study.notes)
+    blocks = best.evidence.blocks
+    told = [baselines_apart(search.study.notes), blocks and blocks.remark]
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
-        told = f"your settings exceed the memory limit; {shown} took their place"
-        remark = told if remark is None else f"{told}; {remark}"
-    return Answered(best, out, remark)
+        told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
+    remark = "; ".join(filter(None, told)) or None
+    return Answered(best, out, remark, search.study.notes.script_start)

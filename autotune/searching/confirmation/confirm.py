@@ -14,6 +14,7 @@ from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.processes.neighbours import neighbours, shared_line
 from autotune.searching.confirmation.candidates import (
     Candidate,
     State,
@@ -23,7 +24,7 @@ from autotune.searching.confirmation.candidates import (
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.re_timing import ReTiming
 from autotune.searching.confirmation.result import Confirmed
-from autotune.searching.run.events import Event, RoundVoid
+from autotune.searching.run.events import Event, RoundVoid, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.trials.drift import note_rounds
@@ -58,6 +59,8 @@ class ConfirmationRun:
     """Disturbed rounds that were void and repeated."""
     baseline_rates: tuple[float, ...] = ()
     """The baseline's samples/s in each round that counts."""
+    others: list[str] = field(default_factory=list)
+    """Other processes on the GPU that were warned of."""
 
     def run(self) -> Generator[Event, None, Confirmed | None]:
         """Test group after group of candidates; return the first winner, or None without one.
@@ -74,8 +77,17 @@ class ConfirmationRun:
 
     @property
     def undecided(self) -> list[Candidate]:
-        """The candidates for which there was not enough time."""
-        return [one for one in self.candidates if one.state is State.UNDECIDED]
+        """The candidates for which there was not enough time.
+
+        One that the trials do not tell apart from a candidate that lost its rounds does not count.
+        """
+        beaten = [one.posterior for one in self.candidates if one.is_beaten]
+        return [
+            one
+            for one in self.candidates
+            if one.state is State.UNDECIDED
+            and all(posterior.is_clearly_below(one.posterior) for posterior in beaten)
+        ]
 
     @property
     def _waiting(self) -> list[Candidate]:
@@ -200,6 +212,7 @@ class ConfirmationRun:
 
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
         """Test candidates together until one has won, none is left or the time is up."""
+        yield from self._warn_of_others()
         for one in group:
             one.enter_test()
         members = {one.participant: one for one in group}
@@ -220,6 +233,13 @@ class ConfirmationRun:
                 return None
             since = time.monotonic()
         return None
+
+    def _warn_of_others(self) -> Iterator[Warned]:
+        """Warn of other processes on the GPU, which may have come since the search began."""
+        others = neighbours(self.search.context.device_uuid, after_trials=True)
+        if others and others != self.others:
+            yield Warned(shared_line(self.search.context.machine.device, others))
+        self.others = others
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
         """Pass on the states of a test; count its disturbed rounds, keep the baseline's rates."""

@@ -17,7 +17,7 @@ from autotune.configuration.job import FindLimits, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.notes import matmul_rate_key
 from autotune.values.measurement import Block, Measurement
-from autotune.values.outcome import SpeedLimits, StageRound
+from autotune.values.stages import SpeedLimits, StageRound
 from autotune.values.statistics import Interval, log_median, median_interval
 
 _ROUNDS = 6

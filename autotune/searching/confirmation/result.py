@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
@@ -142,7 +143,16 @@ def _blocks(won: Confirmed) -> Blocks:
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
         gpu_clock_mhz=_clocks(won),
+        gpu_held_back=_held_back(runs) or None,
     )
+
+
+def _held_back(runs: Iterable[Measurement]) -> dict[str, int]:
+    """Return the blocks in which something held the GPU's clock back, for each reason."""
+    noises = [block.noise for run in runs for block in run.telling_blocks]
+    capped = ["power limit" for noise in noises if noise.power_capped]
+    slowed = [reason for noise in noises for reason in noise.gpu.split(", ") if noise.gpu]
+    return dict(Counter([*capped, *(one for one in slowed if one != "other processes")]))
 
 
 def _clocks(won: Confirmed) -> tuple[float, float] | None:
@@ -224,11 +234,15 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
 
 def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
+    found = [run.longest_among for run in runs if run.longest_among is not None]
+    among = min(found, key=lambda lengths: lengths.looked_at, default=None)
     return MemoryEvidence(
         peak_bytes=peak,
         limit_bytes=limit,
         margin=round(peak / limit - 1, 4),
         device=_device_memory(runs),
+        longest_of=None if among is None else among.looked_at,
+        dataset_samples=None if among is None else among.dataset,
     )
 
 
@@ -310,14 +324,10 @@ def _length_of(prober: AccuracyProber) -> dict[str, Any]:
 def _gate(gated: Gated | None, is_script: bool) -> GateEvidence | None:
     if gated is None:
         return None
-    loss_error = float(f"{gated.loss_error:.3g}")
-    if is_script:
-        return GateEvidence(loss_error=loss_error)
+    names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
+    errors = {name: getattr(gated, name) for name in names}
     return GateEvidence(
-        loss_error=loss_error,
-        gradient_error=float(f"{gated.gradient_error:.3g}"),
-        path_error=float(f"{gated.path_error:.3g}"),
-        reach_error=float(f"{gated.reach_error:.3g}"),
+        **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
     )
 
 

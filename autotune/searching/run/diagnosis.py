@@ -21,7 +21,8 @@ from autotune.knobs.base import Value, spelled
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe
+from autotune.values.outcome import Failure, Rejected, as_failure, describe
+from autotune.values.stages import Diagnosed
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""

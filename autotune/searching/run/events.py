@@ -175,6 +175,8 @@ class Answered:
     path: Path
     remark: str | None = None
     """Sentence for the reader of the trials' ratios; mostly None."""
+    script_start: tuple[float, float] | None = None
+    """Seconds of the search and, of these, of the script's starts; None for a model.py."""
 
 
 @dataclass(frozen=True, slots=True)

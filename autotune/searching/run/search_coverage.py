@@ -12,6 +12,7 @@ from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
+from autotune.searching.run.time_budget import measured_trials, needed_trials
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
@@ -19,17 +20,10 @@ from autotune.values.measurement import Measurement
 from autotune.values.outcome import Lost, TimedOut
 from autotune.values.text import span
 
-FEWEST_TRIALS = 4
-"""Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 # Suggested budgets have this factor to spare and are multiples of half a minute.
 _SPARE, _STEP = 1.25, 30.0
 # A suggested budget is at least this many times the one that was too short.
 _LONGER = 1.5
-
-
-def measured_trials(finished: Sequence[FinishedTrial]) -> list[FinishedTrial]:
-    """Return the trials that trained and were timed, without the baseline."""
-    return [trial for trial in finished[1:] if trial.details.samples_per_second is not None]
 
 
 def searched_part(identity: Identity | None, finished: Sequence[FinishedTrial]) -> Searched | None:
@@ -62,11 +56,6 @@ def _tried(
     return (*known, *sorted(values - set(known), key=str))
 
 
-def needed_trials(search: SearchRun) -> int:
-    """Return the number of configurations that must be measured, as far as the limits allow."""
-    return min(FEWEST_TRIALS, search.context.trials - 1, search.context.space.size - 1)
-
-
 def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     """Refuse a time budget that is too short for enough trials.
 
@@ -80,7 +69,7 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     Raises:
         NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
     """
-    wanted = needed_trials(search)
+    wanted = needed_trials(search.context)
     if search.study.finished() or wanted < 1:
         return
     run = min(runs, key=process_seconds)
@@ -88,7 +77,8 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     is_first_of_two = len(runs) == 1 and process_seconds(run) <= search.clock.left
     if least <= search.clock.left or is_first_of_two:
         return
-    seconds = _rounded_up(_SPARE * (search.clock.elapsed + least))
+    enough = search.first_estimates.enough_seconds(run, wanted)
+    seconds = _rounded_up(_SPARE * (search.clock.elapsed + enough))
     raise NotSearchedEnoughError(
         f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
         f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
@@ -116,7 +106,7 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
     searched = searched_part(search.study.notes.identity, finished)
     measured = len(measured_trials(finished))
     undecided = [trial for trial in undecided if search.time_budget.is_candidate(trial)]
-    missing = max(0, needed_trials(search) - measured) if cut_short else 0
+    missing = search.time_budget.missing_trials if cut_short else 0
     if not missing and not undecided:
         return
     size = search.context.space.size if searched is None else searched.configurations
@@ -140,11 +130,16 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
 
 
 def _to_go_on(search: SearchRun, missing: int) -> float:
-    """Return the seconds of a budget with which the same search can finish."""
-    rest = missing * search.time_budget.trial_seconds() + search.time_budget.conclusion_seconds()
+    """Return the seconds of a budget with which the same search can finish.
+
+    It begins with an inspection and a drift check, and may find a candidate.
+    """
+    time, context = search.time_budget, search.context
+    again = context.start_seconds + context.host_seconds + time.run_seconds()
+    rest = again + missing * time.trial_seconds() + time.candidate_seconds()
     a_seed = search.study.notes.seed_seconds or 0.0
     longer = _LONGER * (search.clock.seconds or 0.0)
-    return _rounded_up(max(_SPARE * (search.context.host_seconds + rest), longer, 5 * a_seed))
+    return _rounded_up(max(_SPARE * rest, longer, 5 * a_seed))
 
 
 def cut_by_budget(search: SearchRun, outcome: object) -> bool:

@@ -12,7 +12,7 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fail
 from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import Clock
+from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop
@@ -21,6 +21,7 @@ from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import FirstEstimates, TimeBudget
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.storage.note_types import START, WHOLE
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
@@ -45,6 +46,8 @@ class SearchRun:
     stop: Stop = field(default_factory=Stop)
     worker: str = ""
     """Name of an extra device or worker; empty for the search's own device."""
+    starts: ScriptStarts = field(default_factory=ScriptStarts)
+    """Seconds of the script's starts on the search's own device, in this run."""
 
     def narrowed_by(self, diagnosis: Diagnosis) -> SearchRun:
         """Return the same search on the space without values that cannot matter.
@@ -113,6 +116,12 @@ class SearchRun:
             seconds = time.monotonic() - start
             if seconds > _LEAST_NOTED:
                 self.study.notes.add_phase_seconds(phase, seconds)
+
+    def note_starts(self) -> None:
+        """Add the seconds of this run and of the script's starts in it to the study's notes."""
+        if self.context.observed is not None:
+            self.study.notes.add_phase_seconds(START, self.starts.seconds)
+            self.study.notes.add_phase_seconds(WHOLE, max(0.0, self.clock.elapsed))
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.

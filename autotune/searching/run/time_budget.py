@@ -34,6 +34,8 @@ PLAN = MeasurePlan(max_seconds=1.5)
 """Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 LIMITS_SECONDS = 6.0
 """Approximate seconds to time the stages of the result alone, and the machine's arithmetic."""
+FEWEST_TRIALS = 4
+"""Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 _DIAGNOSIS_SECONDS = 5.0
 _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
@@ -42,6 +44,16 @@ _LEAST_NOISE = 0.05
 _LEAST_GAIN = 0.02
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
+
+
+def measured_trials(finished: Sequence[FinishedTrial]) -> list[FinishedTrial]:
+    """Return the trials that trained and were timed, without the baseline."""
+    return [trial for trial in finished[1:] if trial.details.samples_per_second is not None]
+
+
+def needed_trials(context: SearchContext) -> int:
+    """Return the number of configurations that must be measured, as far as the limits allow."""
+    return min(FEWEST_TRIALS, context.trials - 1, context.space.size - 1)
 
 
 @dataclass(frozen=True)
@@ -96,10 +108,16 @@ class TimeBudget:
         value, own = trial.verdict.value, self._baseline.verdict.value
         return bool(value and own and math.log(value / own) > self._noise(_LEAST_GAIN))
 
+    @cached_property
+    def missing_trials(self) -> int:
+        """Number of configurations still to be measured before nothing may be called faster."""
+        return max(0, needed_trials(self.context) - len(measured_trials(self.study.finished())))
+
     def trial_seconds(self) -> float:
-        """Return the median seconds of the finished trials."""
-        finished = self.study.finished()
-        return median(map(trial_seconds, finished[1:] or finished)) if finished else 0.0
+        """Return the median seconds of the finished trials, with judging their accuracy."""
+        trials = self.study.finished()[1:]
+        whole = [max(trial_seconds(trial), trial.details.seconds or 0.0) for trial in trials]
+        return median(whole or [self.run_seconds() if self.study.finished() else 0.0])
 
     def run_seconds(self) -> float:
         """Return the seconds of a baseline process, from its request to its outcome."""
@@ -107,17 +125,23 @@ class TimeBudget:
         return float((self._baseline.details.process_seconds or 0.0) if known is None else known)
 
     def conclusion_seconds(self) -> float:
-        """Estimate the seconds after the trials: re-timing, rounds, missing seeds, limits.
+        """Estimate the seconds after the trials, as `candidate_seconds` does.
 
-        Without a candidate, they are those that one may need, at most a third of the budget.
+        Without a candidate, they are at most a third of the budget.
         """
-        if not self.study.finished():
-            return 0.0
-        rounds, seeds = self.rounds_seconds(self._best), self.seeds_seconds(self._best)
-        end = self.re_timing_seconds() + rounds + seeds + LIMITS_SECONDS
+        end = self.candidate_seconds() if self.study.finished() else 0.0
         if self.candidate is not None:
             return end
         return min(end, _MOST_UNCLAIMED * (self.context.time_budget_seconds or math.inf))
+
+    def candidate_seconds(self) -> float:
+        """Estimate the seconds of a candidate: re-timing, rounds, missing seeds, limits.
+
+        Without a candidate, they are those that one may need. As long as trials are missing, only
+        the fewest rounds count, and no re-timing.
+        """
+        end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best) + LIMITS_SECONDS
+        return end if self.missing_trials else end + self.re_timing_seconds()
 
     def re_timing_seconds(self) -> float:
         """Return the seconds allowed for re-timing: half of the trials' time, a tenth of a budget.
@@ -137,9 +161,7 @@ class TimeBudget:
 
         None is a trial to come, of whose training no seed is known.
         """
-        space = self.context.space
-        exact = all(space.effect(name) == "exact" for name in space.varied())
-        if exact or not self.context.options.workload.has_quality:
+        if not _needs_accuracy(self.context):
             return 0.0
         equivalent = "" if trial is None else str(trial.details.training_equivalent)
         a_seed = seed_seconds(self.context, self.study)
@@ -158,7 +180,7 @@ class TimeBudget:
     def _rounds(self, trial: FinishedTrial | None) -> int:
         """Return the rounds to confirm a trial, if it is as much faster as it seems."""
         own = self._baseline.verdict.value
-        if trial is None or not trial.verdict.value or not own:
+        if trial is None or not trial.verdict.value or not own or self.missing_trials:
             return LOOKS[0]
         return rounds_to_win(math.log(trial.verdict.value / own), self._noise(_LEAST_NOISE))
 
@@ -228,6 +250,25 @@ class FirstEstimates:
         rounds = LOOKS[0] * self._round_seconds(run, each)
         return (RUNS - 1 + trials) * each + self._a_seed() + rounds
 
+    def enough_seconds(self, run: Measurement, trials: int) -> float:
+        """Estimate the seconds from the first process to a result, if a candidate is found.
+
+        Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the
+        accuracy of each trial and of the candidate.
+
+        Args:
+            run: the baseline's first process.
+            trials: number of trials beside the baseline.
+        """
+        each = process_seconds(run)
+        start = each - timed_seconds(run)
+        once = each + self.context.start_seconds + _DIAGNOSIS_SECONDS + LIMITS_SECONDS
+        seed = start + self._a_seed()
+        # A candidate's seeds need as many of the baseline's beside them, hence twice.
+        accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
+        accuracy *= _needs_accuracy(self.context)
+        return self.least_seconds(run, trials) + once + accuracy
+
     def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
         """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
         context, notes = self.context, self.study.notes
@@ -261,6 +302,13 @@ class FirstEstimates:
     def _a_seed(self) -> float:
         """Return the seconds of training on one seed; 0 for a script without a metric."""
         return probe_seconds(self.context) if self.context.options.workload.has_quality else 0.0
+
+
+def _needs_accuracy(context: SearchContext) -> bool:
+    """Return whether configurations may train worse, and seeds can tell."""
+    space = context.space
+    exact = all(space.effect(name) == "exact" for name in space.varied())
+    return not exact and context.options.workload.has_quality
 
 
 def _a_run(taken: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from autotune.context.budget_clock import BudgetedRunner
+from autotune.context.script_facts import check_device
 from autotune.context.search_context import inspect, inspection
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import crowded_line, neighbours, shared_line
@@ -33,9 +34,12 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
     """Refuse devices that differ from the first one; warn of devices that others use.
 
     Raises:
-        UsageError: a device differs from the first one, or two names mean the same device.
+        UsageError: a device differs from the first one, two names mean the same device, or a script
+            trains elsewhere.
     """
     context = search.context
+    if context.observed is not None:
+        check_device(context.observed, context.options.resources.device)
     seen = {context.device_uuid: context.machine.device}
     for device, runner in extra_devices.items():
         folder = context.options.study.folder / "trials" / "inspect" / device.folder_name

@@ -17,10 +17,19 @@ from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
+from pydantic import TypeAdapter
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.script import ScriptOptions
 from autotune.context.options import SearchOptions
-from autotune.context.search_context import SearchContext, inspect, inspection, sha256_of
+from autotune.context.script_facts import check_device, observe
+from autotune.context.search_context import (
+    SearchContext,
+    inspect,
+    inspection,
+    inspection_of_device,
+    sha256_of,
+)
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
@@ -47,9 +56,10 @@ from autotune.study.opening import open_study
 from autotune.study.samplers import AUTO
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected
+from autotune.values.outcome import Inspected, Observed
 
 _LOOK_SECONDS = 1.0
+_DEADLINE_SECONDS = 600.0
 # Options of the search on which trials depend, besides the study's identity.
 _TOLERANCE = "accuracy_tolerance"
 _TOLD = (
@@ -81,6 +91,8 @@ class WorkerOptions:
     device: Device
     allow_mixed: bool = False
     """True to join also a study that `search --force` began under the same name."""
+    script: ScriptOptions | None = None
+    """The script's arguments; None for a model.py. Its other options are the search's."""
 
 
 def admit(search: SearchRun) -> None:
@@ -90,6 +102,8 @@ def admit(search: SearchRun) -> None:
     context = search.context
     options = context.options.flat()
     told: dict[str, Any] = {name: options[name] for name in _TOLD}
+    if (script := context.options.workload.script) is not None:
+        told["script"] = replace(script, arguments=())  # which may hold secrets
     told[_TOLERANCE] = context.options.accuracy.tolerance.as_json
     if not isinstance(told["sampler"], str):
         told["sampler"] = AUTO  # a sampler object cannot leave its process
@@ -100,7 +114,9 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     """Run trials of the study until none is left.
 
     Raises:
-        UsageError: the storage does not take several writers, or the study is of a script.
+        UsageError: the storage does not take several writers, or the study is of the other kind of
+            workload.
+        WorkloadError: the script cannot be observed.
         StudyMismatchError: this machine or model differs from the study's.
         StorageError: the storage cannot be used.
     """
@@ -114,8 +130,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     with storage_errors(options.storage):
         make_private(options.folder)
         started = time.monotonic()
-        job = inspection(options.device.torch_name, options.model_path)
-        found = inspect(runner, job, options.folder / "inspect")
+        found, observed = _inspected(options, runner)
         seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
         if others := neighbours(found.device_uuid):
             yield Warned(shared_line(found.machine.device, others))
@@ -123,6 +138,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         search = _search(options, waiting, found, runner)
         context = replace(
             search.context,
+            observed=observed,
             start_seconds=seconds,
             dataset_seconds=found.dataset_seconds,
             is_dataset_shared=found.is_shared,
@@ -132,6 +148,18 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             yield from _work(search)
         finally:
             search.study.disconnect()
+
+
+def _inspected(options: WorkerOptions, runner: Runner) -> tuple[Inspected, Observed | None]:
+    """Inspect machine and workload; a script is observed for that, on the device that it takes."""
+    job = inspection(options.device.torch_name, options.model_path)
+    if options.script is None:
+        return inspect(runner, job, options.folder / "inspect"), None
+    folder = options.folder / "inspect" / "script"
+    observed = observe(runner, options.model_path, options.script, folder, _DEADLINE_SECONDS)
+    check_device(observed, options.device.torch_name)
+    found = inspect(runner, inspection_of_device(observed), options.folder / "inspect")
+    return replace(found, workload=observed.workload), observed
 
 
 class _Waiting:
@@ -148,7 +176,7 @@ class _Waiting:
 
         Raises:
             StudyMismatchError: the study was made for something else.
-            UsageError: the study is of a script.
+            UsageError: the study is of the other kind of workload.
         """
         mutex = mutex_for(self._options.storage)
         with mutex.turn():
@@ -176,11 +204,11 @@ class _Waiting:
                 continue
             if notes.workers is None or notes.identity is None:
                 continue
-            if notes.identity.is_of_script:
-                raise UsageError(f"study {name!r} is of a script, which workers cannot run yet.")
+            self._check_kind(name, notes.identity.is_of_script)
+            own = {**self._own, **_script_identity(self._options, notes.workers)}
             known = notes.identity.facts  # holds more facts than a worker can find
-            shared = {name: known.get(name) for name in (*self._own, "modules")}
-            changed = differences(shared, self._own)
+            shared = {name: known.get(name) for name in (*own, "modules")}
+            changed = differences(shared, own)
             if not changed:
                 self.name, self.notes = name, notes
                 return True
@@ -193,6 +221,13 @@ class _Waiting:
                 "their kind with --allow-mixed."
             )
         return False
+
+    def _check_kind(self, name: str, is_of_script: bool) -> None:
+        path, is_script = self._options.model_path, self._options.script is not None
+        if is_of_script and not is_script:
+            raise UsageError(f"study {name!r} is of a script; to have {path} run as one, add --")
+        if is_script and not is_of_script:
+            raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
 
     def _names(self, storage: RDBStorage) -> list[str]:
         """Return the study's name, and with --allow-mixed those that `search --force` began."""
@@ -213,6 +248,19 @@ def own_identity(options: WorkerOptions, found: Inspected) -> Mapping[str, Any]:
     }
 
 
+def _script_of(options: WorkerOptions, told: Mapping[str, Any]) -> ScriptOptions | None:
+    """Return the call of the script: the worker's own arguments, and the search's options."""
+    if options.script is None:
+        return None
+    known = TypeAdapter(ScriptOptions).validate_python(told.get("script", {"arguments": ()}))
+    return replace(known, arguments=options.script.arguments)
+
+
+def _script_identity(options: WorkerOptions, ready: Workers) -> dict[str, object]:
+    script = _script_of(options, ready.options)
+    return {} if script is None else {"script": script.identity}
+
+
 def _search(
     options: WorkerOptions, waiting: _Waiting, found: Inspected, runner: Runner
 ) -> SearchRun:
@@ -225,7 +273,9 @@ def _search(
     assert found.workload is not None
     worker = f"{socket.gethostname()}-{os.getpid()}"
     folder = options.folder / "workers" / worker
-    told = {**ready.options, _TOLERANCE: Tolerance.of_json(ready.options[_TOLERANCE])}
+    script = _script_of(options, ready.options)
+    tolerance = Tolerance.of_json(ready.options[_TOLERANCE])
+    told = {**ready.options, _TOLERANCE: tolerance, "script": script}
     search = SearchOptions.of(
         model_path=options.model_path,
         study=waiting.name,
@@ -235,10 +285,13 @@ def _search(
         trials=ready.trials,
         **told,
     )
+    facts = found.workload
+    if script is not None:
+        facts = replace(facts, has_evaluate=search.workload.has_quality)
     context = SearchContext(
         options=search,
         machine=found.machine,
-        facts=found.workload,
+        facts=facts,
         baseline=identity.baseline,
         space=identity.space,
         trials=ready.trials,

@@ -7,55 +7,85 @@ The timed batches may hold none of the longest. Production meets them in every e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
-_MOST_SAMPLES = 1000
+from autotune.values.measurement import LengthCount
+
+_MOST_SAMPLES = 100_000
 # Seconds of reading: in all, and while all samples were equally long.
 _MOST_SECONDS, _EQUAL_SECONDS = 0.5, 0.1
 
 
+class WorstBatch(NamedTuple):
+    """A batch of the longest samples, and the number of samples among which they are."""
+
+    batch: Any
+    among: LengthCount
+
+
 def worst_batch(
     loader: DataLoader[Any], clock: Callable[[], float] = time.perf_counter
-) -> Any | None:
-    """Return a batch of the longest samples in a random part of a loader's dataset.
+) -> WorstBatch | None:
+    """Return a batch of the longest samples of a loader's dataset.
 
-    None if they are equally long, if their lengths cannot be told, or for a stream. The part has
-    1000 samples, or fewer if reading takes half a second. The longest are repeated where fewer were
-    read than a batch holds.
+    None if they are equally long, if their lengths cannot be told, or for a stream. A dataset tells
+    the lengths of all by an attribute `lengths`. Otherwise samples are read in random order, for
+    half a second and 100,000 at most. The longest are repeated where fewer were read than a batch
+    holds.
     """
     size = loader.batch_size
     if size is None or isinstance(loader.dataset, IterableDataset):
         return None
     try:
-        chosen = _longest(loader.dataset, clock)
-        if not chosen:
+        lengths = _told(loader.dataset) or _read(loader.dataset, clock)
+        if len(set(lengths.values())) < 2:  # noqa: PLR2004 (they differ)
             return None
+        chosen = sorted(lengths, key=lambda number: -lengths[number])[:size]
         samples = [loader.dataset[chosen[n % len(chosen)]] for n in range(size)]
-        return loader.collate_fn(samples)
+        among = LengthCount(len(lengths), len(loader.dataset))  # type: ignore[arg-type]
+        return WorstBatch(loader.collate_fn(samples), among)
     except Exception:  # the user's code; what is lost is one look at the memory
         return None
 
 
-def _longest(dataset: Any, clock: Callable[[], float]) -> list[int]:
-    """Return numbers of samples, the longest first; none if all are equally long."""
-    start, lengths = clock(), dict[int, int]()
-    generator = torch.Generator().manual_seed(0)
-    for number in torch.randperm(len(dataset), generator=generator)[:_MOST_SAMPLES].tolist():
+def _told(dataset: Any) -> dict[int, float]:
+    """Return the length of each sample as the dataset tells it; empty if it does not."""
+    if isinstance(dataset, Subset):
+        known = _told(dataset.dataset)
+        return {n: known[index] for n, index in enumerate(dataset.indices)} if known else {}
+    lengths = getattr(dataset, "lengths", None)
+    if lengths is None or callable(lengths) or len(lengths) != len(dataset):
+        return {}
+    return {n: float(length) for n, length in enumerate(lengths)}
+
+
+def _read(dataset: Any, clock: Callable[[], float]) -> dict[int, int]:
+    """Return the lengths of samples in random order; empty if that of one cannot be told."""
+    start, lengths, differ = clock(), dict[int, int](), set[int]()
+    for number in _random_numbers(len(dataset)):
         length = sample_length(dataset[number])
         if length is None:
-            return []
+            return {}
         lengths[number] = length
-        most = _EQUAL_SECONDS if len(set(lengths.values())) == 1 else _MOST_SECONDS
+        differ.add(length)
+        most = _EQUAL_SECONDS if len(differ) == 1 else _MOST_SECONDS
         if len(lengths) > 1 and clock() - start > most:
             break
-    if len(set(lengths.values())) < 2:  # noqa: PLR2004 (they differ)
-        return []
-    return sorted(lengths, key=lambda number: -lengths[number])
+    return lengths
+
+
+def _random_numbers(count: int) -> Iterable[int]:
+    """Return numbers below `count`; all of them, in random order, if they are not too many."""
+    if count > _MOST_SAMPLES:
+        random = Random(0)  # noqa: S311 - no secret
+        return (random.randrange(count) for _ in range(_MOST_SAMPLES))
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
 
 
 def sample_length(sample: Any) -> int | None:

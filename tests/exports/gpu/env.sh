@@ -12,6 +12,7 @@
 #   device_prefetch=true: torch.cuda.Stream() for the copies; best.batches(loader, device)
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
+#   deterministic=true: torch.use_deterministic_algorithms(True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before CUDA is used
 #   compile_mode=max-autotune: Module.compile(mode=...)
 #   compile_dynamic=true: Module.compile(dynamic=...)
 #   compile_scope=blocks: for block in model.blocks: block.compile(mode=...)

@@ -1,0 +1,94 @@
+"""Outcomes that are about the stages of training: loading, copying, computing, updating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.values.measurement import Block
+
+
+@dataclass(frozen=True, slots=True)
+class StageRound:
+    """A block of training and one of each stage alone, timed one after the other."""
+
+    training: Block
+    computing: Block
+    """Steps on batches that are on the device already."""
+    loading: Block
+    """Batches loaded while nothing else runs."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Return True if something else may have slowed one of the blocks down."""
+        return any(one.is_disturbed for one in (self.training, self.computing, self.loading))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLimits:
+    """Rounds of training and of its stages alone, and the arithmetic of a step."""
+
+    rounds: tuple[StageRound, ...]
+    """All rounds, disturbed ones too."""
+    flops_per_sample: float | None = None
+    """Floating-point operations of a training step for each sample; None if not counted."""
+    number_format: str | None = None
+    """Format of the step's products, see `autotune.limits.flops`."""
+    uncounted: str = ""
+    """Reason why the FLOPs are not counted."""
+    matmul_flops_per_second: float | None = None
+    """Rate of matrix products in that format; None if not measured."""
+    kind: Literal["speed_limits"] = "speed_limits"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Seconds that loading a batch takes with `num_workers` workers, without training."""
+
+    num_workers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """Seconds per batch that each stage of training takes alone."""
+
+    batch_size: int
+    compute_seconds: float
+    """Seconds of a whole step on a batch that is on the device already."""
+    double_compute_seconds: float | None
+    """Seconds of a step with twice the batch size; None if the dataset has no such batch."""
+    transfer_seconds: float
+    """Seconds of copying a batch to the device; 0 on a CPU."""
+    loading: tuple[Loading, ...]
+    """Loading with each number of workers, 0 first."""
+    optimizer_seconds: float
+    """Part of `compute_seconds` in which the optimizer updates the parameters."""
+    launch_seconds: float | None = None
+    """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
+    busy_seconds: float | None = None
+    """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
+    bfloat16_compute_seconds: float | None = None
+    """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
+    kind: Literal["diagnosed"] = "diagnosed"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One kind of operator in a training step."""
+
+    name: str
+    calls: int
+    """Number of calls in all profiled steps."""
+    seconds: float
+    """Seconds per step, without the operators that it calls."""
+    share: float
+    """Share of the time of all operators, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """Operators of a training step, the most expensive first."""
+
+    operators: tuple[Operator, ...]
+    kind: Literal["profiled"] = "profiled"

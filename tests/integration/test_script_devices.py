@@ -1,0 +1,256 @@
+"""Trials of an unchanged script on several devices: each process sees its own and no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import chdir
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.commands import execute
+from autotune.configuration.script import Flag, ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.devices import Device, devices_of, seen_alone
+from autotune.processes.stop import Stop
+from autotune.searching.run.events import Answered
+from autotune.searching.search import search
+from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.machine import Machine
+from autotune.values.outcome import Inspected, Observed, TrialOutcome
+from autotune.values.workload_facts import WorkloadFacts
+from children import hurried, nobody_is_left
+from command_line import Done, command
+from factories import cuda_machine, written
+from held import CORES
+from scripted_runner import ScriptedRunner, at, options_in
+from sharing import OnDevice, in_threads, joined, trials_in
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SPACE = "num_workers: [0, 1, 2, 3]\nnum_threads: [1, 2]\n"
+SEEN = Observed(
+    device="cuda:0",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={},
+    workload=WorkloadFacts(
+        10_000, False, True, False, {"batch_size": 16, "num_workers": 0, "num_threads": 2}, 18
+    ),
+)
+
+
+def more_workers_help(config: TrainingConfig, _: object) -> TrialOutcome:
+    return at(100 * (1 + int(config["num_workers"] or 0)))
+
+
+class Card(ScriptedRunner):
+    """A runner whose processes see one card; of the same kind, and with a UUID of its own."""
+
+    def __init__(self, visible: str | None, observed: Observed = SEEN) -> None:
+        super().__init__(more_workers_help, observed=observed)
+        self.visible = visible
+        self.inspected = Inspected(cuda_machine(), None, device_uuid=f"GPU-{visible}")
+
+    def __enter__(self) -> Card:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str, observed: Observed = SEEN
+) -> tuple[Done, list[Card]]:
+    """A search at the command line whose processes are scripted, and its runners."""
+    cards: list[Card] = []
+
+    def runner(*_: object, visible_devices: str | None = None, **__: object) -> Card:
+        cards.append(Card(visible_devices, observed))
+        return cards[-1]
+
+    monkeypatch.setattr(execute, "SubprocessRunner", runner)
+    folder.mkdir(exist_ok=True)
+    written(folder, "raise SystemExit('ran')\n", "train.py")
+    written(folder, SPACE)
+    with chdir(folder):
+        flags = ("--space", "space.yaml", "--trials", "8")
+        return command("search", "train.py", *flags, *words, "--", "--epochs", "9"), cards
+
+
+def test_each_trial_sees_the_one_device_that_it_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    done, cards = searched(tmp_path, monkeypatch, "--devices", "cuda:0,cuda:1")
+    assert done.code == 0, done.err
+    assert [card.visible for card in cards] == ["4", "7"]
+    assert [len(card.batches("trial")) > 0 for card in cards] == [True, True]
+    assert cards[1].batches("baseline") == cards[1].batches("confirmation") == []
+    jobs = [job for card in cards for job in card.jobs if job.script and job.config]
+    assert {job.device for job in jobs} == {"cuda:0"}, "the first one that its process sees"
+    assert {job.script.arguments for job in jobs if job.script} == {("--epochs", "9")}
+
+
+def test_a_script_that_chooses_its_device_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--devices", "cuda:0,cuda:1")
+    sets = replace(SEEN, visible_devices="0")
+    done, _ = searched(tmp_path / "sets", monkeypatch, *words, observed=sets)
+    assert done.code == 2
+    assert "the script sets CUDA_VISIBLE_DEVICES=0 itself" in done.err
+    on_cpu = replace(SEEN, device="cpu")
+    done, cards = searched(tmp_path / "cpu", monkeypatch, *words, observed=on_cpu)
+    assert done.code == 2
+    assert "the script trains on cpu, as its own arguments say" in done.err
+    assert not any(card.batches("baseline") for card in cards)
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "entries"),
+    [
+        (None, "cuda:0,cuda:3", ["0", "3"]),
+        ("4, 7", "cuda:1", ["7"]),
+        ("GPU-a,MIG-b", "cuda:0,cuda:1", ["GPU-a", "MIG-b"]),
+    ],
+)
+def test_a_device_is_named_as_the_search_itself_sees_it(
+    visible: str | None, devices: str, entries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    named = devices_of(devices)
+    alone = seen_alone(named)
+    assert [device.visible for device in alone] == entries
+    assert {device.torch_name for device in alone} == {"cuda:0"}
+    assert [device.locks() for device in alone] == [device.locks() for device in named]
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "said"),
+    [
+        ("4", "cuda:1", "there is no cuda:1"),
+        ("", "cuda:0", "there is no"),
+        (None, "xpu:1", "cores"),
+    ],
+)
+def test_a_device_to_which_no_process_can_be_kept_is_refused(
+    visible: str | None, device: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(UsageError, match=said):
+        seen_alone([Device(device)])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("devices_to_itself")
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path: Path) -> None:
+    source = (SCRIPTS / "plain_loop.py").read_text()
+    keep = (
+        "import os\nopen(f'ran-{os.getpid()}', 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
+    )
+    written(tmp_path, keep + source, "train.py")
+    written(tmp_path, "num_workers: [0, 1, 2]\n")
+    devices = ",".join(f"cpu:{core}" for core in CORES)
+    flags = ("--space", "space.yaml", "--trials", "3", "--devices", devices, "--json")
+    arguments = ("--", "--epochs", "100000", "--read-seconds", "0.002")
+    done = hurried(tmp_path, "search", "train.py", *flags, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["answer"] in {"faster", "keep"}
+    seen = {path.read_text() for path in tmp_path.glob("ran-*")}
+    assert seen == {f"[{core}]" for core in CORES}
+    assert nobody_is_left(tmp_path)
+
+
+class OfScript(OnDevice):
+    """A device of a host on which the script is run; its trials take a moment."""
+
+    def __init__(self, number: int, machine: Machine | None = None) -> None:
+        super().__init__(number, machine)
+        self.measure = more_workers_help
+        self.observed = replace(SEEN, device=f"cuda:{number}")
+        self.inspected = replace(self.inspected, workload=None)
+
+
+CALL = ScriptOptions(
+    ("--bs", "16", "--token", "planted-hunter2"),
+    (Flag("batch_size", "--bs"),),
+    metric="acc (.*)",
+)
+
+
+def shared_search(
+    folder: Path, storage: str, join: Callable[[Stop], object]
+) -> tuple[object, object]:
+    """What a search of a script and one that joins it return, or raise."""
+    options = options_in(folder, SPACE, storage=storage, script=CALL, trials=8)
+    stop = Stop()
+
+    def leads() -> list[object]:
+        try:
+            return list(search(options, OfScript(0)))
+        finally:
+            stop.request()
+
+    first, second = in_threads(leads, lambda: join(stop))
+    return first, second
+
+
+def test_a_worker_runs_trials_of_a_script_with_its_own_arguments(
+    server_storage: str, tmp_path: Path
+) -> None:
+    options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=8)
+    worker = OfScript(1)
+    own = ScriptOptions(CALL.arguments)
+    events, _ = shared_search(
+        tmp_path, server_storage, lambda stop: list(joined(options, 1, worker, stop, script=own))
+    )
+    assert isinstance(events, list), events
+    assert isinstance(events[-1], Answered)
+    assert [trial.state.name for trial in trials_in(server_storage)] == ["COMPLETE"] * 8
+    calls = [job.script for job in worker.jobs if job.config]
+    assert calls, "it ran some of them"
+    assert {call.arguments for call in calls if call} == {CALL.arguments}
+    assert all(call and {"num_workers"} <= set(call.asked) for call in calls)
+    assert all(call and call.by_flag == ("batch_size",) for call in calls)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "said"),
+    [
+        (ScriptOptions(("--bs", "32")), StudyMismatchError, "script"),
+        (None, UsageError, "is of a script; to have .* run as one, add --"),
+    ],
+)
+def test_a_worker_with_other_arguments_is_refused(
+    script: ScriptOptions | None,
+    error: type[Exception],
+    said: str,
+    server_storage: str,
+    tmp_path: Path,
+) -> None:
+    options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=3)
+    list(search(options, OfScript(0)))
+    runner = OfScript(1)
+    runner.inspected = replace(runner.inspected, workload=SEEN.workload)
+    with pytest.raises(error, match=said):
+        list(joined(options, 1, runner, script=script))
+
+
+def test_a_worker_of_another_kind_of_device_is_refused(server_storage: str, tmp_path: Path) -> None:
+    options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=3)
+    runner = OfScript(1)
+    runner.observed = replace(SEEN, device="cpu")
+    with pytest.raises(UsageError, match="the script trains on cpu"):
+        list(joined(options, 1, runner, script=ScriptOptions(CALL.arguments)))

@@ -1,0 +1,105 @@
+"""A search of a script says how much of its time the script's start took."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.answer_words import start_text
+from autotune.configuration.job import Job, Measure
+from autotune.configuration.script import ScriptOptions
+from autotune.console.answer_lines import answer_lines, result
+from autotune.report.data import read_report
+from autotune.report.explain import explanation
+from autotune.report.find_study import find_study
+from autotune.report.terminal import after_table
+from autotune.searching.run.events import Answered
+from autotune.values.outcome import Measured, Observed, TrialOutcome
+from autotune.values.workload_facts import WorkloadFacts
+from children import autotune, hurried
+from factories import measurement, written
+from scripted_runner import ScriptedRunner, events_of, options_in
+from search_clock import use_clock
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SPACE = "num_workers: [0, 2]\n"
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={},
+    workload=WorkloadFacts(10_000, False, True, False, {"batch_size": 16, "num_workers": 0}, 18),
+    start_seconds=4.0,
+)
+
+
+@dataclass
+class SlowToStart(ScriptedRunner):
+    """Each process takes ten seconds, and three of them until it trains."""
+
+    now: float = field(default_factory=time.monotonic)
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        self.now += 10.0
+        return super().run(job, folder)
+
+
+def starting(config: object, phase: object) -> TrialOutcome:
+    return Measured(replace(measurement(100), start_seconds=1.0, build_seconds=2.0))
+
+
+def searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: ScriptOptions | None
+) -> tuple[SlowToStart, Answered]:
+    runner = SlowToStart(starting, observed=SEEN)
+    use_clock(monkeypatch, lambda: runner.now)
+    options = options_in(folder, SPACE, script=script, trials=2)
+    answered = events_of(options, runner)[-1]
+    assert isinstance(answered, Answered)
+    return runner, answered
+
+
+def test_answer_and_report_say_how_much_of_the_search_was_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, answered = searched(tmp_path, monkeypatch, ScriptOptions(()))
+    timings = sum(isinstance(job.task, Measure) for job in runner.jobs)
+    started = 4.0 + 3.0 * timings
+    assert answered.script_start == pytest.approx((10.0 * len(runner.jobs), started), abs=0.2)
+    said = next(line for line in answer_lines(answered) if line.startswith("  time "))
+    assert answered.script_start is not None
+    assert said.endswith(start_text(answered.script_start))
+    as_json = json.loads(result(answered))
+    assert as_json["script_start_seconds"] == started
+    report = read_report(find_study(str(tmp_path)))
+    text = said.removeprefix("  time        ")
+    assert f"  {text}" in after_table(report, len(report.trials))
+    assert f"{text[0].upper()}{text[1:]}." in explanation(report)
+
+
+def test_a_model_py_has_no_such_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, answered = searched(tmp_path, monkeypatch, None)
+    assert answered.script_start is None
+    assert not [line for line in answer_lines(answered) if line.startswith("  time ")]
+    assert read_report(find_study(str(tmp_path))).script_start is None
+
+
+@pytest.mark.slow
+def test_a_real_search_and_its_report_say_so(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
+    written(tmp_path, SPACE)
+    flags = ("--space", "space.yaml", "--trials", "2", "--json")
+    done = hurried(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert 0 < told["script_start_seconds"] < told["seconds"]
+    shown = autotune(tmp_path, "report", "train")
+    assert " were the script's start" in shown.stdout

@@ -1,0 +1,109 @@
+"""The loss of a script is what its outermost backward is called on, recorded without a wait."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from autotune.scripting.quality.loss_course import falls, fault_of
+from autotune.scripting.quality.losses import LossRecorder, StepLoss, mean_of_last
+from autotune.scripting.steps import Steps
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> LossRecorder:
+    """A recorder in a process that is left as it was."""
+    for place, name in (
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (torch.amp.GradScaler, "scale"),
+        (torch.optim.Optimizer, "__init__"),
+    ):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    recorder, steps = LossRecorder(), Steps()
+    recorder.watch()
+    steps.watch()
+    steps.losses.append(recorder.note)
+    return recorder
+
+
+def loss(value: float) -> Tensor:
+    return torch.tensor(value, requires_grad=True) * 1.0
+
+
+def test_a_step_has_the_loss_of_each_of_its_backward_passes(recorder: LossRecorder) -> None:
+    for values in ((1.0, 3.0), (5.0,)):
+        for value in values:
+            loss(value).backward()
+        recorder.stepped(samples=8)
+    steps = recorder.steps()
+    assert [step.losses for step in steps] == [(1.0, 3.0), (5.0,)]
+    assert [step.value() for step in steps] == [2.0, 5.0]
+    assert steps[0].value("sum") == 4.0
+
+
+def test_memory_that_the_next_step_writes_into_does_not_change_a_loss(
+    recorder: LossRecorder,
+) -> None:
+    """As a CUDA graph does."""
+    shared = loss(1.0)
+    shared.backward()
+    shared.detach().fill_(9.0)
+    recorder.stepped(1)
+    assert recorder.steps()[0].losses == (1.0,)
+
+
+def test_the_factor_of_a_gradient_scaler_is_undone(recorder: LossRecorder) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(loss(3.0)).backward()
+    (scaler.scale(loss(3.0)) / 2).backward()
+    recorder.stepped(1)
+    loss(4.0).backward()
+    recorder.stepped(2)
+    assert [step.losses for step in recorder.steps()] == [(3.0, 1.5), (4.0,)]
+
+
+def test_a_backward_within_a_backward_is_no_loss(recorder: LossRecorder) -> None:
+    layer = nn.Linear(2, 2)
+    checkpoint(layer, torch.ones(1, 2, requires_grad=True), use_reentrant=True).sum().backward()
+    recorder.stepped(1)
+    assert len(recorder.steps()[0].losses) == 1
+    assert recorder.backwards == 1
+
+
+def test_losses_of_one_call_add_up_and_what_is_no_scalar_is_a_fault(
+    recorder: LossRecorder,
+) -> None:
+    torch.autograd.backward([loss(1.0), loss(2.0)])
+    recorder.stepped(1)
+    assert recorder.steps()[0].losses == (3.0,)
+    torch.ones(3, requires_grad=True).mul(2).backward(torch.ones(3))
+    assert recorder.fault == "it calls backward on a tensor of 3 numbers instead of a scalar loss"
+
+
+def test_the_last_tenth_is_of_samples_not_of_steps() -> None:
+    small = [StepLoss(10 * n, (float(n),)) for n in range(1, 11)]
+    assert mean_of_last(small, 100, "mean", 0.1) == 10.0
+    assert mean_of_last(small, 95, "mean", 0.1) == pytest.approx((4.5 * 9 + 5 * 10) / 9.5)
+    large = [StepLoss(50, (2.0,)), StepLoss(100, (1.0,))]
+    assert mean_of_last(large, 100, "mean", 0.1) == 1.0
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(-0.1, True), (0.0, False), (0.1, False)])
+def test_a_loss_falls_if_it_does_so_beyond_its_spread(slope: float, expected: bool) -> None:
+    random = Random(0)
+    course = [10 + slope * step + random.gauss(0, 0.5) for step in range(60)]
+    assert falls(course) is expected
+    assert not falls(course[:10]), "too few"
+
+
+def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing() -> None:
+    good, none = StepLoss(1, (1.0,)), StepLoss(2, ())
+    assert fault_of([good]) == ""
+    assert "calls no backward" in fault_of([none])
+    assert "without a backward of their own" in fault_of([good, none])
+    assert "NaN or infinite" in fault_of([good, StepLoss(2, (float("nan"),))])

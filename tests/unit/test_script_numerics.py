@@ -1,0 +1,139 @@
+"""The numerics check of a script: its first losses beside those of the untouched one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.job import Job, Observe, TakeFirstSteps
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.script_facts import observe
+from autotune.searching.run.events import Answered
+from autotune.system.trial_folder import TrialFolder
+from autotune.values.outcome import Observed, TrialOutcome, UserError, outcome_to_json
+from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.workload_facts import WorkloadFacts
+from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+
+OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={},
+    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
+    loss=ObservedLoss("", LOSSES.losses),
+)
+SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
+
+
+class Losses(ScriptedRunner):
+    """Answers with losses that are off by a share of the untouched ones."""
+
+    off: float = 0.0
+    by_chance: float = 0.0
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        found = super().run(job, folder)
+        if isinstance(job.task, TakeFirstSteps) and isinstance(found, FirstLosses):
+            assert job.config is not None
+            share = self.off if job.config["amp_dtype"] else 0.0
+            share = self.by_chance if job.task.nudge else share
+            return replace(found, losses=tuple(loss * (1 + share) for loss in found.losses))
+        return found
+
+
+def faster_in_bfloat16(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    return at(100 * (2 if config["amp_dtype"] else 1) * (1 + int(config["num_workers"] or 0)))
+
+
+def searched(folder: Path, runner: ScriptedRunner, **changes: object) -> Answered:
+    script = ScriptOptions(())
+    end = events_of(options_in(folder, SPACE, script=script, trials=4, **changes), runner)[-1]
+    assert isinstance(end, Answered)
+    return end
+
+
+def losses(off: float, by_chance: float) -> Losses:
+    runner = Losses(
+        measure=faster_in_bfloat16, quality=lambda config, seed: 1.0 + seed / 100, observed=SEEN
+    )
+    runner.off, runner.by_chance = off, by_chance
+    return runner
+
+
+@pytest.mark.parametrize(
+    ("off", "by_chance", "passes"),
+    [(0.01, 0.0, True), (0.1, 0.0, False), (0.1, 0.05, True), (0.2, 0.05, False)],
+)
+def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
+    tmp_path: Path, off: float, by_chance: float, passes: bool
+) -> None:
+    best = searched(tmp_path, losses(off, by_chance)).best
+    assert best.config["num_workers"] == 2
+    assert (best.config["amp_dtype"] == "bfloat16") is passes
+    accuracy = best.constraints.accuracy
+    assert accuracy.evidence == ("gate and probe" if passes else "exact")
+    if passes:
+        assert accuracy.gate is not None
+        assert accuracy.gate.loss_error == pytest.approx(off)
+
+
+def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path: Path) -> None:
+    runner = losses(0.0, 0.0)
+    searched(tmp_path, runner)
+    checks = [job for job in runner.jobs if isinstance(job.task, TakeFirstSteps)]
+    assert [job.config["num_workers"] for job in checks if job.config] == [0, 0, 0]
+    assert len({job.seed for job in checks}) == 1
+    assert [bool(job.task.nudge) for job in checks] == [False, True, False]  # type: ignore[union-attr]
+
+
+def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path: Path) -> None:
+    runner = losses(0.0, 0.0)
+    runner.first_steps = lambda config: UserError("it calls no backward", "")
+    script = ScriptOptions((), metric="accuracy (.*)")
+    options = options_in(tmp_path, SPACE, script=script, trials=4)
+    end = events_of(options, runner)[-1]
+    assert isinstance(end, Answered)
+    accuracy = end.best.constraints.accuracy
+    assert end.best.config["amp_dtype"] == "bfloat16"
+    assert (accuracy.evidence, accuracy.gate) == ("probe", None)
+
+
+def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path) -> None:
+    """A loss that barely falls must not make another study of the same search."""
+    script, path = ScriptOptions(("--epochs", "3")), tmp_path / "train.py"
+    path.write_text("")
+    folder = tmp_path / "script"
+    folder.mkdir()
+    asked: list[float] = []
+
+    def observing(doubt: str) -> ScriptedRunner:
+        runner = ScriptedRunner()
+
+        def run(job: Job, place: Path) -> TrialOutcome:
+            assert isinstance(job.task, Observe)
+            asked.append(job.task.loss_seconds)
+            loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt)
+            seen = replace(SEEN, loss=loss if job.task.loss_seconds else None)
+            TrialFolder(place).outcome.write_text(outcome_to_json(seen))
+            return seen
+
+        runner.run = run  # type: ignore[method-assign]
+        return runner
+
+    def doubt_of(found: str) -> str:
+        loss = observe(observing(found), path, script, folder, 10.0, 6.0).loss
+        assert loss is not None
+        return loss.doubt
+
+    assert [doubt_of("no fall"), doubt_of(""), doubt_of("")] == ["no fall"] * 3
+    assert asked == [6.0, 0.0, 0.0]
+    path.write_text("# changed")
+    assert doubt_of("") == ""
