@@ -147,10 +147,10 @@ def with_maps(
         knobs = [name for name in knobs if name == "batch_size"]
     flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
     flags = tuple(flag for flag in flags if flag.name not in own.values())
-    if not workload.has_quality:
+    if not script.tries_numerics:
+        lack = "without --only exact" if script.only_exact else "with --metric-regex"
         return workload, tuple(
-            f"this script has {flag.name}: {flag.knob} is searched if there is a --metric-regex"
-            for flag in flags
+            f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags
         )
     taken = (
         f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"

@@ -153,7 +153,7 @@ def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
     ("flags", "script", "note"),
     [
         ((BATCH,), replace(JUDGED, proposes=False), None),
-        ((BATCH,), ScriptOptions(()), "batch_size is searched if there is a --metric-regex"),
+        ((BATCH,), ScriptOptions(()), "batch_size is searched with --metric-regex"),
         (
             (BATCH, ScriptFlag(("--bs",), 16)),
             JUDGED,
