@@ -133,7 +133,11 @@ class CpuAffinity(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         value = self.read_process()
-        if value == _APART and setup.loader.num_workers and not self._are_apart(setup.loader):
+        try:
+            loader = setup.loader
+        except LookupError:  # a script without one has no workers that could be elsewhere
+            return value
+        if value == _APART and loader.num_workers and not self._are_apart(loader):
             return None
         return value
 

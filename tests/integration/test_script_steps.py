@@ -48,10 +48,21 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
     assert seen.counts_samples
     assert seen.workload.baseline["batch_size"] == 16
     assert seen.workload.baseline["accumulation_steps"] == 1
-    assert (seen.loaders, seen.training_loader) == ((), "")
+    assert seen.training_loader == ""
     assert seen.fixed["num_workers"] == LOADERLESS
     has_optimizer = way in ("optimizer", "compiled step", "lbfgs")
     assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
+
+
+@pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
+def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: str) -> None:
+    seen = observed(ask("no_loader.py", way))
+    assert seen.fixed["num_workers"] == LOADERLESS
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    assert ("compile_mode" in seen.fixed) == (way == "compiled model")
+    outcome = ask("no_loader.py", way, task=Measure(QUICK), settings={})
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
 
 
 def test_backward_passes_before_an_optimizers_step_are_accumulation(ask: Ask) -> None:
@@ -75,6 +86,14 @@ def test_flags_are_read_back_without_a_loader(ask: Ask) -> None:
     assert ask(*words, "4", **asked) == NotApplied("accumulation_steps", "2", "4")
     words = ("no_loader.py", "optimizer", "--accumulate", "2", "--batch-size")
     assert ask(*words, "4", **asked) == NotApplied("batch_size", "8", "4")
+
+
+@pytest.mark.usefixtures("threads_of_the_machine")
+def test_a_process_without_workers_can_be_kept_to_cores(ask: Ask) -> None:
+    settings: dict[str, Value] = {"cpu_affinity": "workers_apart", "num_threads": 1}
+    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
+    outcome = ask("no_loader.py", "optimizer", **asked)
+    assert isinstance(outcome, Measured), outcome
 
 
 def test_samples_that_a_model_gets_by_name_are_counted(ask: Ask) -> None:

@@ -1,11 +1,16 @@
-"""Draws its batches from an array, without a DataLoader; its argument says how it takes a step."""
+"""Draws its batches from an array; its argument says how it takes a step.
+
+No DataLoader feeds training. One may be read before.
+"""
 
 import argparse
+import random
 import time
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("way")
@@ -21,9 +26,19 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 weights = list(model.parameters())
 if args.way == "tensors":
     weights = [torch.zeros(4, 1, requires_grad=True)]
+loader = DataLoader(TensorDataset(points, targets), batch_size=16)
+kept = list(loader) if args.way == "kept batches" else None
+if args.way == "compiled model":
+    model = torch.compile(model, backend="eager")
+if args.way == "validated first":
+    with torch.no_grad():
+        for x, _ in loader:
+            model(x)
 
 
 def draw():
+    if kept:
+        return random.choice(kept)
     rows = torch.randint(len(points), (args.batch_size,))
     return points[rows], targets[rows]
 
