@@ -33,6 +33,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_plateau",
         "budget_replay",
         "more_time",
+        "newer_knobs_trials",
+        "newer_knobs_spaces",
         "first_proposals",
         "search_truth",
         "tolerance",
