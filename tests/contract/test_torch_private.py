@@ -27,6 +27,16 @@ def test_calls_run_what_was_set_and_eager_code_otherwise() -> None:
     assert not torch.equal(model(BATCH), BATCH + 1)
 
 
+def test_a_call_of_what_was_compiled_is_not_that_of_the_module_in_it() -> None:
+    inner = nn.Linear(4, 4)
+    model = torch.compile(inner, backend="eager")
+    own = torch_private.own_call(model)
+    torch_private.set_own_call(model, lambda batch: own(batch) + 1)
+    assert torch.allclose(model(BATCH), inner(BATCH) + 1)
+    torch_private.set_own_call(inner, lambda batch: batch)
+    assert torch.equal(torch_private.own_call(inner)(BATCH), BATCH)
+
+
 def test_an_eager_call_runs_hooks() -> None:
     model, seen = nn.Linear(4, 4), []
     model.register_forward_pre_hook(lambda *_: seen.append(1))

@@ -35,7 +35,11 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
 
 
 @pytest.mark.parametrize(
-    "way", ["optimizer", "compiled step", "lbfgs", "backward", "grad", "checkpointed", "weighted"]
+    "way",
+    [
+        *("optimizer", "compiled step", "lbfgs"),
+        *("backward", "checkpointed", "weighted", "grad", "function"),
+    ],
 )
 def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:
     """LBFGS evaluates its closure four times; a checkpointed block calls backward once more."""
@@ -90,12 +94,13 @@ def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
     assert seen.fixed["optimizer_impl"] == BY_HAND
 
 
-def test_steps_are_counted_where_samples_are_unknown(ask: Ask) -> None:
-    seen = observed(ask("no_loader.py", "tensors"))
+@pytest.mark.parametrize("way", ["tensors", "compiled loss"])
+def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None:
+    seen = observed(ask("no_loader.py", way))
     assert not seen.counts_samples
     assert seen.samples_per_second == seen.steps_per_second
     assert "samples of a step" in seen.fixed["batch_size"]
-    assert isinstance(ask("no_loader.py", "tensors", task=Measure(QUICK)), Measured)
+    assert isinstance(ask("no_loader.py", way, task=Measure(QUICK)), Measured)
 
 
 def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:

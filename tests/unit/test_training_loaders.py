@@ -16,6 +16,7 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
+from autotune.scripting.steps import ModelCalls
 from autotune.scripting.wrappers import under_autocast
 
 FAILED: dict[str, str] = {}
@@ -58,7 +59,7 @@ def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
     def nest(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.nested_tensor(samples)
 
-    feed = BatchStream(lambda: None)
+    feed = BatchStream(lambda: None, ModelCalls())
     feed.watch()
     data = [torch.ones(n + 1, 2) for n in range(8)]
     loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]
