@@ -104,8 +104,12 @@ class LossRecorder:
         self._since_step, self._scaled = [], None
 
     def steps(self) -> list[StepLoss]:
-        """Return the recorded steps; waits for the device."""
-        return [StepLoss(n, tuple(float(x) for x in losses)) for n, losses in self._steps]
+        """Return the recorded steps, none if a loss cannot be read; waits for the device."""
+        try:
+            return [StepLoss(n, tuple(float(x) for x in losses)) for n, losses in self._steps]
+        except Exception as error:  # a tensor of a transformation that is over, as torch.func's
+            self.fault = self.fault or f"its loss cannot be read: {error}"
+            return []
 
 
 def mean_of_last(steps: Sequence[StepLoss], samples: int, of: LossOf, share: float) -> float:
