@@ -67,18 +67,18 @@ _FIRST = 2
 _OF_LAWS = (
     "batch_size",
     "num_workers",
-    "prefetch_factor",
-    "pin_memory",
     "amp_dtype",
     "float32_matmul_precision",
     "compile_mode",
     "channels_last",
-    "cudnn_benchmark",
-    "optimizer_impl",
     "activation_checkpointing",
 )
 """Knobs on which some law depends in more than one way."""
 _NEVER_WORSE = {
+    "prefetch_factor": 4,
+    "pin_memory": True,
+    "cudnn_benchmark": True,
+    "optimizer_impl": "fused",
     "in_order": False,
     "device_prefetch": True,
     "sdpa_backend": "cudnn",

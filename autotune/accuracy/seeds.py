@@ -64,8 +64,8 @@ def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalen
     if decision_so_far(context, study, training_equivalent) != "undecided":
         return 0
     own, theirs = _known(context, study, training_equivalent)
-    wanted = len(SEEDS)
-    if own and wanted <= len(theirs) <= len(own):
+    wanted = len(SEEDS) if len(theirs) < len(SEEDS) else INCUMBENT_SEEDS
+    if len(SEEDS) <= len(theirs) <= len(own):
         wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
     return max(0, wanted - len(own)) + max(0, wanted - len(theirs))
 

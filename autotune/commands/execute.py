@@ -40,11 +40,7 @@ from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
-from autotune.storage.database import (
-    check_storage,
-    database_of,
-    is_server,
-)
+from autotune.storage.database import check_storage, database_of, is_server
 from autotune.storage.mutex import study_lock
 from autotune.values.errors import (
     NotSearchedEnoughError,
@@ -191,7 +187,11 @@ def show_plan(options: SearchOptions) -> None:
     """
     clock = Clock(time_budget_of(options))
     with _scratch_folder() as folder, signs_of_life(""):
-        context = survey(options, BudgetedRunner(_one_run(folder), clock), folder)
+        context = survey(
+            options,
+            BudgetedRunner(SubprocessRunner(folder / "inductor", warm=False), clock),
+            folder,
+        )
     trials = min(context.trials, context.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()
@@ -232,10 +232,9 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
     """Show the stage that bounds training and the costly operators; write the steps to `trace`.
 
     Raises:
-        UsageError: the trace cannot be written.
+        UsageError: the trace cannot be written, or there is none.
         WorkloadError: the workload fails with the user's settings.
     """
-    _check_trace(trace)
     with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
         # The profiler does not report failed writes. It writes here; a file found here is copied.
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
@@ -280,15 +279,6 @@ def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
     return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
 
 
-def _check_trace(trace: Path | None) -> None:
-    if trace is not None and trace.is_dir():
-        raise UsageError(
-            f"--trace {trace} is a folder. Name a file, such as {trace / 'trace.json'}."
-        )
-    if trace is not None and not trace.parent.is_dir():
-        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")
-
-
 def _keep_trace(written: Path, trace: Path) -> None:
     if not written.is_file():
         raise UsageError(
@@ -311,7 +301,8 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
         AutotuneError: see `autotune.context.search_context.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
-        return inspect(_one_run(folder), inspection(device, model), folder)
+        runner = SubprocessRunner(folder / "inductor", warm=False)
+        return inspect(runner, inspection(device, model), folder)
 
 
 def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
@@ -323,7 +314,7 @@ def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
         AutotuneError: see `autotune.context.search_context.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
-        runner = _one_run(folder)
+        runner = SubprocessRunner(folder / "inductor", warm=False)
         inspected = inspect(runner, inspection(device, model), folder / "inspect")
         facts = inspected.workload
         if facts is None or not facts.knobs:
@@ -334,11 +325,6 @@ def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
     if checked.knob_faults:
         raise WorkloadError("\n".join(checked.knob_faults))
     return facts.knobs
-
-
-def _one_run(folder: Path) -> SubprocessRunner:
-    """Return a runner for a single job, without a warm host, which would not make it faster."""
-    return SubprocessRunner(folder / "inductor", warm=False)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import click
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.console.interrupts import unwind_on_sigterm
+from autotune.values.errors import UsageError
 
 
 @click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
@@ -30,5 +31,15 @@ def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     from autotune.commands.execute import execute_profile
 
     script = scripts.called_script(model, flags)
+    _check_trace(trace)
     unwind_on_sigterm()
     execute_profile(common.options_of(model, **flags, script=script), trace)
+
+
+def _check_trace(trace: Path | None) -> None:
+    if trace is not None and trace.is_dir():
+        raise UsageError(
+            f"--trace {trace} is a folder. Name a file, such as {trace / 'trace.json'}."
+        )
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")

@@ -14,6 +14,7 @@ from autotune.configuration.evidence_parts import (
     MemoryEvidence,
     Pair,
     Part,
+    PredictedRun,
     Settings,
     StageLimits,
     Stages,
@@ -70,14 +71,6 @@ class Speedup(Part):
     """
     repeated_rounds: int | None = None
     """Rounds that were void because they were disturbed, and were repeated."""
-
-
-class PredictedRun(Part):
-    """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
-
-    samples: int
-    baseline_seconds: float
-    best_seconds: float
 
 
 class Blocks(Part):

@@ -134,3 +134,11 @@ class StageLimits(Part):
             for name, (rate, interval) in stages.items()
             if rate is not None and min((rate, *(interval or ()))) >= samples_per_second
         }
+
+
+class PredictedRun(Part):
+    """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
+
+    samples: int
+    baseline_seconds: float
+    best_seconds: float

@@ -194,9 +194,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     if observed is not None:
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
     assert facts is not None
-    options.accuracy.check(facts, workload.model_path)
-    options.objective.for_workload(facts)  # raises UsageError before a trial does
-    options.objective.counts_tokens(facts, workload.model_path)  # the same
+    _check_options(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = workload.held_batch(baseline)
@@ -222,6 +220,14 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         device_uuid=inspected.device_uuid,
         device_free_bytes=inspected.device_free_bytes,
     )
+
+
+def _check_options(options: SearchOptions, facts: WorkloadFacts) -> None:
+    """Raise a UsageError for options that do not fit the workload, before a trial does."""
+    path = options.workload.model_path
+    options.accuracy.check(facts, path)
+    options.objective.for_workload(facts)
+    options.objective.counts_tokens(facts, path)
 
 
 def _mapped(

@@ -137,7 +137,7 @@ def coded_misfits(settings: Mapping[str, Value], facts: WorkloadFacts) -> Iterat
         if knob.kind != "knobs":
             continue
         if name not in told:
-            hint = did_you_mean(name, told)
+            hint = did_you_mean(knob.word, (one.word for one in own_knobs(told)))
             yield name, f"{name} is not among the {KNOBS_OF_CODE} of model.py.{hint}"
         elif value is not None and (fault := legal_values(told[name]).fault(value)):
             yield name, f"{name}={spelled(value)} is not possible; {fault}."

@@ -21,8 +21,7 @@ from autotune.knobs.base import Value
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
 
 # Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
-# few trials outweigh. Batch sizes gain from the smallest to the largest, other knobs by not being
-# at their default.
+# few trials outweigh. Batch sizes gain by each doubling, other knobs by not being at their default.
 _EXPECTED: Mapping[str, tuple[float, float]] = {
     "batch_size": (0.3, 0.5),
     "num_workers": (0.2, 0.5),
@@ -49,6 +48,8 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "env.CUDA_DEVICE_MAX_CONNECTIONS": (0.0, 0.05),
 }
 _ELSE = (0.01, 0.07)
+# Doublings of the batch size that have its prior gain, however many the space has.
+_DOUBLINGS = 5
 # A knob of the user's own may do much or nothing, but the space offers it for a reason.
 _OWN = (0.0, 0.2)
 _FEWEST_ON_A_LINE = 3
@@ -191,6 +192,6 @@ def _gains(name: str, values: Sequence[Value]) -> Array:
     gain = _expected(name)[0]
     if name == "batch_size":
         logs = np.log2([float(value or 1) for value in values])
-        return np.asarray(gain * (logs - logs.min()) / max(float(np.ptp(logs)), 1.0))
+        return np.asarray(gain / _DOUBLINGS * (logs - logs.min()))
     plain = (knob_named(name).default, knob_named(name).idle, None)
     return np.array([0.0 if value in plain else gain for value in values])

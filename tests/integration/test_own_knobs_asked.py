@@ -241,8 +241,7 @@ def test_what_a_knob_in_code_cannot_be_is_told_at_once_with_its_place(tmp_path: 
         "--baseline: knobs.idle=1 is not possible; expected 0 or 2.",
         "space.yaml:2:10: knobs.pool=2 is not possible; expected 1 or 4 or 16.",
         "space.yaml:2:13: knobs.pool=16 is not possible on this machine; needs a larger machine.",
-        "space.yaml:3:10: knobs.depht is not among the KNOBS of model.py. "
-        "Did you mean 'knobs.depth'?",
+        "space.yaml:3:10: knobs.depht is not among the KNOBS of model.py. Did you mean 'depth'?",
     ]
 
 

@@ -28,8 +28,8 @@ class Task(nn.Module):
 
 what = sys.argv[1]
 data = TensorDataset(torch.randn(128, 3, 8, 8), torch.randn(128, 2))
-body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
-model = nn.Sequential(body, nn.Linear(288, 2))
+body = nn.Sequential(nn.Conv2d(3, 8, 8), nn.Flatten())
+model = nn.Sequential(body, nn.Linear(8, 2))
 task = Task(model)
 if what == "looked at first":
     copy.deepcopy(model)(data.tensors[0][:1])

@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import autotune
-from autotune.configuration.best_config import BestConfig, LearningRate, PredictedRun, write_best
+from autotune.configuration.best_config import BestConfig, LearningRate, write_best
+from autotune.configuration.evidence_parts import PredictedRun
 from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
 from factories import best_config, with_not_proven

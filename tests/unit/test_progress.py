@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.best_config import PredictedRun
+from autotune.configuration.evidence_parts import PredictedRun
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig

@@ -76,7 +76,7 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         ) from error
     forget_so_far(search.context.options)
     blocks = best.evidence.blocks
-    told = [baselines_apart(search.study.notes), blocks and blocks.remark]
+    told = [baselines_apart(search.study.notes), None if blocks is None else blocks.remark]
     if search.study.notes.reference is not None:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told.insert(0, f"your settings exceed the memory limit; {shown} took their place")

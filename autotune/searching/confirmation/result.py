@@ -7,16 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from statistics import fmean, median
-from typing import Any
+from statistics import median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
-from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.best_config import (
     Baseline,
     BestConfig,
@@ -25,14 +21,19 @@ from autotune.configuration.best_config import (
     Evidence,
     LearningRate,
     MachineRecord,
-    PredictedRun,
     Provenance,
     Speedup,
     Throughput,
 )
-from autotune.configuration.evidence_parts import DeviceMemoryEvidence, MemoryEvidence, Stages
+from autotune.configuration.evidence_parts import (
+    DeviceMemoryEvidence,
+    MemoryEvidence,
+    PredictedRun,
+    Stages,
+)
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext, sha256_of
+from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
 from autotune.searching.confirmation.not_proven import not_proven
@@ -41,7 +42,6 @@ from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Gated
 from autotune.values.statistics import median_interval
 from autotune.values.text import readable
 
@@ -87,7 +87,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
         evidence=_evidence(prober, costs, won),
         constraints=ConstraintEvidence(
             memory=_memory(context, won.runs),
-            accuracy=_accuracy(prober, won),
+            accuracy=accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
         lr_scaling=LearningRate(
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
@@ -119,7 +119,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         predicted_run=_predicted_run(context, costs, won),
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
-        not_proven=tuple(not_proven(prober, _rule(prober, won), won.trial)),
+        not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
         limits=time_limits(prober, won.trial.config, won.runs),
     )
 
@@ -252,83 +252,6 @@ def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
     if not found:
         return None
     return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
-
-
-def _accuracy(prober: AccuracyProber, won: Confirmed) -> AccuracyEvidence:
-    rule, tolerance = _rule(prober, won), prober.context.options.accuracy.tolerance
-    untrained = prober.study.notes.untrained
-    config, seeds = won.trial.config, len(won.qualities)
-    script = prober.context.options.workload.script
-    difference, interval = rule.difference(won.qualities)
-    was_trained = prober.needs_probe(config) and seeds > 1
-    words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
-    trained, split_error = prober.training_equivalent(config), prober.split_error(config)
-    return AccuracyEvidence(
-        evidence=prober.evidence(config),
-        gate=_gate(prober.gated(config), script is not None),
-        metric=rule.metric,
-        baseline=readable(fmean(rule.baseline[:seeds])),
-        best=readable(fmean(won.qualities)),
-        difference=_exact(difference),
-        difference_ci90=(_exact(interval[0]), _exact(interval[1])) if was_trained else None,
-        tolerance=readable(rule.tolerance),
-        allowed=words + rule.floor_words(seeds),
-        margin=round(rule.margin(won.qualities), 6),
-        samples=prober.samples,
-        **_length_of(prober),
-        smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
-        seeds=seeds,
-        needs_full_run=_changes_course(prober.context, trained),
-        split_error=None if split_error is None else float(f"{split_error:.3g}"),
-        judged_by=_judged_by(prober, rule.baseline[:seeds]),
-        unjudged=(script and script.name_a_metric) or None,
-    )
-
-
-def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
-    """Return what judged a script, in words; None for a model.py and for exact settings alone."""
-    script = prober.context.options.workload.script
-    if script is None or not script.tries_numerics:
-        return None
-    samples, is_seeded = prober.samples, len(baseline) > 1 and len(set(baseline)) == 1
-    what = f"mean training loss over the last tenth of {samples} samples"
-    if script.loss is None:
-        what = f"--metric-regex, after {samples} samples"
-    return f"{what}; the script seeds itself, so all seeds are one" if is_seeded else what
-
-
-def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:
-    """Return whether a knob that changes the course of training differs from the baseline's."""
-    changed = config.differences(context.baseline)
-    return any(context.space.effect(name) == "statistics" for name in changed)
-
-
-def _exact(difference: float) -> float:
-    """Return a difference of qualities without what float64 leaves of equal ones."""
-    return readable(round(difference, 12))
-
-
-def _rule(prober: AccuracyProber, won: Confirmed) -> AccuracyRule:
-    rule = prober.rule(len(won.qualities))
-    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
-    return rule
-
-
-def _length_of(prober: AccuracyProber) -> dict[str, Any]:
-    """Return the samples of a probe in epochs and as a share of the run, where these are known."""
-    context = prober.context
-    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
-    return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
-
-
-def _gate(gated: Gated | None, is_script: bool) -> GateEvidence | None:
-    if gated is None:
-        return None
-    names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
-    errors = {name: getattr(gated, name) for name in names}
-    return GateEvidence(
-        **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
-    )
 
 
 def _machine(context: SearchContext) -> MachineRecord:
