@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.commands import common
+from autotune.commands import script_options as scripts
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class _BeforeTheScript(click.Command):
     "batch_size=train.bs (a word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its "
     "config file). Repeatable.",
 )
+@scripts.PRESET
 @click.option(
     "--strict",
     is_flag=True,
@@ -79,6 +81,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     """
     from autotune.calling.config_file import check_files
     from autotune.calling.flag import flag_from, variables_of
+    from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
     from autotune.configuration.script import plan_run, with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
@@ -87,7 +90,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
     script = _checked(script, as_module)
-    config, maps = answer.training_config, [flag_from(text) for text in flags["maps"]]
+    maps = with_preset(flags["preset"], [flag_from(text) for text in flags["maps"]])
+    config = answer.training_config
     own = answer.evidence.baseline.config
     measured = None if as_module else _if_measured(script, answer)
     allow = flags["allow"] is not None or (measured is not None and answer.judged_numerics)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
-_OF_SCRIPTS = ("as_module", "allow", "only", "maps", "metric_regex", "metric_mode", "workdir")
+_OF_SCRIPTS = (
+    *("as_module", "allow", "only", "maps", "preset"),
+    *("metric_regex", "metric_mode", "workdir"),
+)
 ALLOW = click.option(
     "--allow",
     type=click.Choice(["numerics"]),
@@ -48,6 +51,11 @@ MAP = click.option(
     help="Set a knob by what the script takes: batch_size=--batch-size, batch_size=train.bs (a "
     "word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its config file). "
     "Repeatable. Default: a flag of the script whose name and value leave no doubt; none: no flag.",
+)
+PRESET = click.option(
+    "--preset",
+    metavar="NAME",
+    help="Map the flags of a family of scripts: hf, lightning or timm. --map comes before.",
 )
 METRIC_REGEX = click.option(
     "--metric-regex",
@@ -92,7 +100,6 @@ def script_options(
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
-    from autotune.calling.flag import flag_from
     from autotune.configuration.script import ScriptOptions
 
     own = {name: flags.pop(name) for name in _OF_SCRIPTS}
@@ -109,7 +116,7 @@ def script_options(
         return None
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
-        flags=tuple(flag_from(text) for text in own["maps"] if text != _NO_MAP),
+        flags=_searched(own["preset"], own["maps"]),
         proposes=_NO_MAP not in own["maps"],
         only_exact=own["only"] is not None,
         metric=own["metric_regex"],
@@ -121,6 +128,21 @@ def script_options(
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
+
+
+def _searched(preset: str | None, maps: Sequence[str]) -> tuple[Flag, ...]:
+    """Return the maps of the command line, and those of a preset that a search can vary.
+
+    Raises:
+        UsageError: there is no such preset, or a map is none.
+    """
+    from autotune.calling.flag import flag_from
+    from autotune.calling.presets import with_preset
+    from autotune.configuration.training_config import BATCH_KNOBS
+
+    own = [flag_from(text) for text in maps if text != _NO_MAP]
+    added = with_preset(preset, own)[len(own) :]
+    return (*own, *(flag for flag in added if flag.knob in BATCH_KNOBS))
 
 
 def _file_of(model: Path, module: str | None) -> Path:

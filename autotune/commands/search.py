@@ -183,6 +183,7 @@ _NOTHING_FEASIBLE = 3
 @scripts.ALLOW
 @scripts.ONLY
 @scripts.MAP
+@scripts.PRESET
 @scripts.METRIC_REGEX
 @scripts.METRIC_MODE
 @scripts.WORKDIR

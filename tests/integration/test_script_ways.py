@@ -154,6 +154,31 @@ def _trial(
         return runner.run(job, folder / "trial")
 
 
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("hf", "--per_device_train_batch_size 64 --gradient_accumulation_steps 1 --fp16"),
+        ("timm", "--batch-size 64 --grad-accum-steps 1"),
+        ("lightning", "--data.batch_size 64 --trainer.accumulate_grad_batches 1"),
+    ],
+)
+def test_a_preset_fills_the_maps_of_its_family(folder: Path, name: str, flag: str) -> None:
+    path = best(folder, batch_size=64, amp_dtype="float16")
+    words = ("--preset", name, "--print-command", "train.py")
+    assert command("run", path, *words).out.strip().endswith(f"train.py {flag}")
+    own = command("run", path, "--map", "batch_size=--bs", *words).out
+    assert own.strip().endswith(f"train.py --bs 64 {flag.partition(' 64 ')[2]}")
+
+
+@pytest.mark.parametrize("name", ["search", "run"])
+def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
+    words = ("run", best(folder)) if name == "run" else ("search",)
+    done = command(*words, "--preset", "lightening", "train.py")
+    assert done.code == 2
+    said = "--preset 'lightening' is none of hf, lightning, timm. Did you mean 'lightning'?"
+    assert said in done.err
+
+
 @pytest.fixture
 def package(folder: Path) -> Path:
     """The script as a module of a package, and as an installed command's file."""
