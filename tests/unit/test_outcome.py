@@ -29,6 +29,7 @@ from autotune.values.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
+from autotune.values.script_losses import FirstLosses
 from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
 from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, in_turns, measurement
@@ -36,6 +37,7 @@ from factories import IMAGE_FACTS, cuda_machine, in_turns, measurement
 ANSWERS = (
     Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
     Probed((0.5, 0.75), 1.5),
+    FirstLosses((0.5, 0.25), 1.0),
     Inspected(cuda_machine(), IMAGE_FACTS),
     Inspected(cuda_machine(), None),
     in_turns(),
