@@ -13,7 +13,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --edi
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long test-oldest fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling clean
+.PHONY: demo test test-quick test-long test-oldest fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -103,6 +103,10 @@ bench-report: $(CORE)
 
 bench-studies: $(CORE)
 	$(BIN)/python -m benchmarks.example_studies
+
+# Scripts whose packages are not installed are left out, and the table names what they need.
+zoo: $(ALL)
+	$(BIN)/python -m benchmarks.zoo --by-hand
 
 # Each search is one process: linear algebra of its own threads would only be in the way.
 bench-search: $(CORE)

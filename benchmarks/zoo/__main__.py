@@ -47,27 +47,30 @@ class Entry:
     name: str
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    batch: str = ""
+    """Its way to another batch size, as `--map` takes it; empty if it has none."""
 
 
 ZOO = (
-    Entry("plain_loop", needs=("torchvision",)),
-    Entry("memory_map"),
+    Entry("plain_loop", needs=("torchvision",), batch="--batch-size"),
+    Entry("memory_map", batch="--batch_size="),
     Entry("by_hand"),
     Entry(
         "hf_trainer",
         ("--output_dir", "out", "--report_to", "none", "--use_cpu", "--num_train_epochs", "30"),
         ("transformers", "accelerate"),
+        "--per_device_train_batch_size",
     ),
-    Entry("accelerate_loop", ("--cpu",), ("accelerate",)),
-    Entry("lightning_module", needs=("lightning",)),
-    Entry("timm_task", ("--data-dir", "images"), ("timm",)),
-    Entry("reference_style", ("--data-path", "images"), ("torchvision",)),
+    Entry("accelerate_loop", ("--cpu",), ("accelerate",), "--per_device_train_batch_size"),
+    Entry("lightning_module", needs=("lightning",), batch="--batch_size"),
+    Entry("timm_task", ("--data-dir", "images"), ("timm",), "--batch-size"),
+    Entry("reference_style", ("--data-path", "images"), ("torchvision",), "--batch-size"),
     Entry("fastai_learner", needs=("fastai",)),
     Entry("skorch_net", needs=("skorch",)),
     Entry("graphs", needs=("torch_geometric",)),
-    Entry("segmentation", needs=("segmentation_models_pytorch",)),
+    Entry("segmentation", needs=("segmentation_models_pytorch",), batch="--batch_size"),
     Entry("reinforcement", needs=("stable_baselines3",)),
-    Entry("hydra_app", needs=("hydra",)),
+    Entry("hydra_app", needs=("hydra",), batch="train.batch_size"),
 )
 
 
@@ -149,7 +152,8 @@ def compared(folder: Path, entry: Entry) -> Iterator[str]:
     ):
         file = folder / "by-hand.yaml"
         write_best(replace(found, config=baseline.replace(**change)), file)
-        run = autotune(folder, entry, "compare", str(file), "--rounds", "6")
+        maps = ["--map", f"batch_size={entry.batch}"] if entry.batch else []
+        run = autotune(folder, entry, "compare", str(file), "--rounds", "6", *maps)
         yield "-" if run.returncode else ratio(json.loads(run.stdout))
 
 

@@ -1,0 +1,54 @@
+"""Scripts of the zoo, unchanged: each is seen to train, searched by one command, and judged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.best_config import read_best
+from factories import written
+from needs import installed
+
+ROOT = Path(__file__).parents[2]
+ZOO = ROOT / "benchmarks" / "zoo" / "scripts"
+HURRIED = ROOT / "tests" / "hurried_command.py"
+NO_LOADER = "no torch DataLoader feeds training"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "package", "seen"),
+    [
+        ("memory_map", (), "torch", [NO_LOADER, "effective batch 32"]),
+        ("by_hand", (), "torch", [NO_LOADER, "updates its weights without a torch optimizer"]),
+        ("accelerate_loop", ("--cpu",), "accelerate", ["--per_device_train_batch_size: searched"]),
+        ("lightning_module", (), "lightning", ["--batch_size: searched", "feeds training"]),
+    ],
+)
+def test_a_script_of_the_zoo_is_searched_by_one_command(
+    name: str, arguments: tuple[str, ...], package: str, seen: list[str], tmp_path: Path
+) -> None:
+    if package != "torch":
+        installed(package)
+    space = written(tmp_path, "amp_dtype: [null, bfloat16]\nnum_threads: [1, 2]\n")
+    command = [sys.executable, str(HURRIED), "search", str(ZOO / f"{name}.py")]
+    options = ["--space", str(space), "--trials", "2"]
+    done = subprocess.run(
+        [*command, *options, "--", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not take effect" not in done.stderr
+    assert "quality: its training loss, on which it calls backward" in done.stderr
+    for words in seen:
+        assert words in done.stderr
+    best = read_best(tmp_path / "studies" / name / "best.yaml")
+    assert best.evidence.searched is not None
+    assert best.evidence.searched.measured == 2
