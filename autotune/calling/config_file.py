@@ -66,7 +66,7 @@ def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -
         if copy is None:
             copy = copies[path] = Path(mkdtemp(prefix="config-", dir=folder)) / path.name
             copy.write_bytes(path.read_bytes())
-            words = [_renamed(word, after, edit.word, str(copy)) for word, after in _pairs(words)]
+        words = [_renamed(word, after, edit.word, str(copy)) for word, after in _pairs(words)]
         copy.write_text(_changed(copy, edit.key, edit.value), encoding="utf-8")
     return tuple(words)
 

@@ -40,6 +40,12 @@ class Flag:
     """Value of the knob for which a switch is given; None: the flag takes a value."""
 
     @property
+    def text(self) -> str:
+        """The map as `--map` takes it."""
+        only = "" if self.only is None else f":{self.only}"
+        return f"{self.knob}{only}={self.name}"
+
+    @property
     def variable(self) -> str | None:
         """Name of the environment variable; None for another way."""
         return self.name.removeprefix(_VARIABLE) if self.name.startswith(_VARIABLE) else None

@@ -43,9 +43,12 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     """
     from autotune.commands.execute import execute_comparison
     from autotune.comparison.compare import ComparisonOptions, side_of
+    from autotune.configuration.best_config import read_best
 
-    script = scripts.called_script(model, flags, flags.pop("maps"))
-    for best in filter(None, (flags["a"], flags["b"])):
+    files = [path for path in (flags["a"], flags["b"]) if path is not None]
+    known = [text for path in files for text in read_best(path).maps]
+    script = scripts.called_script(model, flags, flags.pop("maps"), known)
+    for best in files:
         common.tell_mismatches(best, model, strict)
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     unwind_on_sigterm()

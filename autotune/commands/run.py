@@ -83,6 +83,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     from autotune.calling.flag import flag_from, variables_of
     from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
+    from autotune.configuration.mismatch import changes_of_model
     from autotune.configuration.script import plan_run, with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
 
@@ -90,11 +91,14 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
     script = _checked(script, as_module)
-    maps = with_preset(flags["preset"], [flag_from(text) for text in flags["maps"]])
-    config = answer.training_config
-    own = answer.evidence.baseline.config
-    measured = None if as_module else _if_measured(script, answer)
-    allow = flags["allow"] is not None or (measured is not None and answer.judged_numerics)
+    config, own = answer.training_config, answer.evidence.baseline.config
+    measured = _if_measured(script, as_module, answer)
+    given = {text.partition("=")[0] for text in flags["maps"]}
+    known = [text for text in answer.maps if text.partition("=")[0] not in given]
+    texts = [*flags["maps"], *(known if measured is not None else ())]
+    maps = with_preset(flags["preset"], [flag_from(text) for text in texts])
+    is_covered = measured is not None and not changes_of_model(answer, measured)
+    allow = flags["allow"] is not None or (is_covered and answer.judged_numerics)
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = plan_run(config, own, maps, allow, answer.effects or {})
@@ -143,12 +147,14 @@ def _checked(script: str, as_module: bool) -> str:
     return script
 
 
-def _if_measured(script: str, answer: BestConfig) -> Path | None:
-    """Return the script if it has the name of the measured file, else None.
+def _if_measured(script: str, as_module: bool, answer: BestConfig) -> Path | None:
+    """Return the file of the script if it has the name of the measured one, else None.
 
     The result of a model.py may run any script.
     """
-    path = Path(script)
+    from autotune.calling.target import module_file
+
+    path = module_file(script) if as_module else Path(script)
     return path if path.name == Path(answer.provenance.model).name else None
 
 

@@ -176,7 +176,7 @@ def _workdir(place: str | None) -> str | None:
 
 
 def called_script(
-    model: Path, flags: dict[str, Any], maps: Sequence[str] = ()
+    model: Path, flags: dict[str, Any], maps: Sequence[str] = (), known: Sequence[str] = ()
 ) -> ScriptOptions | None:
     """Return how a command that keeps no trained model calls a script; None for a model.py.
 
@@ -186,6 +186,7 @@ def called_script(
         model: the file to train.
         flags: flags of the command.
         maps: values of --map.
+        known: maps of the searches whose settings are applied; those of `maps` come before.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
@@ -202,7 +203,9 @@ def called_script(
                 f"training scripts. To have it run as a script, write: {model} --"
             )
         return None
-    mapped = tuple(flag_from(text) for text in maps)
+    given = {text.partition("=")[0] for text in maps}
+    unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
+    mapped = tuple(flag_from(text) for text in (*maps, *unnamed))
     options = ScriptOptions(arguments or (), mapped, keeps_nothing=True)
     faults = [*_of_processes(), *_misplaced(flags)]
     if faults:

@@ -182,11 +182,14 @@ class MachineRecord(Part):
 class Provenance(Part):
     """The study and the trial that the result comes from."""
 
+    left_out_if_none = frozenset({"maps"})
     study: str
     storage: str
     trial: int
     model: str
     model_sha256: str
+    maps: tuple[str, ...] | None = None
+    """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     autotune: str
     created: str
 
@@ -232,6 +235,14 @@ class BestConfig(Part):
     def judged_numerics(self) -> bool:
         """Return True if a quality of the measured script covers changes of its arithmetic."""
         return self.constraints.accuracy.judged_by is not None
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """Return the maps of the search for the settings that it changed."""
+        config, own = self.config, self.evidence.baseline.config
+        names = {name for name, value in config.items() if value != own.get(name)}
+        maps = self.provenance.maps or ()
+        return tuple(text for text in maps if text.partition("=")[0].partition(":")[0] in names)
 
     @property
     def measured_in(self) -> str:

@@ -45,7 +45,7 @@ def mismatches(best: BestConfig, model: Path | None = None) -> list[str]:
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
         differing.append(f"memory: the settings took {size(peak)}, {size(memory)} are here")
-    return differing + _model_mismatches(best, model)
+    return differing + changes_of_model(best, model)
 
 
 def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:
@@ -114,7 +114,12 @@ def _torch_versions(recorded: str) -> tuple[str, str]:
     return (recorded if "+" in here else recorded.partition("+")[0]), here
 
 
-def _model_mismatches(best: BestConfig, model: Path | None) -> list[str]:
+def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
+    """Return how the model.py or script differs from the one that was measured; empty if not.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     path = model or Path(best.provenance.model)
     if model is None and not path.is_file():
         return []

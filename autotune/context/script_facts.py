@@ -142,9 +142,12 @@ def with_maps(
     if not script.proposes:
         return workload, ()
     today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
-    knobs = [name for name in BATCH_KNOBS if name not in mapped]
-    if workload.held_batch(today) is None:
-        knobs = [name for name in knobs if name == "batch_size"]
+    # A batch that is held needs both, whichever of them the space offers.
+    is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
+        BATCH_KNOBS
+    )
+    wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
+    knobs = [name for name in wanted if name not in mapped]
     flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
     flags = tuple(flag for flag in flags if flag.name not in own.values())
     if not script.tries_numerics:

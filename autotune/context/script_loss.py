@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import stdev
 
@@ -149,6 +150,8 @@ def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
     first, found = own.first[0], other.losses[0]
     if as_sum:
         first, found = first * own.backwards_per_step, found * other.backwards_per_step
-    chance = _DEVIATIONS * stdev(own.first) if len(own.first) > 1 else 0.0
+    # Neighbours tell the spread of a batch without the course of training.
+    steps = [after - before for before, after in pairwise(own.first)]
+    chance = _DEVIATIONS * stdev(steps) / math.sqrt(2) if len(steps) > 1 else 0.0
     allowed = max(UNNOTICED * abs(first), min(chance, _MOST_BY_CHANCE * abs(first)))
     return abs(found - first) <= allowed

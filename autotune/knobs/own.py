@@ -44,7 +44,8 @@ _WORDS = {
     "flags": re.compile(r"(--?|\+{0,2})[A-Za-z_][A-Za-z0-9_./@:-]*"),
 }
 # Words of names, in capitals.
-_SECRETS = {"TOKEN", "KEY", "SECRET", "PASSWORD"}
+_SECRETS = {"SECRET", "PASSWORD"}
+_SECRET_ENDS = {"TOKEN", "KEY"}
 _PLACES = {"PATH", "HOME", "DIR", "ROOT", "PRELOAD", "PLUGIN", "CC", "CXX", "SHELL"}
 _PREFIXES = ("AUTOTUNE_", "PYTHON", "LD_", "DYLD_")
 _NEEDED = {"CUDA_VISIBLE_DEVICES", "USER", "TMPDIR", "WANDB_MODE", "RANK", "WORLD_SIZE"}
@@ -159,15 +160,15 @@ def word_fault(kind: Kind, word: str) -> str | None:
     """Return why a knob of the user's own cannot have this name, or None."""
     if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else _is_argument(word)):
         return f"{word!r} is no name of {_MEANT[kind]}"
-    parts = {part for part in re.split(r"[^A-Z0-9]+", word.upper()) if part}
-    if secrets := sorted(parts & _SECRETS):
+    parts = [part for part in re.split(r"[^A-Z0-9]+", word.upper()) if part]
+    if secrets := sorted({*parts} & _SECRETS | {*parts[-1:]} & _SECRET_ENDS):
         return (
             f"{word} looks like a secret ({secrets[0]}), and studies, logs and best.yaml show "
             "the values of knobs; set it outside"
         )
     if kind == "env" and (word in _NEEDED or word.startswith(_PREFIXES)):
         return f"{word} is needed by Python, the launcher or autotune itself"
-    if kind == "env" and (places := sorted(parts & _PLACES)):
+    if kind == "env" and (places := sorted({*parts} & _PLACES)):
         return f"{word} names files or programs to use ({places[0]}), which is no speed setting"
     return None
 

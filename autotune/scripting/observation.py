@@ -93,7 +93,7 @@ class Observation:
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
         """Time the stages of training; None if no loader feeds it, or they are not to be told."""
         stream = self._stream
-        if stream.loader is None:
+        if stream.loader is None or not stream.is_fed:
             return None
         stages = ScriptStages(stream, stream.clock, self._observed.device)
         size = int(outcome.workload.baseline["batch_size"] or 1)

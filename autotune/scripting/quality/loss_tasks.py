@@ -115,11 +115,13 @@ class LossTasks:
         self, task: TakeFirstSteps, parameters: Iterable[Tensor]
     ) -> StepRequests[TrialOutcome]:
         """Take the first steps, from nudged weights and with other random numbers if asked for."""
+        weights = list(parameters)
+        device = weights[0].device if weights else torch.device("cpu")
         if task.nudge:
-            nudge(parameters, task.nudge)
+            nudge(weights, task.nudge)
         while self.progress.steps < task.steps:
             if task.nudge:
-                torch.rand(1, device=next(iter(parameters)).device)
+                torch.rand(1, device=device)
             yield 1
         if fault := self._fault():
             return NonFinite(fault) if self._is_non_finite() else UserError(fault, "")

@@ -65,11 +65,17 @@ class LossRecorder:
         @functools.wraps(original)
         def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
-            if isinstance(outputs, Tensor) and scaled is not outputs:
-                self._scaled = weakref.ref(scaled), scaled.detach(), outputs.detach()
+            self._note_scale(outputs, scaled)
             return scaled
 
         torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
+
+    def _note_scale(self, outputs: Any, scaled: Any) -> None:
+        """Record a loss before and after a scaler; of several, all have the first one's factor."""
+        if isinstance(outputs, list | tuple) and outputs:
+            outputs, scaled = outputs[0], scaled[0]
+        if isinstance(outputs, Tensor) and scaled is not outputs:
+            self._scaled = weakref.ref(scaled), scaled.detach(), outputs.detach()
 
     def note(self, tensors: Any) -> None:
         """Record what an outermost backward pass is called on."""

@@ -270,12 +270,14 @@ def _machine(context: SearchContext) -> MachineRecord:
 
 def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
     place, model = context.options.study, context.options.workload.model_path
+    script = context.options.workload.script
     return Provenance(
         study=place.name,
         storage=masked(place.storage),
         trial=won.trial.number,
         model=str(model),
         model_sha256=sha256_of(model),
+        maps=(tuple(flag.text for flag in script.flags) or None) if script else None,
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

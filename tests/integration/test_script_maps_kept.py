@@ -1,0 +1,86 @@
+"""What a search mapped by itself is in best.yaml, so that run and compare need no --map."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.best_config import read_best, write_best
+from autotune.context.search_context import sha256_of
+from children import autotune
+from factories import written
+from tuned_scripts import SCRIPTS, best
+
+HURRIED = Path(__file__).parents[1] / "hurried_command.py"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A best.yaml of a script in this folder, which was searched with a map and changed."""
+    script = Path(shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py"))
+    path = best(tmp_path, batch_size=32)
+    answer = read_best(path)
+    found = answer.provenance.model_copy(
+        update={
+            "model": str(script),
+            "model_sha256": sha256_of(script),
+            "maps": ("batch_size=--batch-size",),
+        }
+    )
+    write_best(answer.model_copy(update={"provenance": found}), path)
+    return path
+
+
+def test_a_run_of_the_measured_script_passes_the_setting(tmp_path: Path, path: Path) -> None:
+    shown = autotune(tmp_path, "run", "--print-command", path, "train.py")
+    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stdout + shown.stderr
+
+
+def test_a_map_on_the_command_line_comes_first(tmp_path: Path, path: Path) -> None:
+    shown = autotune(
+        tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "train.py"
+    )
+    assert shown.stdout.strip().endswith("train.py --bs 32"), shown.stdout + shown.stderr
+
+
+def test_another_script_is_told_nothing(tmp_path: Path, path: Path) -> None:
+    shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
+    shown = autotune(tmp_path, "run", "--print-command", path, "other.py")
+    assert shown.stdout.strip().endswith("other.py"), shown.stdout + shown.stderr
+
+
+def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> None:
+    answer = read_best(path)
+    kept = answer.model_copy(update={"config": answer.evidence.baseline.config})
+    write_best(kept, path)
+    shown = autotune(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
+    assert shown.stdout.strip().endswith("train.py --batch-size 64"), shown.stdout + shown.stderr
+
+
+@pytest.mark.slow
+def test_a_comparison_passes_it_too(tmp_path: Path, path: Path) -> None:
+    done = autotune(tmp_path, "compare", "train.py", path, "--rounds", "6", "--", "--epochs", "999")
+    assert "cannot be applied" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_search_writes_what_it_mapped_by_itself(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "classifies.py", tmp_path / "train.py")
+    space = written(tmp_path, "batch_size: [16, 64]\n")
+    command = [sys.executable, str(HURRIED), "search", "train.py", "--space", str(space)]
+    done = subprocess.run(
+        [*command, "--trials", "2", "--"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_best(tmp_path / "studies" / "train" / "best.yaml").provenance
+    assert found.maps == ("batch_size=--batch-size",)
