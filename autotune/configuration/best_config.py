@@ -11,6 +11,7 @@ from pydantic import BaseModel, SkipValidation, ValidationError
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
+    Blocks,
     MemoryEvidence,
     Pair,
     Part,
@@ -71,30 +72,6 @@ class Speedup(Part):
     """
     repeated_rounds: int | None = None
     """Rounds that were void because they were disturbed, and were repeated."""
-
-
-class Blocks(Part):
-    """Number of timed blocks behind the rates, and of those that other programs disturbed."""
-
-    left_out_if_none = frozenset({"gpu_clock_mhz", "gpu_held_back"})
-    timed: int
-    gpu_clock_mhz: Pair | None = None
-    """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
-    gpu_held_back: dict[str, int] | None = None
-    """Blocks in which something held the GPU's clock back, for each reason; None without any."""
-    disturbed: int | None
-    """Number of disturbed blocks; None if unknown, as off Linux."""
-
-    @property
-    def remark(self) -> str | None:
-        """A remark if something held the GPU's clock back; None otherwise."""
-        if not self.gpu_held_back:
-            return None
-        told = ", ".join(f"{reason} in {count}" for reason, count in self.gpu_held_back.items())
-        return (
-            f"the GPU's clock was held back in timed blocks ({told} of {self.timed}); a longer "
-            "training may run at another clock, and more slowly"
-        )
 
 
 class Searched(Part):

@@ -1,4 +1,4 @@
-"""The parts of best.yaml on memory and on the stages of training, and the base of all parts."""
+"""The parts of best.yaml on memory, stages of training, blocks and runs, and the base of all."""
 
 from __future__ import annotations
 
@@ -142,3 +142,27 @@ class PredictedRun(Part):
     samples: int
     baseline_seconds: float
     best_seconds: float
+
+
+class Blocks(Part):
+    """Number of timed blocks behind the rates, and of those that other programs disturbed."""
+
+    left_out_if_none = frozenset({"gpu_clock_mhz", "gpu_held_back"})
+    timed: int
+    gpu_clock_mhz: Pair | None = None
+    """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
+    gpu_held_back: dict[str, int] | None = None
+    """Blocks in which something held the GPU's clock back, for each reason; None without any."""
+    disturbed: int | None
+    """Number of disturbed blocks; None if unknown, as off Linux."""
+
+    @property
+    def remark(self) -> str | None:
+        """A remark if something held the GPU's clock back; None otherwise."""
+        if not self.gpu_held_back:
+            return None
+        told = ", ".join(f"{reason} in {count}" for reason, count in self.gpu_held_back.items())
+        return (
+            f"the GPU's clock was held back in timed blocks ({told} of {self.timed}); a longer "
+            "training may run at another clock, and more slowly"
+        )

@@ -87,7 +87,7 @@ class Observation:
     def ended(self) -> Observed | None:
         """Return what was observed until the script ended by itself; None if it was too little."""
         if self._seen is None or not self._task.loss_seconds:
-            return None
+            return self._seen
         return replace(self._seen, loss=self._losses.observed(self._task.source))
 
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:

@@ -109,13 +109,13 @@ def test_a_second_pass_measures_everything_once_more(tmp_path: Path) -> None:
 
 def test_seeds_that_a_table_lacks_are_added(tmp_path: Path) -> None:
     whole = table_in(tmp_path)
-    assert {row.task.seeds for row in probes(whole)} == {(0, 1, 2, 3, 4, 5)}
+    assert {row.task.seeds for row in probes(whole)} == {tuple(range(12))}
     earlier = [with_fewer_seeds(row, 3) for row in whole.answers]
     path = tmp_path / "table.jsonl"
     path.unlink()
     write_table(replace(whole, answers=tuple(earlier)), path)
     added = [one.answer.task for one in recorded(tmp_path)]
-    assert {task.seeds for task in added if isinstance(task, Probe)} == {(3, 4, 5)}
+    assert {task.seeds for task in added if isinstance(task, Probe)} == {tuple(range(3, 12))}
     assert len(added) == len(whole.probed)
     now = read_table(path).probed
     assert seeds_and_qualities(now) == seeds_and_qualities(whole.probed)
@@ -142,7 +142,7 @@ def test_each_seed_has_as_long_as_a_trial(tmp_path: Path) -> None:
     runner = scripted()
     recorded(tmp_path, runner)
     timeout = options(tmp_path).budget.trial_timeout_seconds
-    assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Probe)} == {6 * timeout}
+    assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Probe)} == {12 * timeout}
     assert {j.deadline_seconds for j in runner.jobs if isinstance(j.task, Measure)} == {timeout}
 
 

@@ -55,8 +55,8 @@ def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
     inner = json.loads(run(tmp_path, "-m", "trainer.fit", *ODD).stdout.splitlines()[0])
     assert (inner["argv"], inner["file"]) == (ODD, str(package / "fit.py"))
     missing = run(tmp_path, "-m", "nothing.here")
-    assert missing.returncode == 1
-    assert "No module named nothing.here" in missing.stderr
+    assert missing.returncode == 2
+    assert "nothing.here: there is no module nothing in this folder" in missing.stderr
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,9 @@ def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_p
     script_in(tmp_path, epochs="100000")
     path = tmp_path / "train.py"
     slow = path.read_text().replace("logits = model(x)", "time.sleep(0.2); logits = model(x)")
-    path.write_text(slow)
-    done = autotune(tmp_path, "profile", "train.py", "--", "--batch-size", "1")
+    # By no name that is proposed as a map: larger batches would take longer to load.
+    path.write_text(slow.replace("batch-size", "images").replace("args.batch_size", "args.images"))
+    done = autotune(tmp_path, "profile", "train.py", "--", "--images", "1")
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for computing." in done.stdout
     assert re.search(r"num_workers stays 0: loading takes [\d.e-]+ % of computing", done.stdout)

@@ -16,7 +16,6 @@ from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.best_config import (
     Baseline,
     BestConfig,
-    Blocks,
     ConstraintEvidence,
     Evidence,
     LearningRate,
@@ -26,6 +25,7 @@ from autotune.configuration.best_config import (
     Throughput,
 )
 from autotune.configuration.evidence_parts import (
+    Blocks,
     DeviceMemoryEvidence,
     MemoryEvidence,
     PredictedRun,
