@@ -9,11 +9,18 @@ TEST := $(VENV)/.installed-test
 ALL := $(VENV)/.installed-all
 # Holds pip to a torch that the environment shares; empty otherwise.
 CONSTRAINTS := $(VENV)/constraints.txt
-INSTALL = $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable
+# A file of versions to install, such as .ci/constraints.txt; the newest that fit without one.
+LOCK ?=
+HOLD = --constraint $(CONSTRAINTS) $(if $(LOCK),--constraint $(LOCK))
+# Dependency groups need this pip; a newer one stays.
+PIP = -m pip install --quiet 'pip>=25.1'
+INSTALL = $(BIN)/python $(PIP) && $(BIN)/python -m pip install --quiet $(HOLD)
+# Optional packages that tests import; the others are skipped where they are missing.
+TESTED := '.[dashboard,samplers,table]'
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long test-oldest fuzz check format docs docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -21,15 +28,15 @@ $(CONSTRAINTS):
 	$(if $(SHARED),$(PYTHON) .ci/shared_torch.py $(VENV),printf '') > $@
 
 $(CORE): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) '.[examples]'
+	$(INSTALL) --editable . --group examples
 	touch $@
 
 $(TEST): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) '.[examples,test]'
+	$(INSTALL) --editable $(TESTED) --group examples --group test
 	touch $(CORE) $@
 
 $(ALL): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) '.[examples,test,dev,hf,lightning,timm,browser,postgres,tensorboard]'
+	$(INSTALL) --editable '.[all]' $(foreach group,examples test check frameworks browser site,--group $(group))
 	touch $(CORE) $(TEST) $@
 
 # A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.
@@ -55,7 +62,8 @@ test-long: $(TEST)
 # The private names of torch and every knob, on the oldest torch that pyproject.toml allows: 5 GB of its own.
 test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet torch==2.11.0 --editable '.[test]'
+	$(OLDEST)/bin/python $(PIP)
+	$(OLDEST)/bin/python -m pip install --quiet torch==2.11.0 --editable $(TESTED) --group test
 	$(OLDEST)/bin/python -m pytest tests/contract
 
 fuzz: $(TEST)
@@ -67,7 +75,12 @@ check: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/deptry autotune
 	$(MAKE) --no-print-directory test
+
+# The versions of everything that is installed, for CI. Run it after `make clean check`.
+lock: $(ALL)
+	$(BIN)/python .ci/versions.py locked > .ci/constraints.txt
 
 format: $(ALL)
 	$(BIN)/ruff format .
@@ -77,6 +90,10 @@ docs: $(CORE)
 	$(BIN)/python docs/knobs_page.py > docs/knobs.md
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python tests/covering.py
+
+# Pages, command line and docstrings as one site; a link within it that leads nowhere is an error.
+site: $(ALL)
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
 
 # Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
 docs-pictures: $(ALL)

@@ -59,7 +59,7 @@ def share(environment: Path) -> None:
 
 def _lowest() -> str:
     """Return the lowest torch that pyproject.toml allows, as `major.minor`."""
-    found = re.search(r'"torch>=(\d+\.\d+)"', PROJECT.read_text(encoding="utf-8"))
+    found = re.search(r'"torch>=(\d+\.\d+)', PROJECT.read_text(encoding="utf-8"))
     assert found is not None, f"{PROJECT} names no lowest torch"
     return found[1]
 

@@ -22,7 +22,7 @@ from autotune.commands.repair import repair
 from autotune.commands.report import report
 from autotune.commands.run import run
 from autotune.commands.search import search
-from autotune.commands.show import doctor, knobs, schema, spaces
+from autotune.commands.show import check, doctor, knobs, schema, spaces
 from autotune.commands.worker import worker
 from autotune.console.interrupts import INTERRUPTED
 from autotune.values.errors import AutotuneError, UsageError
@@ -45,6 +45,7 @@ _COMMANDS = (
     spaces,
     doctor,
     schema,
+    check,
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.production import Best
+from autotune.system.optional_packages import check_installed
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
@@ -40,15 +41,24 @@ class SearchResult:
     """Reasons why nothing was feasible, each with its count; empty if something was."""
 
     def dataframe(self) -> pd.DataFrame:
-        """Return one row for each finished trial, the baseline first: outcome and settings."""
+        """Return one row for each finished trial, the baseline first: outcome and settings.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        check_installed("pandas", "SearchResult.dataframe")
         import pandas as pd
 
+        rows, settings = self._rows()
+        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
+
+    def _rows(self) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """Return a row for each finished trial, and the names of the settings."""
         from autotune.configuration.training_config import with_own
         from autotune.knobs import KNOBS
         from autotune.storage.finished_trial import finished_trials
 
         trials = finished_trials(self.study)
-        settings = with_own(KNOBS, (trial.config for trial in trials))
         rows = [
             {
                 "number": trial.number,
@@ -59,7 +69,7 @@ class SearchResult:
             }
             for trial in trials
         ]
-        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
+        return rows, with_own(KNOBS, (trial.config for trial in trials))
 
     def headline(self) -> str:
         """Return the result in a few lines."""
@@ -74,19 +84,26 @@ class SearchResult:
 
     def _repr_html_(self) -> str:
         """Return the headline and a table of the trials, without settings that all share."""
-        trials = self.dataframe()
-        shown = [name for name in trials if name not in self._settings_in_common(trials)]
-        table = trials[shown].to_html(index=False, border=0, na_rep="", escape=True)
+        rows, settings = self._rows()
+        varied = [name for name in settings if len({str(row.get(name)) for row in rows}) > 1]
+        table = _html_table(rows, ["number", "feasible", *_FIGURES, "reason", *varied])
         lines = "<br>".join(map(escape, self.headline().splitlines()))
         return f"<p>{lines}</p>\n<p>The trials, as measured in the search:</p>\n{table}"
 
-    def _settings_in_common(self, trials: pd.DataFrame) -> list[str]:
-        from autotune.knobs import KNOBS
-        from autotune.knobs.own import own_knob
 
-        names = map(str, trials)
-        settings = [name for name in names if name in KNOBS or own_knob(name)]
-        return [name for name in settings if trials[name].astype(str).nunique() < 2]  # noqa: PLR2004
+def _html_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return a table with a row each; values that are not known stay empty."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    lines = ["".join(f"<td>{escape(_shown(row.get(name)))}</td>" for name in names) for row in rows]
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text; a null of a setting and an unknown number are empty."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:

@@ -24,7 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence
-from autotune.configuration.answer_words import course_changes, keep_headline, not_proven_texts
+from autotune.configuration.answer_words import (
+    course_changes,
+    keep_headline,
+    not_proven_texts,
+    processes_text,
+)
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
 from autotune.configuration.training_config import TrainingConfig, render
@@ -126,7 +131,7 @@ class Best:
         return self.settings.prepare(model, checkpoint)
 
     def options(self) -> dict[str, Value]:
-        """Return the arguments of build_model that the search found: build_model(**options())."""
+        """Return the arguments of build_model that the search found, by name."""
         return self.config.of_kind("options")
 
     def dataset_options(self) -> dict[str, Value]:
@@ -184,6 +189,22 @@ class Best:
         """Return a gradient scaler, which is disabled unless the settings use float16."""
         return self.settings.scaler(device)
 
+    def arguments(self, form: str) -> dict[str, Any]:
+        """Return the settings as arguments of another library, as `autotune export` writes them.
+
+        `form` is "hf" for transformers' TrainingArguments; or "lightning", whose sections are
+        `trainer`, `dataloader`, `optimizer` and `torch`.
+        """
+        from autotune.export import FORMATS
+        from autotune.values.strict_yaml import parse
+
+        return dict(parse(FORMATS[form].render(self.answer).text, form).value)
+
+    @property
+    def is_strict(self) -> bool:
+        """True if a difference raises in place of a warning."""
+        return self._strict
+
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
         evidence, accuracy = self.answer.evidence, self.answer.constraints.accuracy
@@ -197,12 +218,14 @@ class Best:
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
+            *filter(None, [processes_text(self.answer)]),
             *_quality(accuracy),
             *_mode(self.config),
         ]
         if run := evidence.predicted_run:
             was, now = run.baseline_seconds, run.best_seconds
-            lines.append(f"a run of {run.samples} samples, predicted: {was:g} s to {now:g} s")
+            length = f"{run.samples} {evidence.counted}"
+            lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
         if self.answer.lr_scaling.factor != 1:
             lines.append(f"learning rates times {self.answer.lr_scaling.factor:g}")
         if accuracy.needs_full_run:

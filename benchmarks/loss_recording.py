@@ -1,89 +1,167 @@
-"""Measure the cost of recording a script's loss: one loop with it switched on and off, in turns.
+"""Measure the cost of watching a script and of recording its loss: with and without, in turns.
 
-    python -m benchmarks.loss_recording [--rounds N] [--steps N]
+    python -m benchmarks.loss_recording [--rounds N] [--epochs N]
 
-One process trains; blocks of steps alternate, and each pair of blocks gives a ratio. A step takes
-about a millisecond. Target: at most 1 % with its interval. Run it on an idle machine.
+One process trains as in `benchmarks.run_overhead`, below the hooks of an accuracy probe: those of
+`autotune.scripting.trial.Trial`, whole. Blocks of epochs alternate between three ways: "off", with
+torch as it was before, "watched", without the losses, and "recorded". An epoch has 64 steps of
+about a millisecond. Target: at most 1 % for watching and recording together, with its interval. Run
+it on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.scripting.quality.losses import LossRecorder
-from autotune.scripting.steps import Steps
+from autotune.configuration.job import Job, Probe
+from autotune.configuration.script import Script
+from autotune.knobs.torch_private import loader_iterators
+from autotune.scripting.trial import Trial
+from autotune.system.trial_folder import TrialFolder
+from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import log_median, median_interval
+
+OFF, WATCHED, RECORDED = WAYS = ("off", "watched", "recorded")
+_COMPARED = ((WATCHED, OFF), (RECORDED, WATCHED), (RECORDED, OFF))
+# Every place of torch that a trial patches.
+_PATCHED = (
+    (torch.autograd, "backward"),
+    (torch.autograd, "grad"),
+    (torch.amp.GradScaler, "scale"),
+    (torch.optim.Optimizer, "__init__"),
+    (DataLoader, "__init__"),
+    (DataLoader, "__iter__"),
+    (loader_iterators(), "__next__"),
+    (nn.Module, "compile"),
+)
+_HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
+_ENDLESS = 10**15
 
 
 def main() -> None:
-    """Train in alternating blocks and print the ratio."""
+    """Train in alternating blocks and print the ratios."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=101, help="pairs of blocks")
-    parser.add_argument("--steps", type=int, default=64, help="steps of a block")
+    parser.add_argument("--rounds", type=int, default=101, help="blocks of each way")
+    parser.add_argument("--epochs", type=int, default=1, help="epochs of a block, of 64 steps")
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
-    seconds = measure(arguments.rounds, arguments.steps)
-    ratios = [on / off for on, off in zip(seconds[True], seconds[False], strict=True)]
-    low, high = median_interval(ratios)
-    for is_on, each in seconds.items():
-        print(f"recording {'on' if is_on else 'off'}: {1e3 * median(each):.4f} ms a step")
-    cost = 100 * (log_median(ratios) - 1)
-    print(f"cost: {cost:+.2f} % ({100 * low - 100:+.2f} to {100 * high - 100:+.2f})")
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(Watching(Path(folder)))
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(arguments.rounds):
+        for way in _turned(WAYS, number):
+            seconds[way].append(training.block(way, arguments.epochs))
+    for way, each in seconds.items():
+        print(f"{way}: {1e3 * median(each):.4f} ms a step")
+    for way, other in _COMPARED:
+        ratios = [a / b for a, b in zip(seconds[way], seconds[other], strict=True)]
+        low, high = (100 * bound - 100 for bound in median_interval(ratios))
+        cost = 100 * (log_median(ratios) - 1)
+        print(f"{way} against {other}: {cost:+.2f} % ({low:+.2f} to {high:+.2f})")
 
 
-def measure(rounds: int, steps: int) -> dict[bool, list[float]]:
-    """Return the seconds of a step in each block, with and without recording."""
-    training = Training()
-    training.block(True, steps)
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(rounds):
-        for is_on in (True, False) if number % 2 else (False, True):
-            seconds[is_on].append(training.block(is_on, steps))
-    return seconds
+def _turned(ways: Sequence[str], number: int) -> Sequence[str]:
+    """Return the ways in one of six orders, so that none always follows the same other one."""
+    start = number % 3
+    order = (*ways[start:], *ways[:start])
+    return order if number // 3 % 2 else order[::-1]
+
+
+class Watching:
+    """The hooks of an accuracy probe in this process, which can be taken off and put on again."""
+
+    def __init__(self, folder: Path) -> None:
+        before = self._state()
+        script = Script(())
+        job = Job(Probe(_ENDLESS, (0,), loss="mean"), "cpu", model_path="train.py", script=script)
+        self._trial = Trial(job, TrialFolder(folder), _leave)
+        self._trial.begin(time.monotonic())
+        self._states = {OFF: before, RECORDED: self._state()}
+
+    def be(self, way: str) -> None:
+        """Put the hooks of a way into force; call it between two epochs."""
+        if OFF not in self._states or way not in WAYS:
+            raise ValueError(way)
+        self._trial._recorder.is_on = way == RECORDED
+        patches, hooks = self._states[OFF if way == OFF else RECORDED]
+        for (place, name), value in zip(_PATCHED, patches, strict=True):
+            setattr(place, name, value)
+        for table, entries in zip(_HOOKS, hooks, strict=True):
+            table.clear()
+            table.update(entries)
+
+    def settled(self) -> None:
+        """Note the hooks as they are now: an optimizer is built, and the model is known."""
+        self._states[RECORDED] = self._state()
+
+    @property
+    def steps(self) -> int:
+        """Steps that the trial has counted."""
+        return self._trial._stream.steps
+
+    @property
+    def losses(self) -> int:
+        """Steps whose loss is recorded."""
+        return len(self._trial._recorder.steps())
+
+    @staticmethod
+    def _state() -> tuple[list[Any], list[dict[int, Any]]]:
+        return [vars(p)[n] for p, n in _PATCHED], [dict(table) for table in _HOOKS]
+
+
+def _leave(outcome: TrialOutcome) -> NoReturn:
+    raise SystemExit(f"the trial ended: {outcome}")
 
 
 class Training:
-    """The loop of `benchmarks.run_overhead`, with the hooks that a trial has."""
+    """The loop of `benchmarks.run_overhead`."""
 
-    def __init__(self) -> None:
+    def __init__(self, watching: Watching) -> None:
         torch.set_num_threads(1)
-        self.recorder, steps = LossRecorder(), Steps()
-        self.recorder.watch()
-        steps.watch()
-        steps.losses.append(self.recorder.note)
-        steps.listeners.append(lambda _: self.recorder.stepped(0))
+        self.watching = watching
         data = TensorDataset(torch.randn(4096, 256), torch.randn(4096, 1))
         layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
         self.model = nn.Sequential(*layers, nn.Linear(256, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.loader = DataLoader(data, batch_size=64)
-        self.batches = iter(self.loader)
+        self._train()
+        watching.settled()
 
-    def block(self, is_on: bool, steps: int) -> float:
-        """Train for a block, and return the seconds of a step."""
-        self.recorder.is_on = is_on
+    def block(self, way: str, epochs: int) -> float:
+        """Train for a block, and return the seconds of a step.
+
+        Raises:
+            RuntimeError: the hooks of this way did not see what they are to see.
+        """
+        self.watching.be(way)
+        steps, losses = self.watching.steps, self.watching.losses
         start = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        return (time.perf_counter() - start) / steps
+        for _ in range(epochs):
+            self._train()
+        seconds = time.perf_counter() - start
+        taken = epochs * len(self.loader)
+        seen = (self.watching.steps - steps, self.watching.losses - losses)
+        if seen != (0 if way == OFF else taken, taken if way == RECORDED else 0):
+            raise RuntimeError(f"{way}: {seen[0]} steps and {seen[1]} losses of {taken} were seen")
+        return seconds / taken
 
-    def step(self) -> None:
-        """Take a step on the next batch; a new epoch begins where one ends."""
-        try:
-            x, y = next(self.batches)
-        except StopIteration:
-            self.batches = iter(self.loader)
-            x, y = next(self.batches)
-        self.optimizer.zero_grad()
-        (self.model(x) - y).square().mean().backward()
-        self.optimizer.step()
+    def _train(self) -> None:
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            (self.model(x) - y).square().mean().backward()
+            self.optimizer.step()
 
 
 if __name__ == "__main__":

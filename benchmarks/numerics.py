@@ -140,7 +140,7 @@ def checked(case: Case) -> Gated | str | None:
     job = Job(task, "cpu", None, config.as_dict(), seed=case.seed)
     with tempfile.TemporaryDirectory() as folder:
         place = TrialFolder(Path(folder))
-        loaded = _FaultyJob(job, place, workload, config, 0.0, None, fault, config)
+        loaded = _FaultyJob(job, place, workload, config, 0.0, fault=fault, tested=config)
         try:
             outcome = compare(loaded, task)
         except NotImplementedError:

@@ -41,7 +41,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_variants",
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
-    "Timing": ("overhead", "hosts", "blocks", "numerics"),
+    "Timing": ("overhead", "hosts", "ddp", "blocks", "numerics"),
     "Knobs": ("knobs", "knobs_compile"),
     "Comparing": (
         "same_settings",
@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "confirmation_rule",
         "require_faster",
     ),
-    "Scripts": ("run_overhead", "run_throughput"),
+    "Scripts": ("zoo", "run_overhead", "run_throughput"),
     "The tool itself": ("startup", "report", "scaling"),
     "Notes": ("observations",),
 }

@@ -26,9 +26,9 @@ from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.constraints import judge
 from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
-from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
 from autotune.searching.run.search_run import details_of
+from autotune.study.find_study import StudyPlace
 from autotune.study.opening import created
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES

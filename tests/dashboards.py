@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import optuna
 
 from autotune.dashboard.attach import attach
-from autotune.report.find_study import find_study
 from autotune.storage.database import existing
+from autotune.study.find_study import find_study
 from children import stop
 from finished_study import NAME
 

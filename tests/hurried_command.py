@@ -1,11 +1,13 @@
 """The command line with its budgets cut short: `python hurried_command.py search model.py ...`.
 
 All is as `autotune` does it, in real processes, but for how long each child measures, how many
-rounds decide, and that their processes are forked from the host of the trials.
+rounds decide, and that their processes are forked from the host of the trials. A processor without
+bfloat16 instructions counts as one that has them: torch then emulates them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import autotune.commands.execute
@@ -13,7 +15,7 @@ import autotune.comparison.sequential_test
 from autotune.cli import main
 from autotune.configuration.job import Job
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.outcome import TrialOutcome
+from autotune.values.outcome import Inspected, TrialOutcome
 from hurried_runner import shortened
 from one_host import from_one_host
 
@@ -23,7 +25,13 @@ class HurriedSubprocessRunner(SubprocessRunner):
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the shortened job."""
-        return super().run(from_one_host(shortened(job)), folder)
+        outcome = super().run(from_one_host(shortened(job)), folder)
+        return _with_bfloat16(outcome) if isinstance(outcome, Inspected) else outcome
+
+
+def _with_bfloat16(found: Inspected) -> Inspected:
+    native = dict.fromkeys(("bfloat16", *found.machine.native_dtypes))
+    return replace(found, machine=replace(found.machine, native_dtypes=tuple(native)))
 
 
 def hurry() -> None:

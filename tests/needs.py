@@ -13,20 +13,18 @@ from typing import NoReturn
 
 import pytest
 
-EXTRAS = {
-    "PIL": "examples",
-    "sklearn": "examples",
-    "torchvision": "examples",
-    "transformers": "hf",
-    "accelerate": "hf",
-    "lightning": "lightning",
-    "timm": "timm",
-    "playwright": "browser",
-    "psycopg": "postgres",
-    "tensorboard": "tensorboard",
-    "jsonschema": "test",
+_EXTRA, _GROUP = "-e '.[{}]'", "--group {}"
+HOW = {
+    **dict.fromkeys(("PIL", "sklearn", "torchvision"), _GROUP.format("examples")),
+    **dict.fromkeys(
+        ("transformers", "accelerate", "lightning", "timm"), _GROUP.format("frameworks")
+    ),
+    "playwright": _GROUP.format("browser"),
+    "psycopg": _EXTRA.format("postgres"),
+    "tensorboard": _EXTRA.format("tensorboard"),
+    "jsonschema": _GROUP.format("test"),
 }
-"""The extra of pyproject.toml that installs a library."""
+"""What `pip install` has to be told, in a checkout, to get a library."""
 
 
 def library(name: str) -> ModuleType:
@@ -39,7 +37,7 @@ def library(name: str) -> ModuleType:
 def installed(name: str) -> None:
     """End the test that needs a library where it is not installed."""
     if find_spec(name) is None:
-        missing(name, f"`make check` or pip install -e '.[{EXTRAS[name]}]'")
+        missing(name, f"`make check` or pip install {HOW[name]}")
 
 
 def missing(what: str, how: str) -> NoReturn:

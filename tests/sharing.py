@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import optuna
 
 from autotune.configuration.job import Job
 from autotune.configuration.search_space import SearchSpace
@@ -20,7 +18,6 @@ from autotune.processes.stop import Stop
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
-from autotune.storage.database import with_driver
 from autotune.storage.journal import Journal
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
@@ -105,11 +102,3 @@ def in_threads(*actions: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return results
-
-
-def trials_in(url: str, name: str = "scripted") -> Sequence[optuna.trial.FrozenTrial]:
-    """The trials of a study, finished or not."""
-    storage = optuna.storages.RDBStorage(with_driver(url))
-    trials = optuna.load_study(study_name=name, storage=storage).trials
-    storage.engine.dispose()
-    return trials

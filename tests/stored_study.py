@@ -15,10 +15,10 @@ from optuna.trial import TrialState, create_trial
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
-from autotune.report.find_study import find_study
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import Answer
 from autotune.study.archive import OpenTrial
+from autotune.study.find_study import find_study
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from command_line import command

@@ -18,10 +18,10 @@ from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
-from autotune.report.find_study import find_study
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.journal import Journal
 from autotune.storage.trial_details import TrialDetails
+from autotune.study.find_study import find_study
 from autotune.study.opening import created, open_study
 from autotune.study.study import TuningStudy
 from autotune.values.objectives import OBJECTIVES
@@ -67,9 +67,9 @@ def reported(url: str) -> ReportData:
     return read_report(find_study(url))
 
 
-def repaired(folder: Path) -> str:
-    """Return what `autotune repair` says of the study in a folder; its errors are raised."""
-    return CliRunner().invoke(cli, ["repair", str(folder)], catch_exceptions=False).output
+def repaired(study: object, *flags: str) -> str:
+    """Return what `autotune repair` says of a study; its errors are raised."""
+    return CliRunner().invoke(cli, ["repair", str(study), *flags], catch_exceptions=False).output
 
 
 def tell(

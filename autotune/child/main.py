@@ -1,9 +1,10 @@
-"""The child process: `python -m autotune.child.main FOLDER LIFELINE_DESCRIPTOR START`.
+"""The child process: `python -m autotune.child.main FOLDER LIFELINE START`.
 
 It reads `job.json`, does its one task, writes `outcome.json` beside it and exits at once. Output of
 the user's code goes to the log files; no part of the result passes through stdout. START is the
 parent's monotonic clock when it launched this process, in seconds. A warm host calls `work` in a
-fork.
+fork. Torch's launcher starts it once for each of several ranks; LIFELINE is then a path, else the
+number of an open file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import faulthandler
 import os
 import resource
 import sys
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -36,10 +38,10 @@ from autotune.configuration.job import (
 )
 from autotune.scripting.program import AfterImport, run_call
 from autotune.scripting.surroundings.record import Record
-from autotune.system.child_ties import hold_lifeline, stay_on_cores
+from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Lost, TrialOutcome, UserError, outcome_to_json
+from autotune.values.outcome import Failure, Lost, TrialOutcome, UserError, outcome_to_json
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -49,15 +51,29 @@ if TYPE_CHECKING:
 
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
-# Environment variables that tell a script that it runs as a trial.
-_MARKS = {"AUTOTUNE_TRIAL": "1", "WANDB_MODE": "disabled"}
 
 
 def main() -> None:
     """Run the job that the command line of this new process names."""
-    hold_lifeline(int(sys.argv[2]))
+    place, lifeline, start = sys.argv[1:]
+    if lifeline.isdecimal():
+        hold_lifeline(int(lifeline))
+        folder = TrialFolder(Path(place))
+    else:
+        hold_lifeline_at(lifeline)
+        folder = TrialFolder(Path(place), rank=int(os.environ["RANK"]))
+        print_to_own_logs(folder)
     stay_on_cores()
-    work(TrialFolder(Path(sys.argv[1])), process_start=float(sys.argv[3]))
+    work(folder, process_start=float(start))
+
+
+def print_to_own_logs(folder: TrialFolder) -> None:
+    """Let this process print to the logs of its rank; rank 0 shares those of the launcher."""
+    if folder.rank == 0:
+        return
+    for log, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), descriptor)
 
 
 def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = None) -> NoReturn:
@@ -69,17 +85,25 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
         leave(folder, Lost(str(error)))
     if job.script is not None:
         write_atomically(folder.job, job_to_json(without_arguments(job)))
-    faulthandler.dump_traceback_later(STACKS_AT * job.deadline_seconds)
-    leave(folder, run(job, folder, process_start, prepared))
+    # The deadline began with the launch: a launcher of several ranks takes seconds of it.
+    gone = time.monotonic() - process_start
+    faulthandler.dump_traceback_later(max(0.1, STACKS_AT * job.deadline_seconds - gone))
+    outcome = run(job, folder, process_start, prepared)
+    # The launcher ends the other processes when one exits with an error.
+    leave(folder, outcome, int(job.processes > 1 and isinstance(outcome, Failure)))
 
 
-def leave(folder: TrialFolder, outcome: TrialOutcome) -> NoReturn:
-    """Write the outcome, flush the logs and exit without teardown."""
-    write_atomically(folder.outcome, outcome_to_json(outcome))
+def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn:
+    """Write the outcome, flush the logs and exit with `code`, without teardown.
+
+    Rank 0 answers for all processes that train together; of the others only failures are written.
+    """
+    if folder.rank == 0 or isinstance(outcome, Failure):
+        write_atomically(folder.outcome, outcome_to_json(outcome))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the user's code may have closed or replaced it
             stream.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def run(
@@ -90,10 +114,11 @@ def run(
     try:
         if job.script is not None:
             return _run_script(job, folder, process_start)
+        from autotune.child.inspecting import inspect
         from autotune.training import tasks
 
         if isinstance(job.task, Inspect):
-            return tasks.inspect(job, prepared)
+            return inspect(job, prepared)
         return _answer(tasks.prepare(job, folder, process_start, prepared), job.task)
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:
@@ -116,7 +141,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     The hooks are set up when the script imports torch, not before. The process ends as soon as the
     job is done.
 
-    Side effects: sets AUTOTUNE_TRIAL, WANDB_MODE and the variables that carry settings.
+    Side effects: sets AUTOTUNE_TRIAL, the variables that carry settings, and what `Trackers` does.
 
     Raises:
         BaseException: whatever the script raises.
@@ -142,7 +167,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             traceback.print_exception(error)
             leave(folder, Lost(f"a fault of autotune beside the script: {error!r}"))
 
-    os.environ.update({**_MARKS, **dict(job.script.variables)})
+    os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")
     AfterImport("torch", begin)
     try:

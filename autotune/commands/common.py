@@ -14,6 +14,7 @@ import click
 
 from autotune.calling.target import is_program
 from autotune.configuration.flag_types import SettingsType, folder_name
+from autotune.system.optional_packages import check_installed
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean
@@ -46,6 +47,14 @@ BASELINE = click.option(
     default={},
     help="Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
 )
+PROCESSES = click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Train in so many processes at once, by torch's launcher, one for each GPU or several on "
+    "the CPU; batch_size is of each. For a model.py.",
+)
 FRESH_DATA = click.option(
     "--fresh-data",
     is_flag=True,
@@ -57,6 +66,8 @@ STRICT = click.option(
     help="Exit with 6 if a best.yaml was made for another machine, PyTorch or model. "
     "Default: warn.",
 )
+# Samplers of Optuna's that import it.
+_NEED_SCIPY = ("gp", "qmc")
 # Flags that only `search` has.
 _SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
 
@@ -65,12 +76,15 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     """Return the options of a search; files go to studies/NAME/ unless a flag says otherwise.
 
     Raises:
-        UsageError: the model or a flag cannot be used, or see `warm_start_from`.
+        UsageError: the model or a flag cannot be used, a package is missing, or see
+            `warm_start_from`.
     """
     from autotune.context.options import SearchOptions
 
     check_model(model)
     flags = _SHORT | flags
+    if flags.get("sampler") in _NEED_SCIPY:
+        check_installed("scipy", f"--sampler {flags['sampler']}")
     study, storage, out = (flags.pop(name) for name in ("study", "storage", "out"))
     warm_start = flags.pop("warm_start", None)
     if out is not None and out.is_dir():
@@ -111,8 +125,8 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
         UsageError, StorageError: there is no such study, or it cannot be read.
     """
     from autotune.configuration.best_config import read_best
-    from autotune.report.find_study import find_study
     from autotune.study.archive import warm_start_from
+    from autotune.study.find_study import find_study
 
     try:
         found = find_study(source)
@@ -130,11 +144,11 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
 
 
 def _holds(storage: str, study: str) -> bool:
-    from autotune.storage.database import check_storage, database_of
+    from autotune.storage.database import check_storage, file_of
     from autotune.study.archive import study_names
 
     check_storage(storage)
-    database = database_of(storage)
+    database = file_of(storage)
     return (database is None or database.is_file()) and study in study_names(storage)
 
 
@@ -211,8 +225,12 @@ def _warn_of_strangers(model: Path) -> None:
             click.echo(clean(f"warning: {path} {said}. Its code runs as you."), err=True)
 
 
-def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
+def tell_mismatches(
+    best: Path, model: Path | None, strict: bool, processes: int | None = None
+) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
+
+    `processes` train together; None: as many as the environment says.
 
     Raises:
         UsageError: a file cannot be read.
@@ -221,7 +239,7 @@ def tell_mismatches(best: Path, model: Path | None, strict: bool) -> None:
     from autotune.configuration.best_config import read_best
     from autotune.configuration.mismatch import mismatch_text, mismatches
 
-    found = mismatches(read_best(best), model)
+    found = mismatches(read_best(best), model, processes)
     if found and strict:
         raise MismatchError(mismatch_text(str(best), found))
     if found:

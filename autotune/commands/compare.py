@@ -27,8 +27,15 @@ _NOT_FASTER = 8
     help="Time both this many times; at least 6, which a 95 % interval needs.",
 )
 @common.DEVICE
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    help="Train in so many processes at once, by torch's launcher. Default: as A says.",
+)
 @common.FRESH_DATA
+@scripts.AS_MODULE
 @scripts.MAP
+@scripts.PRESET
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",
@@ -39,18 +46,22 @@ _NOT_FASTER = 8
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's own, in alternation.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
+    may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_comparison
     from autotune.comparison.compare import ComparisonOptions, side_of
     from autotune.configuration.best_config import read_best
 
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
-    known = [text for path in files for text in read_best(path).maps]
-    script = scripts.called_script(model, flags, flags.pop("maps"), known)
+    answers = [read_best(path) for path in files]
+    known = [text for answer in answers for text in answer.maps]
+    flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
+    model, script = scripts.called_script(model, flags, known)
     for best in files:
-        common.tell_mismatches(best, model, strict)
+        common.tell_mismatches(best, model, strict, flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
+    flags["processes"] = flags.pop("nproc_per_node")
     unwind_on_sigterm()
     is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)

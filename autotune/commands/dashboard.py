@@ -24,8 +24,11 @@ def dashboard(
     study: str, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
 ) -> None:
     """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL."""
+    from autotune.system.optional_packages import check_installed
+
+    check_installed("optuna_dashboard", "autotune dashboard")
     from autotune.dashboard.serve import ServeOptions, serve
-    from autotune.report.find_study import find_study
+    from autotune.study.find_study import find_study
 
     options = ServeOptions(host, port, not no_browser, allow_edit, expose)
     options.check()

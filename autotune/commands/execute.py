@@ -40,7 +40,7 @@ from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
-from autotune.storage.database import check_storage, database_of, is_server
+from autotune.storage.database import check_storage, database_of, is_shared
 from autotune.storage.mutex import study_lock
 from autotune.values.errors import (
     NotSearchedEnoughError,
@@ -128,7 +128,7 @@ def _runners(
             return opened.enter_context(made)
 
         check_storage(options.study.storage)
-        if not devices and not is_server(options.study.storage):
+        if not devices and not is_shared(options.study.storage):
             yield runner(), {}
             return
         chosen = devices or [Device(options.resources.device)]

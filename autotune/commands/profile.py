@@ -18,6 +18,9 @@ from autotune.values.errors import UsageError
 @common.SPACE
 @common.DEVICE
 @common.BASELINE
+@scripts.AS_MODULE
+@scripts.MAP
+@scripts.PRESET
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
@@ -26,11 +29,12 @@ from autotune.values.errors import UsageError
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`.
+    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
+    may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_profile
 
-    script = scripts.called_script(model, flags)
+    model, script = scripts.called_script(model, flags)
     _check_trace(trace)
     unwind_on_sigterm()
     execute_profile(common.options_of(model, **flags, script=script), trace)

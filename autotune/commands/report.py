@@ -6,7 +6,7 @@ import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,7 @@ _WIDEST = 100
 
 @click.command()
 @click.argument("study")
+@click.argument("other", required=False)
 @click.option("--study", "name", help="Choose this study in a storage that holds several.")
 @click.option("--html", metavar="FILE", help="Write one page that opens offline.")
 @click.option("--csv", metavar="FILE|-", help="Write one row per trial; -: to stdout.")
@@ -37,22 +38,32 @@ _WIDEST = 100
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def report(
     study: str,
+    other: str | None,
     name: str | None,
     tensorboard: str | None,
-    explain: bool,
     force: bool,
-    **outputs: str | None,
+    **outputs: Any,
 ) -> None:
     """Report the results of STUDY: a name, folder, study.db, best.yaml or storage URL.
 
-    Without an option, print a table. A search may run at the same time.
+    Without an option, print a table. With OTHER, print both studies side by side. A search may run
+    at the same time.
     """
     from autotune.report.data import read_report
-    from autotune.report.find_study import find_study
+    from autotune.study.find_study import find_study
 
+    explain = outputs.pop("explain")
     wanted = {form: target for form, target in outputs.items() if target is not None}
+    if other is not None and (wanted or explain or tensorboard):
+        raise UsageError(
+            f"{study} and {other}: two studies are shown side by side in the terminal alone. Leave "
+            "out the other options, or name one study."
+        )
     _check(wanted, explain, force, tensorboard)
     data = read_report(find_study(study), name)
+    if other is not None:
+        _show_both(data, read_report(find_study(other)))
+        return
     for form, target in wanted.items():
         _write(target, _FORMS[form](data))
     if tensorboard is not None:
@@ -63,6 +74,13 @@ def report(
         from autotune.report.terminal import show_report
 
         show_report(data)
+
+
+def _show_both(first: ReportData, second: ReportData) -> None:
+    from autotune.report.side_by_side import side_by_side
+    from autotune.report.terminal import print_pairs
+
+    print_pairs(side_by_side(first, second))
 
 
 def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: str | None) -> None:
@@ -95,10 +113,11 @@ def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: s
 
 def _folder_faults(folder: Path, force: bool) -> Iterator[str]:
     """Yield why nothing can be written for TensorBoard into a folder."""
-    from autotune.export.tensorboard import NEEDS, is_installed, own_files
+    from autotune.export.tensorboard import own_files
+    from autotune.system.optional_packages import how_to_get, is_installed
 
-    if not is_installed():
-        yield f"--tensorboard needs {NEEDS}"
+    if not is_installed("tensorboard"):
+        yield f"--tensorboard needs {how_to_get('tensorboard')}"
     if folder.exists() and not folder.is_dir():
         yield f"--tensorboard {folder} is a file. Name a folder."
     elif own_files(folder) and not force:
@@ -154,9 +173,9 @@ def _html(data: ReportData) -> str:
 
 
 def _csv(data: ReportData) -> str:
-    from autotune.report.frame import trials_frame
+    from autotune.report.table import csv_text
 
-    return trials_frame(data).to_csv(index=False, lineterminator="\n")
+    return csv_text(data)
 
 
 def _json(data: ReportData) -> str:

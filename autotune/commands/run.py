@@ -72,6 +72,11 @@ class _BeforeTheScript(click.Command):
     help="Refuse another machine, a changed script, and settings that cannot be applied. "
     "Default: warn.",
 )
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    help="Run SCRIPT in so many processes, by torch's launcher. Default: in this process.",
+)
 @click.option("--print-command", is_flag=True, help="Print environment and command; run nothing.")
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
@@ -105,18 +110,27 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     config = TrainingConfig.of(plan.settings)
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
-    common.tell_mismatches(best, measured, flags["strict"])
+    common.tell_mismatches(best, measured, flags["strict"], flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
+    program = [*_launcher(flags["nproc_per_node"]), *program]
     environment = {**environ_of(config), **variables_of(maps, config.as_dict())}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
         return
     _become(program, environment)
+
+
+def _launcher(processes: int | None) -> list[str]:
+    """Return the command of torch's launcher, which runs the program that follows so many times."""
+    if processes is None:
+        return []
+    options = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
+    return [sys.executable, "-m", "torch.distributed.run", *options]
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:

@@ -114,9 +114,11 @@ def script_options(
                 f"for training scripts. To have it run as a script, write: {model} --"
             )
         return None
+    maps, preset = _searched(own["preset"], own["maps"])
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
-        flags=_searched(own["preset"], own["maps"]),
+        flags=maps,
+        preset=preset,
         proposes=_NO_MAP not in own["maps"],
         only_exact=own["only"] is not None,
         metric=own["metric_regex"],
@@ -130,7 +132,7 @@ def script_options(
     return options
 
 
-def _searched(preset: str | None, maps: Sequence[str]) -> tuple[Flag, ...]:
+def _searched(preset: str | None, maps: Sequence[str]) -> tuple[tuple[Flag, ...], ...]:
     """Return the maps of the command line, and those of a preset that a search can vary.
 
     Raises:
@@ -142,7 +144,7 @@ def _searched(preset: str | None, maps: Sequence[str]) -> tuple[Flag, ...]:
 
     own = [flag_from(text) for text in maps if text != _NO_MAP]
     added = with_preset(preset, own)[len(own) :]
-    return (*own, *(flag for flag in added if flag.knob in BATCH_KNOBS))
+    return tuple(own), tuple(flag for flag in added if flag.knob in BATCH_KNOBS)
 
 
 def _file_of(model: Path, module: str | None) -> Path:
@@ -176,41 +178,46 @@ def _workdir(place: str | None) -> str | None:
 
 
 def called_script(
-    model: Path, flags: dict[str, Any], maps: Sequence[str] = (), known: Sequence[str] = ()
-) -> ScriptOptions | None:
-    """Return how a command that keeps no trained model calls a script; None for a model.py.
+    model: Path, flags: dict[str, Any], known: Sequence[str] = ()
+) -> tuple[Path, ScriptOptions | None]:
+    """Return the file to train, and how a command that keeps no trained model calls a script.
 
-    Every setting may then be applied: nothing is kept that it could spoil.
+    The options are None for a model.py. Every setting may then be applied: nothing is kept that it
+    could spoil.
 
     Args:
-        model: the file to train.
-        flags: flags of the command.
-        maps: values of --map.
-        known: maps of the searches whose settings are applied; those of `maps` come before.
+        model: the file to train, the name of a module, or an installed command.
+        flags: flags of the command; those of scripts are removed.
+        known: maps of the searches whose settings are applied; those of --map come before.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
     from autotune.calling.flag import flag_from
+    from autotune.calling.presets import with_preset
     from autotune.configuration.script import ScriptOptions
 
+    module = str(model) if flags.pop("as_module", False) else None
+    maps, preset = flags.pop("maps", ()), flags.pop("preset", None)
+    model = _file_of(model, module)
     common.check_model(model)
     arguments = arguments_given()
-    if arguments is None and not _is_script(model):
-        if maps:
+    if arguments is None and module is None and not _is_script(model):
+        if maps or preset:
             raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; --map is for "
-                f"training scripts. To have it run as a script, write: {model} --"
+                f"{model} was read as a model.py, because it defines a part of one; "
+                f"{'--map' if maps else '--preset'} is for training scripts. To have it run as a "
+                f"script, write: {model} --"
             )
-        return None
+        return model, None
     given = {text.partition("=")[0] for text in maps}
     unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
-    mapped = tuple(flag_from(text) for text in (*maps, *unnamed))
-    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True)
+    mapped = with_preset(preset, [flag_from(text) for text in (*maps, *unnamed)])
+    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True, module=module)
     faults = [*_of_processes(), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
-    return options
+    return model, options
 
 
 def _is_script(model: Path) -> bool:
@@ -266,6 +273,11 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
         yield "--baseline: the script's own settings are the baseline; change its arguments."
     if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
+    if (count := flags.get("nproc_per_node") or 1) > 1:
+        yield (
+            f"--nproc-per-node {count}: a trial of a script is one process so far. Put its model "
+            "and data into a model.py (`autotune init`), whose trials can be several."
+        )
     if flags.get("unit") == "tokens":
         yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
     if flags.get("fresh_data"):

@@ -44,8 +44,9 @@ _NOTHING_FEASIBLE = 3
 @click.option("--study", help="Give the study this name. Default: from the model's path.")
 @click.option(
     "--storage",
-    help="Keep the study in this database: postgresql://user@host/database or sqlite:///FILE. "
-    "Default: study.db in the study's folder.",
+    help="Keep the study here: sqlite:///FILE; for `autotune worker` in a file that all see, "
+    "journal:///FILE, or in postgresql://user@host/database. Default: study.db in the study's "
+    "folder.",
 )
 @click.option(
     "--out",
@@ -151,7 +152,7 @@ _NOTHING_FEASIBLE = 3
     type=click.Choice(["auto", "tpe", "gp", "random", "qmc", "nsga2", "grid"]),
     default="auto",
     show_default=True,
-    help="Propose trials with this sampler: auto, see docs/search.md, or one of Optuna's.",
+    help="Propose trials with this sampler: auto, see docs/searching.md, or one of Optuna's.",
 )
 @click.option(
     "--max-failures",
@@ -171,6 +172,7 @@ _NOTHING_FEASIBLE = 3
     help="Begin anew in the same storage if the study was made for something else; the results "
     "are never compared.",
 )
+@common.PROCESSES
 @common.FRESH_DATA
 @click.option(
     "--seed",
@@ -211,6 +213,10 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
+    if devices and flags["nproc_per_node"] > 1:
+        raise UsageError(
+            "--devices runs a trial on each device, --nproc-per-node one trial on all. Give one."
+        )
     if script is not None:
         devices = seen_alone(devices)
     if devices:

@@ -1,4 +1,4 @@
-"""Commands that show things: `knobs`, `spaces`, `doctor` (machine facts) and `schema`."""
+"""Commands that show or check: `knobs`, `spaces`, `doctor` (machine facts), `schema`, `check`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def knobs(model: Path | None, device: str, check: bool) -> None:
     from autotune.console.tables import show_checked, show_knobs
 
     if check:
-        show_checked(_check(device, model))
+        show_checked(_checked(device, model))
         return
     inspected = _inspect(device, model)
     show_knobs(inspected.machine, inspected.workload)
@@ -64,7 +64,34 @@ def schema(kind: Kind) -> None:
     click.echo(json.dumps(schema(kind), indent=2))
 
 
-def _check(device: str, model: Path | None) -> Sequence[KnobFacts]:
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def check(files: tuple[Path, ...]) -> None:
+    """Check each of FILES: a best.yaml, told by its key `autotune`, or a search space.
+
+    Exit with 2 if any has a fault; each is named with file, line and column. Nothing is measured,
+    and values are not held against this machine.
+    """
+    faults = [fault for path in files if (fault := _fault_of(path))]
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def _fault_of(path: Path) -> str:
+    """Return the faults of a file, a line each; "" if it can be used."""
+    from autotune.configuration.best_config import read_best
+    from autotune.configuration.space_file import read_space
+    from autotune.values.strict_yaml import read
+
+    try:
+        is_best = "autotune" in read(path).value
+        _ = read_best(path) if is_best else read_space(path)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _checked(device: str, model: Path | None) -> Sequence[KnobFacts]:
     from autotune.commands.execute import check_knobs
 
     if model is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 @click.option(
     "--storage",
     required=True,
-    help="Use the storage of the search: postgresql://user@host/database.",
+    help="Use the storage of the search: a shared file, journal:///FILE, or "
+    "postgresql://user@host/database.",
 )
 @click.option(
     "--model",
     required=True,
     type=click.Path(path_type=Path),
-    help="Train this file, the same as the search's.",
+    help="Train this, the same as the search.",
 )
+@scripts.AS_MODULE
 @click.option(
     "--device",
     default="auto",
@@ -46,18 +48,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="Show progress this way; auto: plain lines.",
 )
-def worker(
-    study: str, storage: str, model: Path, device: str, allow_mixed: bool, progress: Mode
-) -> None:
+def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) -> None:
     """Run trials of STUDY for an `autotune search` with the same --storage.
 
-    The arguments of a training script follow a `--`, as they do for the search.
+    The arguments of a training script follow a `--`, as they do for the search. Its --model may
+    be an installed command, or with -m a module; its maps are the search's.
     """
     from autotune.commands.execute import execute_worker
     from autotune.processes.devices import Device, devices_of, seen_alone
     from autotune.searching.trials.workers import WorkerOptions
 
-    script = scripts.called_script(model, {})
+    allow_mixed = flags.pop("allow_mixed")
+    model, script = scripts.called_script(flags.pop("model"), flags)
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")

@@ -24,7 +24,9 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
+from autotune.context.ranks import check_room
 from autotune.context.script_facts import asked, observe, out_of_reach
 from autotune.context.search_context import inspect, inspection, inspection_of_device
 from autotune.knobs.own import misfits
@@ -66,6 +68,8 @@ class ComparisonOptions:
     """True if each process builds its dataset itself."""
     script: ScriptOptions | None = None
     """Call of the script at `model_path`; None for a model.py."""
+    processes: int = 1
+    """Processes that train together."""
 
     def is_met(self, comparison: PairedComparison) -> bool:
         """Return whether the comparison bears out A.
@@ -175,7 +179,12 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     Raises:
         UsageError: a side has settings that cannot reach the workload.
     """
-    job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
+    check_room(Resources(options.device, processes=options.processes))
+    job = replace(
+        inspection(options.device, options.model_path),
+        fresh_data=options.fresh_data,
+        processes=options.processes,
+    )
     observed = None
     if options.script is not None:
         place = folder / "script"
@@ -184,6 +193,8 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     started = time.monotonic()
     inspected = inspect(runner, job, folder / "inspect")
     host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
+    if observed is not None:
+        host_seconds = max(host_seconds, observed.import_seconds)  # its host is warm by now
     if inspected.is_shared:
         host_seconds += inspected.dataset_seconds
     facts = inspected.workload if observed is None else observed.workload
@@ -220,6 +231,7 @@ def _prepare(
             host=host,
             fresh_data=options.fresh_data,
             script=found.call(options.script, config),
+            processes=options.processes,
         )
         return time_in_round(runner, job, place)
 

@@ -44,6 +44,20 @@ def course_changes(best: BestConfig) -> str:
     return " and ".join(words) or "the batch size"
 
 
+def processes_text(best: BestConfig) -> str | None:
+    """Return how many processes trained together, and on what; None for one."""
+    if best.processes is None:
+        return None
+    config = best.training_config
+    samples = best.processes * config.effective_batch
+    size, steps = config["batch_size"], int(config["accumulation_steps"] or 1)
+    accumulated = "" if steps == 1 else f" x {steps} batches"
+    return (
+        f"{best.processes} processes, a step of {samples} samples: batch_size {size}{accumulated} "
+        "in each"
+    )
+
+
 def not_proven_texts(best: BestConfig) -> list[str]:
     """Return a clause on each faster trial that was not proven to be accurate enough."""
     metric = best.constraints.accuracy.metric

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, SkipValidation, ValidationError
+from pydantic import BaseModel, Field, SkipValidation, ValidationError
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
@@ -111,9 +111,14 @@ class Evidence(Part):
     limits: StageLimits | None
 
     @property
+    def counted(self) -> str:
+        """Return what the throughput counts: samples, or steps where samples are unknown."""
+        return self.unit or "samples"
+
+    @property
     def rate_unit(self) -> str:
         """Return the unit of the throughput."""
-        return f"{self.unit or 'samples'}/s"
+        return f"{self.counted}/s"
 
     @property
     def tokens_per_second(self) -> Pair | None:
@@ -174,7 +179,7 @@ class Provenance(Part):
 class BestConfig(Part):
     """The content of best.yaml."""
 
-    left_out_if_none = frozenset({"effects"})
+    left_out_if_none = frozenset({"effects", "processes"})
     autotune: Literal[1, 2] = 1
     config: Settings
     effects: dict[str, Effect] | None = None
@@ -182,6 +187,8 @@ class BestConfig(Part):
     evidence: Evidence
     constraints: ConstraintEvidence
     lr_scaling: LearningRate = LearningRate()
+    processes: Annotated[int, Field(ge=2)] | None = None
+    """Processes that trained together, each with batches of batch_size; None: one process."""
     machine: MachineRecord
     provenance: Provenance
 

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from click import ParamType
+
     from autotune.configuration.accuracy_rule import Tolerance
     from autotune.configuration.search_space import EffectiveBatch
     from autotune.knobs.base import Value
+else:
+
+    class ParamType(click.ParamType):
+        """The type of click, which older versions do not know as generic."""
+
+        def __class_getitem__(cls, _: object) -> type[ParamType]:
+            return cls
+
 
 _Number = TypeVar("_Number", bound=float)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -21,7 +31,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SLUG_LENGTH = 40
 
 
-class Amount(click.ParamType[_Number]):
+class Amount(ParamType[_Number]):
     """A number with a unit; `read` raises ValueError for other values."""
 
     def __init__(self, name: str, read: Callable[[object], _Number], meant: str) -> None:
@@ -50,7 +60,10 @@ def _bytes(value: object) -> int:
 
     if not _SIZE.fullmatch(str(value)):  # pydantic would read "16,5GB" as 16 bytes
         raise ValueError
-    return int(TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(str(value)))
+    try:
+        return int(TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(str(value)))
+    except OverflowError as error:  # too many digits, for pydantic 2.11
+        raise ValueError from error
 
 
 def _share(value: object) -> float:
@@ -68,7 +81,7 @@ SHARE = Amount("share", _share, "a share below one; write 8% or 0.08")
 """A share from 0 to below 1, from "8%" or "0.08"."""
 
 
-class ToleranceType(click.ParamType["Tolerance"]):
+class ToleranceType(ParamType["Tolerance"]):
     """A tolerance, from "1%" (a share), "0.01" (absolute) or "noise" (1% of the value, widened)."""
 
     name = "tolerance"
@@ -89,7 +102,7 @@ class ToleranceType(click.ParamType["Tolerance"]):
         return Tolerance(amount, relative)
 
 
-class EffectiveBatchType(click.ParamType["EffectiveBatch"]):
+class EffectiveBatchType(ParamType["EffectiveBatch"]):
     """Samples of an optimizer step: free, keep, or a number above zero."""
 
     name = "effective batch"
@@ -105,7 +118,7 @@ class EffectiveBatchType(click.ParamType["EffectiveBatch"]):
         return int(str(value))
 
 
-class SettingsType(click.ParamType["dict[str, Value]"]):
+class SettingsType(ParamType["dict[str, Value]"]):
     """Settings, from "batch_size=64,num_workers=2"."""
 
     name = "settings"

@@ -194,6 +194,9 @@ class Job:
     """True: the process builds its dataset. False: its host does, if forks can use it."""
     script: Script | None = None
     """Call of the script; None if the workload is a model.py."""
+    processes: int = 1
+    """Processes that carry out the task together, started by torch's launcher if there are more
+    than one."""
 
 
 @cache
@@ -212,6 +215,8 @@ def job_to_json(job: Job) -> str:
     """Return a job as indented JSON; its format is 1 unless it needs a newer one."""
     fields = _adapter().dump_python(job, mode="json")
     has_own = any(name not in KNOBS for name in job.config or {})
+    if job.processes == 1:
+        del fields["processes"]
     fields = {"format": FORMAT if has_own else 1, **fields}
     return json.dumps(fields, indent=1, ensure_ascii=False)
 

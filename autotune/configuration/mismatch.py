@@ -8,6 +8,7 @@ torch uses.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import warnings
 from collections.abc import Sequence
@@ -20,13 +21,17 @@ from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.values.text import size
 
 
-def mismatches(best: BestConfig, model: Path | None = None) -> list[str]:
+def mismatches(
+    best: BestConfig, model: Path | None = None, processes: int | None = None
+) -> list[str]:
     """Return the differences between the recorded machine and this one, one line each.
 
     Args:
         best: the result to be used here.
         model: the model.py to be trained. Default: the one that the file names, if it exists,
             relative to the current folder.
+        processes: the processes that will train together. Default: the world size that a launcher
+            put into the environment, else 1.
 
     Raises:
         UsageError: `model` cannot be read.
@@ -37,6 +42,7 @@ def mismatches(best: BestConfig, model: Path | None = None) -> list[str]:
         ("usable cores", recorded.cores, host.usable_cores),
         ("Python", _minor(recorded.python), _minor(platform.python_version())),
         ("torch", *_torch_versions(recorded.torch)),
+        ("processes", best.processes or 1, processes or world_size()),
     ]
     if recorded.driver is not None:
         facts.append(("driver", recorded.driver, nvidia_driver() or "none"))
@@ -95,6 +101,12 @@ def report(name: str, found: Sequence[str], *, strict: bool) -> None:
     if strict:
         raise MismatchError(mismatch_text(name, found))
     warnings.warn(mismatch_text(name, found), MismatchWarning, stacklevel=3)
+
+
+def world_size() -> int:
+    """Return the number of processes that torch's launcher started with this one; 1 without it."""
+    text = os.environ.get("WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() else 1
 
 
 def _minor(python: str) -> str:

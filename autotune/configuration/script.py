@@ -60,6 +60,8 @@ class ScriptOptions:
 
     arguments: tuple[str, ...]
     flags: tuple[Flag, ...] = ()
+    preset: tuple[Flag, ...] = ()
+    """Maps of a preset, of which those count whose flags the script has."""
     only_exact: bool = False
     """True to try only settings that keep the arithmetic."""
     metric: str | None = None
@@ -195,7 +197,8 @@ def _bound_by(statement: ast.stmt) -> set[str]:
             bound = {alias.asname or alias.name for alias in names}
             return set(_MODEL_PARTS) if "*" in bound else bound
         case ast.Assign(targets=targets):
-            return {target.id for target in targets if isinstance(target, ast.Name)}
+            parts = (part for target in targets for part in ast.walk(target))
+            return {part.id for part in parts if isinstance(part, ast.Name)}
         case _:
             return set()
 

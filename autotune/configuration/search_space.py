@@ -63,12 +63,15 @@ class SearchSpace:
         return sorted({int(size or 1) * int(count or 1) for size in sizes for count in counts})
 
     def config(self, chosen: Mapping[str, Value]) -> TrainingConfig:
-        """Return the configuration with these values; a knob without one has its domain's first."""
+        """Return the configuration with these values; a knob without one has its domain's first.
+
+        The values are not checked, since a sampler asks for thousands: see `check_settings`.
+        """
         settings = {name: values[0] for name, values in self.domains.items()} | dict(chosen)
         if self.effective_batch is not None:
             batches = self.effective_batch // int(settings["batch_size"] or 1)
             settings["accumulation_steps"] = max(1, batches)
-        return TrainingConfig.of(settings)
+        return TrainingConfig.of_checked(settings)
 
     def noted(self, notes: Iterable[str]) -> SearchSpace:
         """Return the space with further notes."""

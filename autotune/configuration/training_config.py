@@ -35,10 +35,12 @@ class TrainingConfig:
         Raises:
             UsageError: unknown knobs or illegal values, all named at once.
         """
-        faults = setting_faults(settings)
-        if faults:
-            raise UsageError("\n".join(faults.values()))
-        settings = present(settings)
+        check_settings(settings)
+        return cls.of_checked(present(settings))
+
+    @classmethod
+    def of_checked(cls, settings: Mapping[str, Value]) -> TrainingConfig:
+        """Return the configuration of settings that are legal and have present names."""
         complete = {knob.name: settings.get(knob.name, knob.default) for knob in ALL_KNOBS}
         own = sorted((n, v) for n, v in settings.items() if n not in KNOBS and v is not None)
         return cls(tuple(_canonical(knob, complete) for knob in ALL_KNOBS), tuple(own))
@@ -62,8 +64,13 @@ class TrainingConfig:
         return own_of_kind(dict(self.own), kind)
 
     def replace(self, **changes: Value) -> TrainingConfig:
-        """Return the configuration with some knobs changed."""
-        return TrainingConfig.of({**self.as_dict(), **present(changes)})
+        """Return the configuration with some knobs changed.
+
+        Raises:
+            UsageError: unknown knobs or illegal values, all named at once.
+        """
+        check_settings(changes)
+        return TrainingConfig.of_checked({**self.as_dict(), **present(changes)})
 
     def resolved(self, machine: Machine) -> TrainingConfig:
         """Return the configuration with PyTorch's automatic defaults spelled out for `machine`."""
@@ -97,6 +104,16 @@ class TrainingConfig:
 BATCH_KNOBS = ("batch_size", "accumulation_steps")
 """Knobs whose product is the effective batch."""
 _POSITION = {knob.name: position for position, knob in enumerate(ALL_KNOBS)}
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Check names and values.
+
+    Raises:
+        UsageError: unknown knobs or illegal values, all named at once.
+    """
+    if faults := setting_faults(settings):
+        raise UsageError("\n".join(faults.values()))
 
 
 def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:

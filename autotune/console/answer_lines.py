@@ -14,6 +14,7 @@ from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
     not_proven_texts,
+    processes_text,
     start_text,
 )
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
@@ -45,13 +46,14 @@ def answer_lines(event: Answered) -> list[str]:
         "",
         headline,
         *throughput_lines(best),
+        *processes_lines(best),
         f"  memory      {memory.in_words}",
         *accuracy_lines(accuracy),
     ]
     if run := evidence.predicted_run:
         lines.append(
-            f"  run         of {run.samples} samples, predicted: {span(run.baseline_seconds)} -> "
-            f"{span(run.best_seconds)}"
+            f"  run         of {run.samples} {evidence.counted}, predicted: "
+            f"{span(run.baseline_seconds)} -> {span(run.best_seconds)}"
         )
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += searched_lines(evidence.searched)
@@ -64,6 +66,12 @@ def answer_lines(event: Answered) -> list[str]:
         said = f"{changes[0].upper()}{changes[1:]} changed"
         lines.append(f"  {said}: check one full training before you rely on it.")
     return [*lines, f"  written to  {event.path}"]
+
+
+def processes_lines(best: BestConfig) -> list[str]:
+    """Return the line on the processes that trained together; none for one."""
+    text = processes_text(best)
+    return [] if text is None else [f"  processes   {text}"]
 
 
 def _rounds(speedup: Speedup) -> str:

@@ -133,7 +133,7 @@ class Board:
         memory, length = trial.details.peak_memory_bytes, _bar_length(width)
         cells = {"": Text(str(trial.number))}
         if width >= _ROOM_FOR_RATES:
-            cells["samples/s"] = Text(f"{rate:.1f}" if rate else "-")
+            cells[self.context.rate_unit] = Text(f"{rate:.1f}" if rate else "-")
         if width >= _ROOM_FOR_TOKENS and event.baseline.details.tokens_per_second is not None:
             tokens = trial.details.tokens_per_second
             cells["tokens/s"] = Text(f"{tokens:.0f}" if tokens else "-")

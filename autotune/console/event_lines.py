@@ -47,6 +47,11 @@ Remark = (
 )
 """An event that takes one line."""
 
+_DATA_PARALLEL = (
+    "nn.DataParallel: searched as it is. DistributedDataParallel, a process for each GPU, is what "
+    "PyTorch advises in its place"
+)
+
 
 def remark_line(event: Remark) -> str:
     """Return the line of an event that takes one."""
@@ -101,7 +106,8 @@ def plan_lines(context: SearchContext) -> list[str]:
     return [
         f"study {options.study.name} in {options.study.folder}",
         f"device {context.machine.device} ({context.machine.device_name}), "
-        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}",
+        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}"
+        + (f", {context.processes} processes in each trial" if context.processes > 1 else ""),
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
         *script_lines(context),
@@ -124,6 +130,7 @@ def _script_lines(context: SearchContext) -> list[str]:
         "it from its start into its training",
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
         f"{seen.steps_per_second:.4g} steps/s, {_rate(seen)}{_waiting(seen)}",
+        *([_DATA_PARALLEL] if seen.data_parallel else []),
         *(f"{', '.join(names)}: {why}" for why, names in _by_reason(seen.fixed).items()),
         *_judge_lines(context),
     ]
@@ -167,8 +174,8 @@ def _beside_gpu(seen: Observed) -> str:
 def _objective_line(context: SearchContext) -> str:
     samples = context.objective.run_samples
     if samples is None:
-        return f"{'samples' if context.counts_samples else 'steps'}/s of the steady state"
-    return f"time of a run of {samples} samples, start and compilation included"
+        return f"{context.rate_unit} of the steady state"
+    return f"time of a run of {samples} {context.unit}, start and compilation included"
 
 
 def stage_lines(diagnosis: Diagnosis) -> list[str]:

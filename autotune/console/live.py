@@ -40,7 +40,7 @@ from autotune.searching.run.events import (
     TrialEnded,
     TrialStarted,
 )
-from autotune.storage.database import is_server
+from autotune.storage.database import is_shared
 from autotune.values.text import clean
 
 Mode = Literal["auto", "rich", "plain", "none"]
@@ -100,7 +100,7 @@ def _can_draw(console: Console) -> bool:
 def _others_may_time(board: Board) -> bool:
     """Return True if trials of other devices or workers may run now."""
     options = board.context.options
-    if options.study.storage is not None and is_server(options.study.storage):
+    if is_shared(options.study.storage):
         return True
     return board.phase == "search" and options.resources.at_once > 1
 

@@ -21,9 +21,8 @@ from autotune.values.workload_facts import Surroundings
 _MOST = 5
 _SENT = {
     "wandb": "wandb is switched off (WANDB_MODE=disabled)",
-    "MLflow": "MLflow is not switched off: MLFLOW_TRACKING_URI in the environment may name a "
-    "place for the trials",
-    "TensorBoard": "TensorBoard's event files are written by each run",
+    "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
+    "TensorBoard": "TensorBoard's event files are written into the trials' folders",
 }
 
 

@@ -15,6 +15,7 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, spelled
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.stopping import ENOUGH
+from autotune.system.optional_packages import how_to_get, is_installed
 from autotune.values.machine import Machine
 from autotune.values.stages import Profiled
 from autotune.values.text import clean, size
@@ -75,6 +76,8 @@ def show_machine(machine: Machine) -> None:
         "Python, torch": f"{machine.python}, {machine.torch}",
         "fingerprint": machine.fingerprint,
     }
+    if machine.device.startswith("cuda") and not is_installed("pynvml"):
+        facts["throttling, energy, other users of the GPU"] = f"need {how_to_get('pynvml')}"
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, fact in facts.items():
         table.add_row(name, _cell(fact))
@@ -88,7 +91,7 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
     """
     lines = list(notes)
     if diagnosis is not None:
-        stages = _table("stage alone", "samples/s", "seconds a batch")
+        stages = _table("stage alone", diagnosis.rate_unit, "seconds a batch")
         for name, rate in diagnosis.limits().items():
             seconds = diagnosis.stages.batch_size / rate
             stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")

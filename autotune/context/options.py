@@ -217,6 +217,8 @@ class Resources:
     """Most memory of a trial in bytes; None for all but the headroom."""
     at_once: int = 1
     """Trials that run at the same time; they share the memory of the host evenly."""
+    processes: int = 1
+    """Processes that train together in each trial, one for each accelerator."""
 
     def bytes_per_trial(self, machine: Machine) -> int:
         """Return the most memory in bytes that a trial may use on a machine."""
@@ -324,6 +326,7 @@ _OTHER_NAMES = {
     ("accuracy", "tolerance"): "accuracy_tolerance",
     ("accuracy", "minimum"): "min_accuracy",
     ("accuracy", "samples"): "accuracy_samples",
+    ("resources", "processes"): "nproc_per_node",
 }
 _FIELDS = {
     _OTHER_NAMES.get((value, each.name), each.name): (value, each.name)

@@ -139,8 +139,10 @@ def with_maps(
     assert script is not None
     own = {name: name.removeprefix("flags.") for name in file.own.offers if "flags." in name}
     _check_words(script, around, own, file)
+    script, lacking = _with_preset(script, around)
+    workload = replace(workload, script=script)
     if not script.proposes:
-        return workload, ()
+        return workload, lacking
     today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
     # A batch that is held needs both, whichever of them the space offers.
     is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
@@ -152,15 +154,28 @@ def with_maps(
     flags = tuple(flag for flag in flags if flag.name not in own.values())
     if not script.tries_numerics:
         lack = "without --only exact" if script.only_exact else "with --metric-regex"
-        return workload, tuple(
-            f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags
-        )
+        later = (f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags)
+        return workload, (*lacking, *later)
     taken = (
         f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
         for flag in flags
     )
     mapped_script = replace(script, flags=(*script.flags, *flags))
-    return replace(workload, script=mapped_script), (*taken, *notes)
+    return replace(workload, script=mapped_script), (*lacking, *taken, *notes)
+
+
+def _with_preset(
+    script: ScriptOptions, around: Surroundings
+) -> tuple[ScriptOptions, tuple[str, ...]]:
+    """Return the script with the maps of its preset that it has flags for; a note on each other."""
+    unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
+    known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
+    notes = (
+        f"the preset's --map {flag.text} is left out: this script has no such flag"
+        for flag in script.preset
+        if flag not in known
+    )
+    return replace(script, flags=(*script.flags, *known)), tuple(notes)
 
 
 def _check_words(

@@ -17,6 +17,7 @@ from statistics import stdev
 from autotune.configuration.accuracy_rule import UNNOTICED
 from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
@@ -29,9 +30,9 @@ from autotune.values.outcome import (
 )
 from autotune.values.script_losses import FirstLosses, ObservedLoss
 
-_SECONDS = 6.0
+_SECONDS = 15.0
 _FEWEST_SECONDS = 3.0
-_SHARE = 1 / 40
+_SHARE = 1 / 10
 _FIRST_STEPS = 10
 # Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
 _FACTOR = 4
@@ -155,3 +156,21 @@ def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
     chance = _DEVIATIONS * stdev(steps) / math.sqrt(2) if len(steps) > 1 else 0.0
     allowed = max(UNNOTICED * abs(first), min(chance, _MOST_BY_CHANCE * abs(first)))
     return abs(found - first) <= allowed
+
+
+def of_script(options: SearchOptions, script: ScriptOptions) -> SearchOptions:
+    """Return the options with other options of the script."""
+    return replace(options, workload=replace(options.workload, script=script))
+
+
+def without_needless_loss(options: SearchOptions, space: SearchSpace) -> SearchOptions:
+    """Return the options without the loss as a judge if nothing is varied that it could judge."""
+    script = options.workload.script
+    if script is None or script.loss is None:
+        return options
+    if any(
+        space.effect(name) != "exact" and not is_harmless(knob_named(name))
+        for name in space.varied()
+    ):
+        return options
+    return of_script(options, replace(script, loss=None))

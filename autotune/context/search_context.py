@@ -10,17 +10,23 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Task
-from autotune.configuration.script import Script, ScriptOptions, is_harmless
+from autotune.configuration.job import Inspect, Job, Measure, Probe, Task
+from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.context.options import SearchOptions, time_budget_of
+from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
+from autotune.context.ranks import check_room, held_by_each, space_of_each
 from autotune.context.script_facts import asked, observe, reachable, with_maps
-from autotune.context.script_loss import OtherBatches, judging, loss_seconds
-from autotune.knobs import knob_named
+from autotune.context.script_loss import (
+    OtherBatches,
+    judging,
+    loss_seconds,
+    of_script,
+    without_needless_loss,
+)
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
@@ -86,6 +92,11 @@ class SearchContext:
         return replace(self, baseline=baseline, space=space)
 
     @property
+    def processes(self) -> int:
+        """Processes that train together in each trial."""
+        return self.options.resources.processes
+
+    @property
     def may_settle(self) -> bool:
         """True if the search may end early: the user did not ask for a number of trials."""
         return self.options.budget.trials is None
@@ -96,14 +107,30 @@ class SearchContext:
         return self.observed is None or self.observed.counts_samples
 
     @property
+    def unit(self) -> str:
+        """What is counted: samples, or steps where samples are unknown."""
+        return "samples" if self.counts_samples else "steps"
+
+    @property
+    def rate_unit(self) -> str:
+        """Unit of every throughput."""
+        return f"{self.unit}/s"
+
+    @property
     def host_seconds(self) -> float:
-        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it."""
+        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it.
+
+        Several processes are forked from none.
+        """
+        if self.processes > 1:
+            return 0.0
         return self.start_seconds + (self.dataset_seconds if self.is_dataset_shared else 0.0)
 
     @property
     def objective(self) -> Objective:
         """The objective, which is maximised."""
-        return self.options.objective.for_workload(self.facts)
+        found = self.options.objective.for_workload(self.facts)
+        return found if self.counts_samples else replace(found, unit=self.rate_unit)
 
     @property
     def metric(self) -> tuple[str, bool]:
@@ -134,6 +161,7 @@ class SearchContext:
             "accuracy": self.options.accuracy.identity,
             "lr_scaling": workload.lr_scaling,
             "machine": self.machine.fingerprint,
+            **({} if self.processes == 1 else {"processes": self.processes}),
         }
 
     @property
@@ -162,6 +190,7 @@ class SearchContext:
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             count_tokens=self.counts_tokens,
             fresh_data=workload.fresh_data,
+            processes=self.processes if isinstance(task, Measure | Probe) else 1,
         )
 
     def _call(self, config: TrainingConfig) -> Script | None:
@@ -180,11 +209,10 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         NotSearchedEnoughError: the time budget is too short for the inspection.
         OSError: the study's folder cannot be made.
     """
+    check_room(options.resources)
     file = read_space(find_space(options.sampling.space))
     check_own_knobs(file, options.workload)
-    if folder is None:
-        make_private(options.study.folder)
-        folder = options.study.folder / "trials" / "inspect"
+    folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
     options, notes = _mapped(options, file, observed)
     started = time.monotonic()
@@ -192,20 +220,22 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
+        start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
     assert facts is not None
     _check_options(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
-    held = workload.held_batch(baseline)
+    held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)
-        options = _of_script(options, look.judging(observed, baseline, folder / "batches"))
+        options = of_script(options, look.judging(observed, baseline, folder / "batches"))
         file, kept = reachable(file, options, observed, held is not None)
         notes = (*notes, *kept)
-    space = narrow(file, inspected.machine, facts, baseline, held).noted(notes)
+    file, lost = space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
+    space = narrow(file, inspected.machine, facts, baseline, held).noted((*notes, *lost))
     return SearchContext(
-        options=_without_needless_loss(options, space),
+        options=without_needless_loss(options, space),
         machine=inspected.machine,
         facts=facts,
         baseline=baseline,
@@ -220,6 +250,11 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         device_uuid=inspected.device_uuid,
         device_free_bytes=inspected.device_free_bytes,
     )
+
+
+def _made_folder(study: StudyOptions) -> Path:
+    make_private(study.folder)
+    return study.folder / "trials" / "inspect"
 
 
 def _check_options(options: SearchOptions, facts: WorkloadFacts) -> None:
@@ -255,24 +290,7 @@ def _observed(
     seconds = loss_seconds(script, file, time_budget_of(options))
     place = folder / "script"
     observed = observe(runner, workload.model_path, script, place, deadline, seconds)
-    return _of_script(options, judging(script, observed)), observed
-
-
-def _of_script(options: SearchOptions, script: ScriptOptions) -> SearchOptions:
-    return replace(options, workload=replace(options.workload, script=script))
-
-
-def _without_needless_loss(options: SearchOptions, space: SearchSpace) -> SearchOptions:
-    """Return the options without the loss as a judge if nothing is varied that it could judge."""
-    script = options.workload.script
-    if script is None or script.loss is None:
-        return options
-    if any(
-        space.effect(name) != "exact" and not is_harmless(knob_named(name))
-        for name in space.varied()
-    ):
-        return options
-    return _of_script(options, replace(script, loss=None))
+    return of_script(options, judging(script, observed)), observed
 
 
 def _inspected(
@@ -282,7 +300,8 @@ def _inspected(
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
     task = Inspect(baseline=workload.baseline)
-    job = replace(job, task=task, fresh_data=workload.fresh_data)
+    processes = options.resources.processes
+    job = replace(job, task=task, fresh_data=workload.fresh_data, processes=processes)
     if observed is not None:
         job = inspection_of_device(observed, deadline)
     return inspect(runner, job, folder)

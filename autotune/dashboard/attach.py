@@ -19,16 +19,16 @@ from pathlib import Path
 import optuna
 import optuna_dashboard
 from optuna.artifacts import FileSystemArtifactStore
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard.artifact import get_artifact_path
 
 from autotune.dashboard.logs import Log, hosts_of, logs_here
 from autotune.dashboard.note import OWN_MARK, noted_answer, summary
 from autotune.report.data import read_report
-from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
 from autotune.storage.notes import StudyNotes
+from autotune.study.find_study import StudyPlace
 from autotune.system.trial_folder import make_private
 from autotune.values.strict_yaml import dump
 from autotune.values.text import clean
@@ -43,7 +43,7 @@ _TEXT, _PAGE = "text/plain; charset=utf-8", "text/html; charset=utf-8"
 _MOST_NUMBERS = 8
 
 
-def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
+def attach(storage: BaseStorage, place: StudyPlace) -> list[str]:
     """Update the notes and the files of the studies in a storage.
 
     Returns:
@@ -64,7 +64,7 @@ def attach(storage: RDBStorage, place: StudyPlace) -> list[str]:
     return elsewhere
 
 
-def own_studies(storage: optuna.storages.BaseStorage) -> list[optuna.Study]:
+def own_studies(storage: BaseStorage) -> list[optuna.Study]:
     """Return the studies of a storage that autotune made."""
     names = optuna.get_all_study_names(storage)
     studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
@@ -92,7 +92,7 @@ class _File:
 
 
 def _attach_files(
-    storage: RDBStorage, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
+    storage: BaseStorage, study: optuna.Study, logs: Sequence[Log], place: StudyPlace
 ) -> str:
     """Copy the files that are new; return the identifier of the report."""
     make_private(place.artifacts)

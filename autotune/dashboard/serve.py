@@ -25,9 +25,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.console.progress import to_stderr
 from autotune.dashboard.attach import attach
 from autotune.dashboard.middleware import Guard, Shortened
-from autotune.report.find_study import StudyPlace
 from autotune.storage.database import existing, storage_errors
 from autotune.storage.mutex import study_lock
+from autotune.study.find_study import StudyPlace
 from autotune.values.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
             _run(server)
 
 
-def _opened(place: StudyPlace) -> tuple[optuna.storages.RDBStorage, list[str]]:
+def _opened(place: StudyPlace) -> tuple[optuna.storages.BaseStorage, list[str]]:
     """Open a storage without creating tables; return it and the names of its studies."""
     if place.url is None:
         raise UsageError(
@@ -113,7 +113,7 @@ def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
         yield
 
 
-def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.RDBStorage) -> None:
+def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.BaseStorage) -> None:
     """Attach notes, plots and files; print a line if they cannot be written."""
     try:
         for line in attach(storage, place):

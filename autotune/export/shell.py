@@ -23,7 +23,8 @@ def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
     pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
     words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
-    command = f'exec env {pairs}torchrun --standalone --nproc-per-node 1 "$@"{words}\n'
+    launcher = f"torchrun --standalone --nproc-per-node {best.processes or 1}"
+    command = f'exec env {pairs}{launcher} "$@"{words}\n'
     use = "sh FILE train.py --its --arguments"
     carried = _carried(best) | {f"flags.{name}" for name in carried_flags(best)}
     return Exported(command, left_out(best, carried), use)

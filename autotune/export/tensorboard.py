@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
 from autotune.storage.finished_trial import FinishedTrial
 
-NEEDS = "the package tensorboard: pip install 'autotune[tensorboard]'"
 _SUFFIX = ".autotune"
 _DETAILS = (
     "samples_per_second",
@@ -28,11 +26,6 @@ _DETAILS = (
     "wait_share",
 )
 _RATIO, _BLOCKS = "ratio_to_baseline", "samples_per_second_of_blocks"
-
-
-def is_installed() -> bool:
-    """Return True if the package tensorboard can be imported."""
-    return find_spec("tensorboard") is not None
 
 
 def own_files(folder: Path) -> list[Path]:

@@ -51,25 +51,28 @@ class ScriptStages:
         self._stream, self._clock, self._device = stream, clock, device
         self._synchronize: Callable[[], None] = partial(synchronize, device)
         self._update_begun: float | None = None
+        self._on_device = device.type != "cpu"
 
     def timing(
-        self, loader: DataLoader[Any], batch_size: int, batches_per_step: int
+        self, loader: DataLoader[Any] | None, batch_size: int, batches_per_step: int
     ) -> StepRequests[Diagnosed | None]:
         """Ask for steps and time them; None if a stage cannot be told from the others.
 
         Args:
-            loader: the loader that feeds training.
-            batch_size: samples of its batches.
+            loader: the loader that feeds training; None if the script gets its batches itself,
+                which is part of its computing then.
+            batch_size: samples of a batch.
             batches_per_step: batches of an optimizer step.
         """
-        on_device = self._device.type != "cpu"
+        on_device = self._on_device
         steps = yield from self._steps()
-        hook = register_optimizer_step_pre_hook(partial(self._begin_update, on_device))
+        apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
+        hook = register_optimizer_step_pre_hook(apart(self._begin_update))
         updates = yield from self._steps()
         hook.remove()
         kernels = (yield from self._kernels()) if on_device else (0.0, None)
         waited = median(step.waited for step in steps) if steps else 0.0
-        loading = self._loading(loader, waited / batches_per_step)
+        loading = () if loader is None else self._loading(loader, waited / batches_per_step)
         if not steps or not updates or kernels is None or loading is None:
             return None
         copied, busy = kernels
@@ -80,14 +83,14 @@ class ScriptStages:
             compute_seconds=max(1e-9, computed / batches_per_step),
             double_compute_seconds=None,
             transfer_seconds=copied / batches_per_step,
-            loading=(Loading(0, loading),),
+            loading=loading,
             optimizer_seconds=median(step.updated for step in updates) / batches_per_step,
             launch_seconds=launched / batches_per_step if on_device else None,
             busy_seconds=None if busy is None else busy / batches_per_step,
         )
 
-    def _begin_update(self, on_device: bool, *_: object) -> None:
-        if on_device:
+    def _begin_update(self, *_: object) -> None:
+        if self._on_device:
             self._synchronize()
         self._update_begun = self._clock()
 
@@ -131,8 +134,12 @@ class ScriptStages:
         busy = busy_seconds(events, steps)
         return None if busy is None else (copy_seconds(events, steps), busy)
 
-    def _loading(self, loader: DataLoader[Any], waited: float) -> float | None:
-        """Return the seconds to load a batch in one process; None if that is not known."""
+    def _loading(self, loader: DataLoader[Any], waited: float) -> tuple[Loading, ...] | None:
+        """Return the time to load a batch in one process; None if that is not known."""
+        seconds = self._seconds_to_load(loader, waited)
+        return None if seconds is None else (Loading(0, seconds),)
+
+    def _seconds_to_load(self, loader: DataLoader[Any], waited: float) -> float | None:
         if not loader.num_workers:
             return waited
         if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:

@@ -5,23 +5,24 @@ Either way it has a session, log files and a lifeline of its own, and nothing on
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from select import select
 from typing import Any, Protocol
 
-import psutil
-
 from autotune.configuration.job import Job
-from autotune.system.child_ties import channel, receive, send
+from autotune.system.child_ties import channel, path_of, receive, send
 from autotune.system.trial_folder import TrialFolder
 
 HOST_PATIENCE_SECONDS = 120.0
 """Seconds to wait for a warm host: it may import torch on a busy machine."""
+# Seconds after which torch's launcher kills ranks that it asked to end; older versions take 30.
+_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 class Launched(Protocol):
@@ -44,18 +45,23 @@ class Launched(Protocol):
 
 
 class FreshInterpreter:
-    """A child that runs in a new Python interpreter."""
+    """A child that runs in a new Python interpreter, or a launcher of several such children."""
 
     host_pid: int | None = None
 
-    def __init__(self, files: TrialFolder, environ: Mapping[str, str], lifeline: int) -> None:
-        module = ("-m", "autotune.child.main", str(files.path), str(lifeline))
+    def __init__(
+        self, files: TrialFolder, environ: Mapping[str, str], lifeline: int, processes: int = 1
+    ) -> None:
+        module = ["-m", "autotune.child.main", str(files.path), str(lifeline)]
+        if processes > 1:
+            ranks = (str(files.path), path_of(lifeline), str(processes))
+            module = ["-m", "autotune.child.launch_ranks", *ranks]
+            environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
             log.write_bytes(b"")
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
-            # psutil's Popen sleeps until the process ends; that of subprocess polls.
-            self._process = psutil.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, *module, repr(time.monotonic())],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -68,19 +74,37 @@ class FreshInterpreter:
     @property
     def pid(self) -> int:
         """Process number."""
-        return int(self._process.pid)
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
         """Exit code, negative for a signal; None while it runs."""
-        code = self._process.returncode
-        return None if code is None else int(code)
+        return self._process.returncode
 
     def ended_within(self, seconds: float | None) -> bool:
         """Sleep until it ends, at most `seconds` if given; return True if it ended."""
-        with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
-            self._process.wait(seconds)
+        if self._process.poll() is None and _has_ended(self._process, seconds):
+            self._process.wait()
         return self.exit_code is not None
+
+
+def _has_ended(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Sleep until a process ends, at most `seconds` if given; return True if it ended.
+
+    `Popen.wait` with a limit would ask up to twenty times a second, and disturb what is timed.
+    """
+    try:
+        watched = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # another system, or a kernel that has none
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return process.returncode is not None
+    try:
+        ending = select.poll()
+        ending.register(watched, select.POLLIN)
+        return bool(ending.poll(None if seconds is None else math.ceil(seconds * 1000)))
+    finally:
+        os.close(watched)
 
 
 class Forked:
@@ -216,7 +240,7 @@ class WarmHost:
 
     def answers_within(self, seconds: float | None) -> bool:
         """Sleep until there is an answer to read, at most `seconds`; return True if there is."""
-        return bool(select([self._end], [], [], seconds)[0])
+        return bool(select.select([self._end], [], [], seconds)[0])
 
     def answer(self) -> dict[str, Any]:
         """Return the next answer; {} if the host has ended.

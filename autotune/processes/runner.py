@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,8 +25,10 @@ from autotune.processes.launch import (
     FreshInterpreter,
     Launched,
 )
+from autotune.processes.rank_failures import outcome_of_ranks
 from autotune.processes.running_child import (
     HURRIED,
+    OF_RANKS,
     PATIENT,
     SAMPLE_SECONDS,
     Family,
@@ -115,6 +118,7 @@ class SubprocessRunner:
         files = TrialFolder(folder.resolve())
         make_private(files.path)
         files.outcome.unlink(missing_ok=True)
+        files.remove_others()
         write_atomically(files.job, job_to_json(job))
         try:
             with open_lifeline() as lifeline:
@@ -142,18 +146,23 @@ class SubprocessRunner:
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            self._end(child, files, self._hosts.pid)
+            self._end(child, files, self._hosts.pid, job.processes)
+        if job.processes > 1:
+            outcome = outcome_of_ranks(files, outcome)
+            shutil.rmtree(files.launcher_logs, ignore_errors=True)
         if outcome is None:
             outcome = child.outcome_of_exit()
         if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         return _placed(_with_tree_memory(outcome, job, child.peak_bytes), files.phase)
 
-    def _end(self, child: RunningChild, files: TrialFolder, host_pid: int | None) -> None:
+    def _end(
+        self, child: RunningChild, files: TrialFolder, host_pid: int | None, processes: int = 1
+    ) -> None:
         """End all processes of a child, its host excepted, and shorten its logs."""
-        patience = HURRIED if self._is_cancelled() else PATIENT
-        child.end(self._family, host_pid, patience)
-        for log in (files.stdout, files.stderr):
+        patience = PATIENT if processes == 1 else OF_RANKS
+        child.end(self._family, host_pid, HURRIED if self._is_cancelled() else patience)
+        for log in files.logs:
             logs.shorten(log)
 
     def _build(self, job: Job, files: TrialFolder) -> tuple[float | None, TrialOutcome | None]:
@@ -194,10 +203,12 @@ class SubprocessRunner:
                 return forked
             self._why_fresh = why_fresh = forked
         files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
-        return FreshInterpreter(files, {**self._environ, **_environ(job)}, lifeline)
+        return FreshInterpreter(files, {**self._environ, **_environ(job)}, lifeline, job.processes)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""
+        if job.processes > 1:
+            return f"torch's launcher starts {job.processes} processes"
         asked = [name for name, value in _environ(job).items() if os.environ.get(name) != value]
         if asked:
             return f"{', '.join(asked)} must be set when a process starts"

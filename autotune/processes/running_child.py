@@ -20,6 +20,7 @@ import psutil
 from autotune.configuration.job import Job
 from autotune.processes import logs
 from autotune.processes.launch import Launched
+from autotune.processes.rank_failures import has_failed, phase_of_ranks
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.system.trial_folder import TIMED, TrialFolder
 from autotune.values.errors import TooManyLostError
@@ -58,6 +59,10 @@ HURRIED = Patience(1.0, 0.3, 2.2, 1.0)
 
 PyTorch's helper that frees shared memory needs two.
 """
+OF_RANKS = Patience(1.0, 0.3, 2.2, 30.0)
+"""Patience for a launcher: its ranks have sessions of their own, and are killed with it."""
+# Seconds in which a launcher ends the other ranks once one has failed.
+_LAUNCHER_SECONDS = 2.0
 
 
 class Family:
@@ -122,14 +127,19 @@ class RunningChild:
         """
         deadline = self.begun + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else job.host_limit_bytes
+        failed_at = math.inf
         while not self.process.ended_within(SAMPLE_SECONDS):
             self._look(limit)
+            if job.processes > 1 and has_failed(self._files):
+                failed_at = min(failed_at, time.monotonic())
+            if time.monotonic() > failed_at + _LAUNCHER_SECONDS:
+                return None
             if is_cancelled():
                 raise KeyboardInterrupt
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
-                return TimedOut(self._files.phase, job.deadline_seconds)
+                return TimedOut(phase_of_ranks(self._files), job.deadline_seconds)
         if not self._files.outcome.exists():
             return None
         return outcome_from_json(read_some(self._files.outcome))
@@ -144,6 +154,7 @@ class RunningChild:
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
+                self._kill_apart()
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
@@ -183,10 +194,17 @@ class RunningChild:
         While blocks are timed, memory is only read if it may pass the limit: the child reads its
         own between two blocks.
         """
-        for log in (self._files.stdout, self._files.stderr):
+        for log in self._files.logs:
             logs.hold_down(log)
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
+
+    def _kill_apart(self) -> None:
+        """Kill descendants with a session of their own, such as the ranks of a launcher."""
+        for pid in ProcessTree(self.process.pid).descendants():
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getsid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL)
 
     def _meet(self, pids: Sequence[int]) -> None:
         """Record new processes with their start time, and ended ones: numbers may be reused."""

@@ -1,8 +1,14 @@
-"""Stop a search at a person's request, between trials or at once."""
+"""Stop a search at a person's request, between trials or at once.
+
+A cluster's scheduler sends its signal to all processes of a job. The process of a trial is ended by
+that, perhaps sooner than this one hears of it. Such a trial has not failed; it was interrupted.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +16,11 @@ from pathlib import Path
 
 from autotune.configuration.job import Job
 from autotune.processes.runner import Runner
-from autotune.values.outcome import TrialOutcome
+from autotune.values.outcome import Answer, TrialOutcome, describe
+
+# Words in a failure for signals that ask a process to end.
+_ASKED_TO_END = re.compile("SIGTERM|SIGINT|SIGHUP|KeyboardInterrupt|signal: (Terminated|Interrupt)")
+_ON_ITS_WAY_SECONDS = 0.3
 
 
 class Stop:
@@ -29,6 +39,10 @@ class Stop:
         """Ask the search to end the running process and stop."""
         self._requested.set()
         self._at_once.set()
+
+    def is_requested(self) -> bool:
+        """Return True if the search is to stop."""
+        return self._requested.is_set()
 
     def is_at_once(self) -> bool:
         """Return True if the running process is to be ended."""
@@ -64,7 +78,12 @@ class StoppableRunner:
         """Run the job and return its outcome.
 
         Raises:
-            KeyboardInterrupt: a stop was asked for.
+            KeyboardInterrupt: a stop was asked for, or asked of all processes while the job ran.
         """
         self.stop.check()
-        return self.runner.run(job, folder)
+        outcome = self.runner.run(job, folder)
+        if not isinstance(outcome, Answer) and _ASKED_TO_END.search(describe(outcome)):
+            time.sleep(_ON_ITS_WAY_SECONDS)  # the signal may reach this process later
+            if self.stop.is_requested():
+                raise KeyboardInterrupt
+        return outcome

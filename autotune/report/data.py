@@ -14,18 +14,19 @@ from typing import Any, Literal, TypeVar
 
 from autotune.configuration.best_config import BestConfig, Searched, read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.find_study import StudyPlace
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.identity import Identity
 from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.archive import Archive, read_archive
+from autotune.study.find_study import StudyPlace
 from autotune.values.errors import UsageError
 from autotune.values.stages import Diagnosed
 from autotune.values.statistics import Interval
 
 T = TypeVar("T")
+_FEW = 5
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """Kind of a trial in the report; each has its own shape and colour."""
 
@@ -91,6 +92,13 @@ class ReportData:
         return tuple(best)
 
     @cached_property
+    def fastest(self) -> tuple[FinishedTrial, ...]:
+        """Return the five fastest feasible trials, the fastest first."""
+        feasible = [t for t in self.trials if t.verdict.feasible and t.verdict.value is not None]
+        feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
+        return tuple(feasible[:_FEW])
+
+    @cached_property
     def identity(self) -> Identity:
         """Return the facts that identify the study: model, space, limits; may be empty."""
         return readable_note(lambda: self.archive.notes.identity) or Identity()
@@ -111,6 +119,13 @@ class ReportData:
         if self.best is not None:
             return self.best.evidence.objective
         return self.identity.objective
+
+    @property
+    def rate_unit(self) -> str:
+        """Return the unit of every throughput."""
+        if self.best is not None:
+            return self.best.evidence.rate_unit
+        return readable_note(lambda: self.archive.notes.rate_unit) or "samples/s"
 
     @property
     def memory_limit_bytes(self) -> int | None:

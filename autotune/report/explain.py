@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.answer_words import keep_headline, not_proven_texts, start_text
+from autotune.configuration.answer_words import (
+    keep_headline,
+    not_proven_texts,
+    processes_text,
+    start_text,
+)
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import utilisation
@@ -129,6 +134,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
+    if text := processes_text(best):
+        yield f"It trained in {text}."
     if (tokens := best.evidence.tokens_per_second) is not None:
         yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
     if (joules := best.evidence.joules_per_sample) is not None:
@@ -175,7 +182,7 @@ def stage_sentences(evidence: Evidence) -> Iterator[str]:
         for name, (rate, interval) in told.items()
     ]
     if rates:
-        yield f"Alone, at these settings, samples/s would be: {', '.join(rates)}."
+        yield f"Alone, at these settings, {evidence.rate_unit} would be: {', '.join(rates)}."
     for name in (name for name in ("computing", "loading") if name not in told):
         yield (
             f"{name.capitalize()} alone is not told apart from training: it was not timed faster "

@@ -84,6 +84,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "charts": _charts(data, effects, spent),
         "rows": _rows(data, data.trials),
         "pareto": _rows(data, data.pareto_best),
+        "fastest": _rows(data, data.fastest),
         "unmeasured": NOT_MEASURED,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,
@@ -163,7 +164,8 @@ def _lead(data: ReportData) -> str:
     rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
     confirmed = f"confirmed in fresh processes, {rounds}{_among(data)}"
     if run := best.evidence.predicted_run:
-        return f"the speed of your settings in a run of {run.samples:,} samples, {confirmed}"
+        length = f"{run.samples:,} {best.evidence.counted}"
+        return f"the speed of your settings in a run of {length}, {confirmed}"
     return f"the throughput of your settings, {confirmed}"
 
 
@@ -196,6 +198,7 @@ def _charts(
         pair = knob_charts.interaction(interaction(data.trials, rows, columns), unit)
     return {
         "confirmed": stage_charts.confirmed(data),
+        "blocks": stage_charts.blocks(data),
         "limits": stage_charts.stages_alone(data),
         "history": trial_charts.history(data),
         "effects": knob_charts.effects(effects, dict(chosen)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from autotune.report.data import ReportData
+from autotune.report.data import ReportData, readable_note
 from autotune.report.svg import WIDTH, Scale, box, line, mark, markup, picture, text
 from autotune.report.totals import Phase
 from autotune.searching.run.diagnosis import limits_of
@@ -17,8 +17,6 @@ _BARS = {"loading": "loader", "computing": "compute"}
 """Names of the stages that best.yaml tells, as the drawing has them."""
 _ROW, _BAR = 30.0, 16.0
 _LABEL, _START, _END = 208.0, 220.0, 640.0
-# Names of the stages of best.yaml in the drawing.
-_BARS = {"loading": "loader", "computing": "compute"}
 # The bar of a stage is cut off at this many times the rate of training and computing.
 _BEYOND = 1.4
 _SHADES = {
@@ -115,6 +113,33 @@ def confirmed(data: ReportData) -> Markup | None:
     words = f"{low:.2f} to {high:.2f}" + (", a line for each round" if rounds else "")
     middle = (low + high) / 2
     text(drawing, (x.at(middle), 60), words, "small" + _side(x, middle))
+    return markup(drawing)
+
+
+def blocks(data: ReportData) -> Markup | None:
+    """Draw the rate in each timed block of the search, of the user's settings and of the answer."""
+    own = readable_note(lambda: data.archive.notes.baseline_runs) or ()
+    found = {"your settings": ("baseline", [block for run in own for block in run.blocks])}
+    timed = data.answer.details.measurement if data.answer is not None else None
+    if timed is not None and data.answer is not data.baseline:
+        found["the answer"] = ("answer", list(timed.blocks))
+    rates = [1 / b.seconds_per_sample for _, timings in found.values() for b in timings]
+    if not rates:
+        return None
+    x = Scale(0.97 * min(rates), 1.03 * max(rates), _LABEL, WIDTH - 8)
+    drawing = picture(WIDTH, 46.0 * len(found) + 40, "Rate in each timed block")
+    for row, (name, (kind, timings)) in enumerate(found.items()):
+        y = 46.0 * row + 24
+        text(drawing, (_LABEL - 12, y + 4), f"{name}, {len(timings)} blocks", "end small")
+        line(drawing, (x.start, y), (x.end, y), "grid")
+        for block in timings:
+            at = x.at(1 / block.seconds_per_sample)
+            kinds = f"block {kind} disturbed" if block.is_disturbed else f"block {kind}"
+            box(drawing, (at - 0.75, y - 12), (1.5, 24), kinds)
+    foot = 46.0 * len(found) + 8
+    for rate in x.ticks(6):
+        line(drawing, (x.at(rate), foot - 6), (x.at(rate), foot), "axis")
+        text(drawing, (x.at(rate), foot + 16), f"{rate:,.0f}", "middle small")
     return markup(drawing)
 
 

@@ -14,6 +14,7 @@ from autotune.configuration.answer_words import not_proven_texts, start_text
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
+    processes_lines,
     searched_lines,
     throughput_lines,
 )
@@ -25,7 +26,6 @@ from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20
-_HEADERS = ("trial", "samples/s", "95 % interval", "ratio", "memory", "seconds", "settings", "")
 _NUMBERS = 6
 # Line above the trials, whose rates are not those of the confirmation.
 _CAPTION = "In the search:"
@@ -53,12 +53,30 @@ def show_report(data: ReportData) -> None:
     shown = chosen_trials(data)
     rows = [row_of(data, trial) for trial in shown]
     if sys.stdout.isatty():
-        _print_table(rows)
+        _print_table(_headers(data), rows)
     elif rows:
-        for line in aligned([_HEADERS, *rows]):
+        for line in aligned([_headers(data), *rows]):
             _say(line)
     for line in after_table(data, len(shown)):
         _say(line)
+
+
+def _headers(data: ReportData) -> tuple[str, ...]:
+    rate = data.rate_unit
+    return ("trial", rate, "95 % interval", "ratio", "memory", "seconds", "settings", "")
+
+
+def print_pairs(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print rows of a name and two cells, in columns."""
+    if sys.stdout.isatty():
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for row in rows:
+            table.add_row(*(Text(clean(cell)) for cell in row))
+        Console(file=sys.stdout, highlight=False).print(table)
+        return
+    widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
+    for name, one, other in rows:
+        _say(f"{name:{widths[0]}}  {one:{widths[1]}}  {other}")
 
 
 def before_table(data: ReportData) -> list[str]:
@@ -69,6 +87,7 @@ def before_table(data: ReportData) -> list[str]:
         memory = data.best.constraints.memory
         lines += [
             *throughput_lines(data.best),
+            *processes_lines(data.best),
             f"  memory      {memory.in_words}",
             *accuracy_lines(data.best.constraints.accuracy),
             *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
@@ -156,16 +175,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
+def _print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console = Console(file=sys.stdout, highlight=False)
-    shown = [at for at in range(len(_HEADERS)) if console.width >= _ROOM_FOR.get(at, 0)]
+    shown = [at for at in range(len(headers)) if console.width >= _ROOM_FOR.get(at, 0)]
     if _REMARK not in shown:
         rows = [(*row[:-2], "\n".join(filter(None, row[-2:]))) for row in rows]
     table = Table(box=None, pad_edge=False)
     for at in shown:
         is_number = at < _NUMBERS
         justify: Literal["left", "right"] = "right" if is_number else "left"
-        table.add_column(_HEADERS[at], justify=justify, no_wrap=is_number, overflow="fold")
+        table.add_column(headers[at], justify=justify, no_wrap=is_number, overflow="fold")
     for row in rows:
         table.add_row(*(Text(clean(row[at])) for at in shown))
     console.print(table)

@@ -53,7 +53,7 @@ class _Rate:
     @property
     def name(self) -> str:
         """Return the name of the axis."""
-        return "times the rate of your settings" if self.relative else "samples/s"
+        return "times the rate of your settings" if self.relative else self.data.rate_unit
 
     def of(self, trial: FinishedTrial) -> float | None:
         """Return the coordinate of a trial; None if it has no value."""
@@ -238,7 +238,7 @@ def _tip(data: ReportData, trial: FinishedTrial) -> str:
     memory = trial.details.peak_memory_bytes
     facts = [
         "" if ratio is None else f"{ratio:.2f}x",
-        "" if rate is None else f"{rate:.1f} samples/s in the search",
+        "" if rate is None else f"{rate:.1f} {data.rate_unit} in the search",
         "" if memory is None else size(memory),
         render(data.differences(trial.config)) or "your settings",
         trial.verdict.reason[:_MOST_REASON],

@@ -75,6 +75,8 @@ class BatchStream(Batches):
         self._since_step: tuple[DataLoader[Any] | None, int, int] = (None, 0, 0)
         self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
         self._read: Iterator[Any] = iter(())
+        self._reads: DataLoader[Any] | None = None
+        """The loader of `_read`."""
 
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
@@ -157,7 +159,8 @@ class BatchStream(Batches):
     @property
     def samples(self) -> int:
         """Samples used by these steps; steps where samples are unknown."""
-        return self._use.samples if self.counts_samples else self.steps
+        use = self._use
+        return use.samples if use.samples or self.counts_samples else self.steps
 
     @property
     def sample_bytes(self) -> int:
@@ -216,7 +219,7 @@ class BatchStream(Batches):
         self._batches_in_epoch = 0
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
-        loader = self._loaders.get(iterator)
+        loader = self._reads if iterator is self._read else self._loaders.get(iterator)
         if loader is None or (loader is not self.loader and not torch.is_grad_enabled()):
             return  # an evaluation's
         seconds, size = time.perf_counter() - start, _size(batch, loader)
@@ -227,7 +230,7 @@ class BatchStream(Batches):
             batches = samples = 0
         self._since_step = (loader, batches + 1, samples + size)
         self._last_size = size
-        self._read = iterator
+        self._read, self._reads = iterator, loader
         if loader is not self.loader:
             return
         if self._elsewhere:

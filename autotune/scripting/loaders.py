@@ -84,6 +84,9 @@ class TrainingLoaders:
         self._untried: weakref.WeakKeyDictionary[Any, _Untried] = weakref.WeakKeyDictionary()
         self._instead: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """Failed iterator to the iterator that replaces it."""
+        self._plain: Callable[[], Any] = _nothing
+        """Reference to the iterator of the last batch, if that gives its batches itself."""
+        self._plain_of: weakref.ref[DataLoader[Any]] | None = None
         self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
         self._staying = weakref.WeakKeyDictionary()
@@ -117,15 +120,25 @@ class TrainingLoaders:
             return iterator
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            batch = self._next(iterator, begin, give)
-            if torch.is_grad_enabled():
-                self._last, self.gave = self._of.get(iterator), True
+            if self._plain() is iterator:
+                batch = give(iterator)
+            else:
+                batch = self._next(iterator, begin, give)
+                self._look_up(iterator)
+            # The iterator of a loader of another library is not known, nor what reads it.
+            if self._plain_of is not None and torch.is_grad_enabled():
+                self._last, self.gave = self._plain_of, True
                 if self._feeding is None:
                     self._last_size = samples_in(batch)
             return batch
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
         iterators.__next__ = __next__
+
+    def _look_up(self, iterator: Any) -> None:
+        """Find the loader of an iterator, whose next batches need no further look."""
+        self._plain_of = self._of.get(iterator)
+        self._plain = _nothing if iterator in self._instead else weakref.ref(iterator)
 
     def _next(self, iterator: Any, begin: Callable[..., Any], give: Callable[..., Any]) -> Any:
         """Return the next batch; if the first one fails under the settings, go on without them."""
@@ -266,6 +279,10 @@ class TrainingLoaders:
     def _workers_before(self, loader: DataLoader[Any]) -> int:
         """Return the number of workers that the script gave the loader."""
         return int(self._before.get(loader, {}).get("num_workers", loader.num_workers))
+
+
+def _nothing() -> None:
+    """Stand for a reference whose object is gone."""
 
 
 def _obstacle(loader: DataLoader[Any], own: int) -> str | None:

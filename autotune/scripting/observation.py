@@ -6,12 +6,14 @@ import gc
 import inspect
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.configuration.job import Observe
+from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
@@ -26,7 +28,7 @@ from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
-from autotune.training.inspection import process_settings
+from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.sharding import STREAM
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
@@ -51,12 +53,14 @@ class Observation:
         interposition: Interposition,
         stream: BatchStream,
         losses: LossTasks,
-        task: Observe,
+        job: Job,
         until: float,
     ) -> None:
         """Prepare to observe, the loss until `until` on the monotonic clock at the latest."""
+        assert isinstance(job.task, Observe)
         self._observed, self._stream = interposition.observed, stream
-        self._losses, self._task, self._until = losses, task, until
+        self._losses, self._task, self._until = losses, job.task, until
+        self._job = job
         self._sites = interposition.loaders.sites
         self._before: dict[str, Value] = {}
         self._seen: Observed | None = None
@@ -91,11 +95,14 @@ class Observation:
         return replace(self._seen, loss=self._losses.observed(self._task.source))
 
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
-        """Time the stages of training; None if no loader feeds it, or they are not to be told."""
+        """Time the stages of training; None if they are not to be told."""
         stream = self._stream
-        if stream.loader is None or not stream.is_fed:
-            return None
         stages = ScriptStages(stream, stream.clock, self._observed.device)
+        if not stream.counts_samples:
+            return (yield from stages.timing(None, 1, 1))
+        if not stream.is_fed:
+            size = max(1, round(stream.samples_per_batch))
+            return (yield from stages.timing(None, size, stream.accumulation_steps))
         size = int(outcome.workload.baseline["batch_size"] or 1)
         return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
@@ -116,6 +123,7 @@ class Observation:
             counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
             workload=self._facts(settings),
+            data_parallel=self._is_data_parallel(),
             visible_devices=_visible_devices(),
         )
 
@@ -159,6 +167,12 @@ class Observation:
         except LookupError:
             return False
 
+    def _is_data_parallel(self) -> bool:
+        try:
+            return any(isinstance(one, nn.DataParallel) for one in self._observed.model.modules())
+        except LookupError:
+            return False
+
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
         dataset, weights = self._loader_dataset(), self._observed.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
@@ -170,8 +184,16 @@ class Observation:
             baseline=settings,
             model_parameters=sum(weight.numel() for weight in weights),
             sample_bytes=self._stream.sample_bytes,
+            local_modules=self._local_modules(),
             repeated_blocks=self._repeats_blocks(),
         )
+
+    def _local_modules(self) -> dict[str, str]:
+        """Return the modules beside the script, or below the folder from which -m imports it."""
+        assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
+        path = Path(self._job.model_path)
+        packages = (self._job.script.module or "").count(".")
+        return local_modules(path, path.resolve().parents[packages])
 
     def _repeats_blocks(self) -> bool:
         try:

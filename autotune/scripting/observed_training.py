@@ -215,6 +215,9 @@ class ObservedTraining:
 
 def samples_in(batch: Any) -> int:
     """Return the length of a batch's first tensor; 0 if it has none or is of an unknown type."""
+    first = batch[0] if type(batch) in (list, tuple) and batch else batch
+    if type(first) is Tensor and first.dim():  # nearly always, and asked for in every step
+        return first.size(0)
     try:
         return _first_length(batch)
     except Exception:  # an unknown type of batch must not harm the script

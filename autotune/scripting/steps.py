@@ -80,11 +80,13 @@ class Steps:
     def _watched(
         self, original: Callable[..., Any], ended: Callable[[Any], None]
     ) -> Callable[..., Any]:
+        is_backward = ended == self._backward
+
         @functools.wraps(original)
         def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._depth:  # a checkpointed block differentiates within a backward pass
                 return original(tensors, *args, **kwargs)
-            if ended == self._backward or self._counts_grad:
+            if is_backward or self._counts_grad:
                 for look in self.losses:
                     look(tensors)
             self._depth = 1

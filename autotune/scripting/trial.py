@@ -62,7 +62,9 @@ class Trial:
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
         self._changes = 0
-        self._process = os.getpid()
+        self._is_fork = False
+        if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+            os.register_at_fork(after_in_child=self._forked)
 
     def begin(self, process_start: float) -> None:
         """Apply the settings and start to watch, just after torch was imported.
@@ -94,11 +96,11 @@ class Trial:
             case TakeFirstSteps() as task:
                 seed_everything(self._job.seed)
                 return self._first_steps(task)
-            case Observe() as task:
+            case Observe():
                 seed_everything(self._job.seed)
                 until = process_start + self._job.deadline_seconds / 2
                 self._observation = Observation(
-                    self._interposition, self._stream, self._losses, task, until
+                    self._interposition, self._stream, self._losses, self._job, until
                 )
                 self._observation.begin()
                 return self._observation.observing()
@@ -106,6 +108,9 @@ class Trial:
                 return self._profiling(task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
+
+    def _forked(self) -> None:
+        self._is_fork = True
 
     def ended(self) -> TrialOutcome:
         """Return the outcome of a script that ended by itself."""
@@ -128,6 +133,8 @@ class Trial:
 
     def _with_start(self, outcome: TrialOutcome) -> TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
+        if isinstance(outcome, Observed):
+            outcome = replace(outcome, import_seconds=self._start - self._launched)
         if isinstance(outcome, Probed | Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
         return outcome
@@ -135,11 +142,12 @@ class Trial:
     def _after_step(self, optimizer: Stepper) -> None:
         """Count down the steps that the task asked for, and resume it when they are taken."""
         observed = self._interposition.observed
-        if os.getpid() != self._process:
+        if self._is_fork:
             return  # another process of the script
-        if optimizer is not None:
+        counts = observed.counts(optimizer)
+        if optimizer is not None and not (counts and self._stream.steps > 1):
             self._recorder.optimizers.add(optimizer)
-        if not observed.counts(optimizer):
+        if not counts:
             return
         try:
             if observed.changes != self._changes:
@@ -148,7 +156,8 @@ class Trial:
                     self._leave(UserError(IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
-            self._recorder.stepped(self._stream.samples)
+            if self._recorder.is_on:
+                self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._meet()
             self._steps_left -= 1

@@ -52,7 +52,8 @@ from autotune.searching.trials.parallel import ExtraDevices, check_alike, run_to
 from autotune.searching.trials.workers import admit
 from autotune.storage.database import (
     check_storage,
-    database_of,
+    file_of,
+    is_shared,
     network_file_system,
     storage_errors,
 )
@@ -142,6 +143,8 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         known = study.notes.start_seconds
         start_seconds = context.start_seconds if known is None else known
         study.notes.start_seconds = start_seconds
+        if not context.counts_samples:
+            study.notes.unit = "steps"
     except BaseException:
         study.disconnect()
         raise
@@ -240,9 +243,15 @@ def _told_first_rule(
 
 def _warnings(context: SearchContext) -> Iterator[Warned]:
     """Warn of a database on a network file system, and of other users of the device."""
-    database = database_of(context.options.study.storage)
+    storage = context.options.study.storage
+    database = file_of(storage)
     kind = None if database is None else network_file_system(database)
-    if kind:
+    if kind and is_shared(storage):
+        yield Warned(
+            f"{database} lies on {kind}, on which workers that share a file were never run. A "
+            "PostgreSQL server is the tried way across hosts."
+        )
+    elif kind:
         yield Warned(
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
             "or a PostgreSQL server with --storage."

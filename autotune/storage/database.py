@@ -14,15 +14,21 @@ from typing import Any, NoReturn
 
 import optuna
 import psutil
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from autotune.storage import shared_file
 from autotune.storage.heartbeat import end_dead_connections
+from autotune.system.optional_packages import check_installed
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import size, without_passwords
 
-_BACKENDS = ("sqlite", "postgresql")
+_BACKENDS = ("sqlite", "postgresql", "journal")
+_KINDS = (
+    "an SQLite file, sqlite:///study.db, for one search; a file that several workers share, "
+    "journal:///study.log; or a PostgreSQL server, postgresql://user@host/database"
+)
 PATIENCE_SECONDS = 20.0
 """Seconds to wait for another program that locks an SQLite file, such as a dashboard."""
 # SQLite's locks do not hold on these, and a write may be lost.
@@ -33,6 +39,8 @@ _ADVICE = {
     "locked": "Another program holds it, such as a backup. Wait for it or end it.",
     "malformed": "{repair} rebuilds it from results.jsonl, and keeps this file.",
     "not a database": "{repair} rebuilds it from results.jsonl, and keeps this file.",
+    "its line": "{repair} makes it anew from its readable lines and results.jsonl, and keeps this.",
+    "was replaced": "The same command continues with the new one.",
     "no such table": "It was deleted while it was in use. The same command rebuilds it.",
     "full": "Free some space.",
     "readonly": "It cannot be written: check its permissions and those of its folder.",
@@ -60,35 +68,61 @@ def storage_errors(storage: str | None) -> Iterator[None]:
 
 
 def check_storage(storage: str | None) -> None:
-    """Check that a storage is an SQLite or PostgreSQL URL, or None.
+    """Check that a storage can be opened here: `check_url`, and the driver is installed.
+
+    Raises:
+        UsageError: see `check_url`, or psycopg is missing.
+    """
+    check_url(storage)
+    if is_server(storage) and with_driver(storage or "").startswith("postgresql+psycopg:"):
+        check_installed("psycopg", f"--storage {masked(storage)}")
+
+
+def check_url(storage: str | None) -> None:
+    """Check that a storage is the URL of an SQLite file, a shared file or PostgreSQL, or None.
 
     Other databases are refused, because writers of one study would not see each other.
 
     Raises:
         UsageError: it is something else.
+        StorageError: it names a shared file that cannot be one.
     """
     if storage is None:
         return
     try:
-        backend = make_url(storage).get_backend_name()
+        url = make_url(storage)
+        backend = url.get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
         # A malformed URL may contain a password anywhere.
         shown = re.sub(r":.*@", ":***@", storage, flags=re.DOTALL)
         raise UsageError(
-            f"--storage {shown!r} is not a storage URL; write sqlite:///study.db or "
-            "postgresql://user@host/database."
+            f"--storage {shown!r} is not a storage URL; write sqlite:///study.db, "
+            "journal:///study.log or postgresql://user@host/database."
         ) from None
     if backend not in _BACKENDS:
         raise UsageError(
             f"--storage {masked(storage)} names {backend}, in which two searches of one study "
-            "would not see each other. Give an SQLite file, sqlite:///study.db, or a PostgreSQL "
-            "server, postgresql://user@host/database."
+            f"would not see each other. Give {_KINDS}."
         )
+    if backend == "journal" and (url.host or url.query or not url.database):
+        raise UsageError(
+            f"--storage {masked(storage)} names no file. Write journal:///study.log, or "
+            "journal:////absolute/path/study.log with four slashes; hosts that share it see it "
+            "under such a path each."
+        )
+    if (file := shared_file_of(storage)) is not None:
+        with storage_errors(storage):
+            shared_file.check_shared_file(file)
 
 
 def is_server(storage: str | None) -> bool:
-    """Return True for a PostgreSQL server, on which several processes may write."""
+    """Return True for a PostgreSQL server."""
     return storage is not None and make_url(storage).get_backend_name() == "postgresql"
+
+
+def is_shared(storage: str | None) -> bool:
+    """Return True if several processes may write, on a server or in a shared file."""
+    return is_server(storage) or shared_file_of(storage) is not None
 
 
 def with_driver(storage: str) -> str:
@@ -101,21 +135,37 @@ def with_driver(storage: str) -> str:
 
 def database_of(storage: str | None) -> Path | None:
     """Return the file of an SQLite storage; None for other storages and for memory."""
-    if storage is None or make_url(storage).get_backend_name() != "sqlite":
+    return _file_of(storage, "sqlite")
+
+
+def shared_file_of(storage: str | None) -> Path | None:
+    """Return the file that several processes share; None for other storages."""
+    return _file_of(storage, "journal")
+
+
+def file_of(storage: str | None) -> Path | None:
+    """Return the file of a storage of either kind; None for a server and for memory."""
+    return database_of(storage) or shared_file_of(storage)
+
+
+def _file_of(storage: str | None, backend: str) -> Path | None:
+    if storage is None or make_url(storage).get_backend_name() != backend:
         return None
     name = make_url(storage).database
     return None if not name or name == ":memory:" else Path(name)
 
 
-def connected(storage: str | None) -> RDBStorage | None:
+def connected(storage: str | None) -> BaseStorage | None:
     """Open Optuna's storage for a URL; return None, Optuna's word for memory, without one.
 
     Raises:
         ImportError, ValueError: the driver is not installed.
-        SQLAlchemyError, StorageInternalError: it cannot be reached or used.
+        SQLAlchemyError, StorageInternalError, StorageError, OSError: it cannot be used.
     """
     if storage is None:
         return None
+    if (file := shared_file_of(storage)) is not None:
+        return shared_file.opened(file)
     opened = RDBStorage(with_driver(storage), _engine(storage))
     if is_server(storage):
         end_dead_connections(opened.engine)
@@ -124,17 +174,26 @@ def connected(storage: str | None) -> RDBStorage | None:
     return opened
 
 
-def existing(storage: str) -> RDBStorage:
-    """Open an existing storage of Optuna's; no table is created.
+def existing(storage: str) -> BaseStorage:
+    """Open an existing storage of Optuna's; no table and no shared file is created.
 
     Raises:
         StorageError: it cannot be reached or used.
     """
     with storage_errors(storage):
+        if (file := shared_file_of(storage)) is not None:
+            return shared_file.opened_for_reading(file)
         try:
             return RDBStorage(with_driver(storage), _engine(storage), skip_table_creation=True)
         except (ImportError, RuntimeError, ValueError) as error:  # no driver, or another schema
             refuse(storage, error)
+
+
+def disconnect(storage: BaseStorage) -> None:
+    """Close all connections to a storage; it must not be used any more."""
+    storage.remove_session()
+    if isinstance(storage, RDBStorage):
+        storage.engine.dispose()
 
 
 def _engine(storage: str) -> dict[str, Any]:
@@ -150,7 +209,7 @@ def check_still_there(storage: str | None) -> None:
     Raises:
         StorageError: it was deleted.
     """
-    path = database_of(storage)
+    path = file_of(storage)
     if path is not None and not path.exists():
         raise StorageError(
             f"{path} was deleted while the search ran. Finished trials are in results.jsonl in the "
@@ -174,18 +233,18 @@ def masked(storage: str | None) -> str:
 
 
 def _room(storage: str | None) -> str:
-    """Return the free space beside an SQLite file as text for an error; "" for others."""
-    database = make_url(storage).database if storage and storage.startswith("sqlite:") else None
-    if not database:
+    """Return the free space beside a storage's file as text for an error; "" without a file."""
+    database = file_of(storage)
+    if database is None:
         return ""
     with suppress(OSError):
-        return f" ({size(shutil.disk_usage(Path(database).parent).free)} free there)"
+        return f" ({size(shutil.disk_usage(database.parent).free)} free there)"
     return ""
 
 
 def _repair_command(storage: str | None) -> str:
-    """Return the command that rebuilds an SQLite file; results.jsonl may lie in another folder."""
-    database, url = database_of(storage), shlex.quote(masked(storage))
+    """Return the command that rebuilds a file; results.jsonl may lie in another folder."""
+    database, url = file_of(storage), shlex.quote(masked(storage))
     if database is not None and database.with_name("results.jsonl").exists():
         return f"`autotune repair {url}`"
     return f"`autotune repair NAME --storage {url}`, with the study's NAME,"

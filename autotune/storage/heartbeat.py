@@ -1,13 +1,16 @@
-"""Heartbeats of processes on a server, for hosts that lose power or network.
+"""Heartbeats of processes that share a study, for hosts that lose power or network.
 
 A server may take hours to notice that the other end of a connection is gone. So each process has a
-row with the time of its last heartbeat by the server's clock. A process that only slept, and was
-taken for dead, tells its trial all the same when it wakes up.
+row with the time of its last heartbeat by the server's clock, or a file with that time beside a
+shared file. A process that only slept, and was taken for dead, tells its trial all the same when it
+wakes up.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
@@ -39,40 +42,45 @@ _FORGET_OLD = "DELETE FROM autotune_heartbeats WHERE seen < clock_timestamp() - 
 class Heartbeat:
     """A thread that renews this process's heartbeat until it is stopped."""
 
-    def __init__(self, engine: Engine, lease: int) -> None:
-        """Start the thread; creates the table if needed, so one process at a time may do this."""
-        self._engine = engine
-        self._lease = lease
+    def __init__(self, beat: Callable[[], None], forget: Callable[[], None]) -> None:
+        """Call `beat` now, and start the thread that goes on with it.
+
+        Args:
+            beat: renews the heartbeat.
+            forget: deletes it.
+        """
+        self._beat = beat
+        self._forget = forget
         self._stopped = threading.Event()
-        with engine.connect() as connection:
-            if not connection.execute(text(_IS_THERE)).scalar():
-                connection.execute(text(_CREATE))
-            connection.execute(text(_FORGET_OLD))
-        self.beat()
+        beat()
         self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
         self._thread.start()
-
-    def beat(self) -> None:
-        """Renew the heartbeat now."""
-        with self._engine.connect() as connection:
-            connection.execute(text(_BEAT), {"lease": self._lease})
 
     def stop(self) -> None:
         """Stop the thread and delete the heartbeat, so that no process waits for a silence."""
         self._stopped.set()
         self._thread.join(timeout=BEAT_SECONDS)
-        try:
-            with self._engine.connect() as connection:
-                connection.execute(text(_FORGET), {"lease": self._lease})
-        except SQLAlchemyError:
-            pass  # the server is gone; old rows are deleted later
+        with suppress(SQLAlchemyError, OSError):  # it is out of reach; old ones are deleted later
+            self._forget()
 
     def _go_on(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):
-            try:
-                self.beat()
-            except SQLAlchemyError:
-                continue  # the next beat may reach the server; other calls report the error
+            with suppress(SQLAlchemyError, OSError):  # other calls report the error
+                self._beat()
+
+
+def server_heartbeat(engine: Engine, lease: int) -> Heartbeat:
+    """Start a heartbeat on a server; creates its table, so one process at a time may do this."""
+
+    def execute(statement: str) -> None:
+        with engine.connect() as connection:
+            connection.execute(text(statement), {"lease": lease})
+
+    with engine.connect() as connection:
+        if not connection.execute(text(_IS_THERE)).scalar():
+            connection.execute(text(_CREATE))
+        connection.execute(text(_FORGET_OLD))
+    return Heartbeat(lambda: execute(_BEAT), lambda: execute(_FORGET))
 
 
 def silence(connection: Connection, lease: int) -> float | None:

@@ -1,10 +1,8 @@
 """Mutual exclusion of a study's writers, and detection of writers that have died.
 
 A study in memory or in an SQLite file has one writing process, by a lock on its folder that the
-kernel releases if its owner dies. The threads of that process take turns. Processes that share a
-study in PostgreSQL take turns by an advisory lock of the server. Each also keeps an advisory lock
-with the key of its lease while its connection lives. A connection may be cut while its process
-lives, and the death of a host ends none, so heartbeats count as well.
+kernel releases if its owner dies. The threads of that process take turns. `shared_mutex` serves
+studies that several processes share.
 """
 
 from __future__ import annotations
@@ -17,28 +15,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
-
-from autotune.storage.database import is_server, with_driver
-from autotune.storage.heartbeat import (
-    LATE_SECONDS,
-    SILENCE_SECONDS,
-    Heartbeat,
-    end_dead_connections,
-    silence,
-)
+from autotune.storage.database import is_server, shared_file_of, with_driver
 from autotune.storage.leases import Lease, own_lease
+from autotune.storage.shared_mutex import FileMutex, ServerMutex, SharedMutex
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StorageError
 
 LOCK_FILE = ".autotune-lock"
 """Name of the lock file; distinct, since the folder may contain other files than a study's."""
 _LONGEST_PID = 20
-# Key of the turn of all studies of a database, because creating its tables needs a turn, too.
-_TURN = 0x6175746F74756E65
-# A connection that is silent for hours would be dropped by firewalls, its lock with it.
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}
 
 
 @contextmanager
@@ -132,92 +117,16 @@ class LocalMutex:
         """Do nothing: there is nothing to release."""
 
 
-class ServerMutex:
-    """The mutex of a study on a PostgreSQL server."""
-
-    shared = True
-
-    def __init__(self, storage: str) -> None:
-        self.lease = own_lease()
-        self._engine = create_engine(
-            storage,
-            isolation_level="AUTOCOMMIT",
-            connect_args=_KEEPALIVE,
-            pool_size=2,  # one for the locks, one for the heartbeat
-            pool_pre_ping=True,
-        )
-        end_dead_connections(self._engine)
-        self.threads = threading.RLock()
-        self._depth = 0
-        self._connection = self._connected()
-        with self.turn():
-            self._heartbeat = Heartbeat(self._engine, self.lease.key)
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Exclude other threads and processes from starting, losing and counting trials."""
-        with self.threads:
-            if not self._depth:
-                self._take_turn()
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    _call(self._connection, "pg_advisory_unlock", _TURN)
-
-    def lives(self, lease: Lease) -> bool:
-        """Return True if the process of a lease had a recent heartbeat.
-
-        A cut connection alone is no death; it only shortens the silence that is allowed.
-        """
-        if lease.key == self.lease.key:
-            return True
-        if lease.died_here():
-            return False
-        with self.threads:
-            silent = silence(self._connection, lease.key)
-            is_connected = not _call(self._connection, "pg_try_advisory_lock", lease.key)
-            if not is_connected:
-                _call(self._connection, "pg_advisory_unlock", lease.key)
-        if silent is None:  # it has left, or has not had its first heartbeat
-            return is_connected
-        return silent <= (SILENCE_SECONDS if is_connected else LATE_SECONDS)
-
-    def close(self) -> None:
-        """Stop the heartbeat and close all connections, which releases the locks."""
-        self._heartbeat.stop()
-        self._connection.close()
-        self._engine.dispose()
-
-    def _take_turn(self) -> None:
-        try:
-            _call(self._connection, "pg_advisory_lock", _TURN)
-        except SQLAlchemyError:  # the server was restarted, or the way to it was cut
-            self._connection.invalidate()
-            self._connection.close()
-            self._connection = self._connected()
-            _call(self._connection, "pg_advisory_lock", _TURN)
-
-    def _connected(self) -> Connection:
-        connection = self._engine.connect()
-        _call(connection, "pg_advisory_lock", self.lease.key)
-        return connection
-
-
-def mutex_for(storage: str | None) -> LocalMutex | ServerMutex:
+def mutex_for(storage: str | None) -> LocalMutex | SharedMutex:
     """Return the mutex for a storage URL; None stands for a study in memory.
 
     Raises:
         ImportError, ValueError: the driver of the database is not installed.
         SQLAlchemyError: the server cannot be reached.
+        StorageError, OSError: a shared file cannot be used.
     """
+    if (file := shared_file_of(storage)) is not None:
+        return FileMutex(file)
     if storage is not None and is_server(storage):
         return ServerMutex(with_driver(storage))
     return LocalMutex()
-
-
-def _call(connection: Connection, function: str, key: int) -> bool:
-    """Call one of the server's advisory lock functions."""
-    return bool(connection.execute(text(f"SELECT {function}(:key)"), {"key": key}).scalar())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Generic, Protocol, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, TypeAdapter
 
@@ -107,6 +107,8 @@ class StudyNotes:
     identity = Note[Identity]("identity", StoredIdentity)
     reference = Note[Mapping[str, Value]]("reference", dict[str, Value])
     """Settings in place of the baseline's, whose batch exceeds the memory limit; mostly None."""
+    unit = Note[Literal["steps"]]("unit", Literal["steps"])
+    """Set where a script's samples are unknown: each of its steps counts as one sample."""
     start_seconds = Note[float]("start_seconds", Seconds)
     """Seconds that every trial is charged for the start of its process."""
     run_seconds = Note[float]("baseline_run_seconds", Seconds)
@@ -155,6 +157,11 @@ class StudyNotes:
     def is_of_autotune(self) -> bool:
         """True if autotune made the study."""
         return StudyNotes.constraint_names.key in self.attributes
+
+    @property
+    def rate_unit(self) -> str:
+        """Unit of every throughput of the study."""
+        return f"{self.unit or 'samples'}/s"
 
     @property
     def script_start(self) -> tuple[float, float] | None:

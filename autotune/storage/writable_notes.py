@@ -5,7 +5,7 @@ Several processes may write notes of one study. `autotune.storage.notes` says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -27,16 +27,23 @@ class WritableNotes(StudyNotes):
     set a part of one keep the parts that other processes wrote.
     """
 
-    def __init__(self, study: optuna.Study, journal: Journal | None, mutex: Mutex) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        attributes: Callable[[], Mapping[str, Any]],
+        journal: Journal | None,
+        mutex: Mutex,
+    ) -> None:
         super().__init__()
         self._study = study
+        self._read_attributes = attributes
         self._journal = journal
         self._mutex = mutex
 
     @property
     def attributes(self) -> Mapping[str, Any]:
         """The study's attributes in Optuna now, by key."""
-        return self._study.user_attrs
+        return self._read_attributes()
 
     def store(self, key: str, value: Any) -> None:
         """Write a note as JSON, unless it is there already."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import optuna
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.database import existing, masked, storage_errors
+from autotune.storage.database import disconnect, existing, masked, storage_errors
 from autotune.storage.finished_trial import FinishedTrial, as_known, finished_trial
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import CONFIG, REASON
@@ -94,15 +94,14 @@ def study_names(url: str) -> list[str]:
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[RDBStorage]:
+def _opened(url: str) -> Iterator[BaseStorage]:
     """Open a storage for reading; all its connections are closed afterwards."""
     with storage_errors(url):
         storage = existing(url)
         try:
             yield storage
         finally:
-            storage.remove_session()
-            storage.engine.dispose()
+            disconnect(storage)
 
 
 @contextmanager

@@ -107,10 +107,17 @@ class Knowledge:
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True
+        if config[MODE] and self._cannot_compile:
+            return True
         if any(config[knob] == value for knob, value in self._ineffective):
             return True
         smallest = self._smallest_oom.get(_any_batch(config))
         return smallest is not None and smallest <= int(config["batch_size"] or 0)
+
+    @property
+    def _cannot_compile(self) -> bool:
+        """True if a compile mode left training eager and none ran: what it calls is at fault."""
+        return not self._ran_modes - {None} and any(knob == MODE for knob, _ in self._ineffective)
 
     def is_given_up(self, config: TrainingConfig) -> bool:
         """Return True if `config` was lost too often to be tried again."""

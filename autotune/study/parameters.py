@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig, check_settings
 from autotune.knobs.base import Value
 from autotune.knobs.older_names import present
 
@@ -18,7 +18,12 @@ def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 
 def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
-    """Return the configuration for Optuna's parameters, frozen knobs included."""
+    """Return the configuration for Optuna's parameters, frozen knobs included.
+
+    Raises:
+        UsageError: parameters of a study that are no settings of this version.
+    """
+    check_settings(params)
     return space.config(present(params))
 
 

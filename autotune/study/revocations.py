@@ -3,8 +3,8 @@
 Incumbents are validated on more seeds as the search goes on, and a first verdict may turn out
 wrong. Optuna does not change finished trials, so a revocation is a note of the study. For programs
 that read an SQLite file without autotune, the study is rebuilt: its trials are added to a new study
-that takes its place. Processes that share a server hold the study by its number there, so it stays
-as it was told.
+that takes its place. Processes that share a server or a file hold the study by its number there, so
+it stays as it was told.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.storage.database import disconnect
 from autotune.storage.journal_lines import CONSTRAINTS_ATTRIBUTE, TrialRecord
 from autotune.storage.leases import LEASE
 from autotune.storage.trial_details import CONFIG, REASON
@@ -32,6 +33,13 @@ class StoredStudy:
     def study_id(self) -> int:
         """Identifier of the study in its storage."""
         return self.storage.get_study_id_from_name(self.study.study_name)
+
+    def attributes(self) -> Mapping[str, Any]:
+        """Return the study's attributes now, by key; not to be changed.
+
+        `Study.user_attrs` copies all of them at each read: milliseconds in a long study.
+        """
+        return self.storage.get_study_user_attrs(self.study_id)
 
     def ids(self) -> list[int]:
         """Return the identifiers of all trials in their storage, in the order of their numbers."""
@@ -74,9 +82,7 @@ class StoredStudy:
 
     def close(self) -> None:
         """Close all connections to the storage; the study must not be used any more."""
-        self.storage.remove_session()
-        if isinstance(self.storage, RDBStorage):
-            self.storage.engine.dispose()
+        disconnect(self.storage)
 
     def _set(self, number: int, attributes: Mapping[str, Any]) -> None:
         trial_id = self._id_of(number)

@@ -71,7 +71,7 @@ class TuningStudy:
         self._objective = objective
         self._journal = journal
         self._mutex: Mutex = mutex or LocalMutex()
-        self.notes = WritableNotes(stored.study, journal, self._mutex)
+        self.notes = WritableNotes(stored.study, stored.attributes, journal, self._mutex)
         self._running: dict[int, TrainingConfig] = {}
         self._elsewhere: set[TrainingConfig] = set()
         self._knowledge = Knowledge()

@@ -34,6 +34,26 @@ def open_lifeline() -> Iterator[int]:
         os.close(writing_end)
 
 
+def path_of(descriptor: int) -> str:
+    """Return the path by which any process of this user opens a lifeline of this process (Linux).
+
+    A launcher passes no open files on to the processes that it starts.
+    """
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def hold_lifeline_at(path: str) -> None:
+    """Tie this process group's life to the lifeline at `path_of`; ends it if that is gone."""
+    if sys.platform != "linux":
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        hold_lifeline(descriptor)
+
+
 def hold_lifeline(descriptor: int) -> None:
     """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only)."""
     if sys.platform != "linux":

@@ -26,9 +26,14 @@ _WORKDIR = "workdir-"
 
 @dataclass(frozen=True, slots=True)
 class TrialFolder:
-    """Folder of one trial: job, outcome and logs, all readable with `cat`."""
+    """Folder of one trial: job, outcome and logs, all readable with `cat`.
+
+    Each of several processes that train together has an outcome, logs and a phase of its own; those
+    of rank 0 are named as the ones of a single process are.
+    """
 
     path: Path
+    rank: int = 0
 
     @property
     def job(self) -> Path:
@@ -38,17 +43,17 @@ class TrialFolder:
     @property
     def outcome(self) -> Path:
         """Return the path of the child's outcome; a child that died writes none."""
-        return self.path / "outcome.json"
+        return self._own("outcome", ".json")
 
     @property
     def stdout(self) -> Path:
         """Return the path of the output of the user's code."""
-        return self.path / "stdout.log"
+        return self._own("stdout", ".log")
 
     @property
     def stderr(self) -> Path:
         """Return the path of warnings, tracebacks and, after a hang, the stacks of all threads."""
-        return self.path / "stderr.log"
+        return self._own("stderr", ".log")
 
     @property
     def launch(self) -> Path:
@@ -56,10 +61,15 @@ class TrialFolder:
         return self.path / "launch"
 
     @property
+    def phase_file(self) -> Path:
+        """Return the path of the child's last phase."""
+        return self._own("phase")
+
+    @property
     def phase(self) -> str:
         """Return the last phase of the child; "start" before the first one."""
         try:
-            return (self.path / "phase").read_text(encoding="utf-8")
+            return self.phase_file.read_text(encoding="utf-8")
         except OSError:
             return "start"
 
@@ -73,6 +83,11 @@ class TrialFolder:
             return Path(mkdtemp(prefix=_WORKDIR, dir=self.path))
         return Path(mkdtemp(prefix=f"{self.path.parent.name}-{self.path.name}-", dir=place))
 
+    @property
+    def launcher_logs(self) -> Path:
+        """Return the folder that torch's launcher makes for logs, which are not written there."""
+        return self.path / "launcher"
+
     def remove_workdirs(self) -> None:
         """Remove the temporary folders that the script ran in."""
         for path in self.path.glob(f"{_WORKDIR}*"):
@@ -80,7 +95,39 @@ class TrialFolder:
 
     def enter_phase(self, name: str) -> None:
         """Note the phase that the child enters."""
-        (self.path / "phase").write_text(name, encoding="utf-8")
+        self.phase_file.write_text(name, encoding="utf-8")
+
+    def of_rank(self, rank: int) -> TrialFolder:
+        """Return the folder as one of several processes sees it."""
+        return TrialFolder(self.path, rank)
+
+    @property
+    def others(self) -> tuple[TrialFolder, ...]:
+        """Return the folder as each process beside rank 0 sees it that has begun."""
+        names = (log.name for log in self.path.glob("stderr.rank*.log"))
+        ranks = (int(name.removeprefix("stderr.rank").removesuffix(".log")) for name in names)
+        return tuple(map(self.of_rank, sorted(ranks)))
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """Return the paths of the logs of all processes."""
+        return tuple(log for one in (self, *self.others) for log in (one.stdout, one.stderr))
+
+    @property
+    def ended(self) -> Path:
+        """Return the path of the launcher's report on the exit codes of ranks that failed."""
+        return self.path / "ended.json"
+
+    def remove_others(self) -> None:
+        """Remove what the processes of an earlier run left beside the files of rank 0."""
+        for other in self.others:
+            for path in (other.stdout, other.stderr, other.outcome, other.phase_file):
+                path.unlink(missing_ok=True)
+        self.ended.unlink(missing_ok=True)
+
+    def _own(self, stem: str, suffix: str = "") -> Path:
+        middle = f".rank{self.rank}" if self.rank else ""
+        return self.path / f"{stem}{middle}{suffix}"
 
 
 def make_private(folder: Path) -> None:

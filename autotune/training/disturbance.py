@@ -139,19 +139,28 @@ def _taken(shares: tuple[float, float]) -> float:
     return Noise(foreign=foreign, spare=spare).taken
 
 
-def watch(device: torch.device, clock: Callable[[], float]) -> NoiseWatch:
-    """Return a watch over this machine, `device` and the calling trial."""
-    return NoiseWatch(device, clock, lambda: read_cpu_times(clock))
+def watch(
+    device: torch.device, clock: Callable[[], float], launcher: int | None = None
+) -> Callable[[], Noise]:
+    """Return a watch over this machine, `device` and the calling trial.
+
+    All processes that `launcher` started are the trial's; None: this process and its children. The
+    energy of several accelerators is not told, because each process sees its own alone.
+    """
+    watched = NoiseWatch(device, clock, lambda: read_cpu_times(clock, launcher))
+    if launcher is None or device.type == "cpu":
+        return watched
+    return lambda: replace(watched(), joules=None)
 
 
-def read_cpu_times(clock: Callable[[], float]) -> CpuTimes | None:
+def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> CpuTimes | None:
     """Read the counters; return None where they tell nothing, as off Linux."""
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
         rows = _core_rows(stat)
         busy = sum(sum(row[_USER:_GUEST]) - row[_IDLE] - row[_IOWAIT] for row in rows)
         stolen = sum(row[_STEAL] for row in rows)
-        own, quota = _own_seconds(), _quota()
+        own, quota = _own_seconds(launcher), _quota()
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
     return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure(), quota)
@@ -183,8 +192,13 @@ def _core_rows(stat: str) -> list[list[int]]:
     return [list(map(int, row)) for name, *row in fields if name in names]
 
 
-def _own_seconds() -> float:
-    """Return the CPU seconds of this process and its children, ended ones included."""
+def _own_seconds(launcher: int | None) -> float:
+    """Return the CPU seconds of this process and its children, ended ones included.
+
+    With a launcher, they are those of all processes below it.
+    """
+    if launcher is not None:
+        return _own_tree(launcher).cpu_seconds()
     own = os.times()
     total = own.user + own.system + own.children_user + own.children_system
     return total + _own_tree(os.getpid()).cpu_seconds()

@@ -154,12 +154,13 @@ def _sources(model: Path) -> list[Path]:
     return [model, *(model.resolve().parent / name for name in local_modules(model))]
 
 
-def local_modules(model: Path) -> dict[str, str]:
-    """Return the imported modules that lie in the model's folder, each path with its SHA-256.
+def local_modules(model: Path, folder: Path | None = None) -> dict[str, str]:
+    """Return the imported modules that lie in `folder`, each path with its SHA-256.
 
-    Paths are relative to that folder. Packages of an environment in the folder are left out.
+    Paths are relative to that folder, which is the model's by default. Packages of an environment
+    in the folder are left out.
     """
-    folder = model.resolve().parent
+    folder = folder or model.resolve().parent
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] != "autotune"]
     files = {getattr(module, "__file__", None) for module in modules}
     # Modules without a file of their own (torch.classes) have a relative path here.

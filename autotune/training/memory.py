@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.training.ranks.world import World
 from autotune.values.machine import LIMITED
 from autotune.values.measurement import DeviceMemory, Noise
 
@@ -105,6 +106,19 @@ class PeakWatch:
     def bytes(self) -> int:
         """Peak memory so far in bytes; on CPU with the workers."""
         return max(peak_memory_bytes(self._device), self._peak.bytes)
+
+
+def peak_of_all(world: World, device: torch.device, own_bytes: int) -> int:
+    """Return the peak memory of processes that train together; every one has to call it.
+
+    Each has an accelerator of its own, so the largest peak counts. On a CPU it is the sum; pages of
+    files, which are the same libraries, count once.
+    """
+    if device.type != "cpu" or world.is_alone:
+        return max(world.shares(own_bytes))
+    files = world.shares(file_bytes())
+    private = [max(0, own - file) for own, file in zip(world.shares(own_bytes), files, strict=True)]
+    return sum(private) + max(files)
 
 
 def between_blocks(noise: Callable[[], Noise], peak: PeakWatch | None) -> Callable[[], Noise]:

@@ -66,15 +66,17 @@ def probe(
 ) -> float:
     """Train on exactly the task's number of samples, whatever the batch size; return the quality.
 
+    Several processes share the samples evenly, and rank 0 evaluates.
+
     Raises:
         EmptyEpochError: the dataset does not fill a batch.
         NonFiniteLossError: the loss or the quality is not a finite number.
     """
     samples = task.samples
     enter_phase("probe")
-    _train(setup, samples)
+    _train(setup, samples // setup.world.size)
     enter_phase(EVALUATION)
-    quality = _evaluate(setup, data.held_out, task.evaluation_batch)
+    quality = setup.world.on_first(lambda: _evaluate(setup, data.held_out, task.evaluation_batch))
     if not math.isfinite(quality):
         raise NonFiniteLossError(
             f"{metric_name(setup.workload)} is {quality} after {samples} samples"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from autotune.configuration.job import Inspect, Job, MeasurePlan, Probe
+from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import on_compilation
 from autotune.system.trial_folder import TrialFolder
-from autotune.training import disturbance, inspection, memory, quality
+from autotune.training import disturbance, memory, quality
 from autotune.training.apply_settings import Settings
-from autotune.training.before_fork import Prepared, with_dataset
+from autotune.training.before_fork import Prepared
 from autotune.training.loading.batches import (
     Batches,
     StreamSlice,
@@ -34,12 +33,24 @@ from autotune.training.loading.batches import (
 )
 from autotune.training.loading.tokens import count_tokens
 from autotune.training.loading.worst_batch import worst_batch
+from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.timing import Step, Timer, synchronize
-from autotune.training.training_setup import TrainingSetup, apply, build_dataset, build_loader
+from autotune.training.training_setup import (
+    TrainingSetup,
+    across,
+    apply,
+    build_dataset,
+    build_loader,
+)
 from autotune.training.workload import Workload, load_workload
-from autotune.values.measurement import Block, LengthCount, Measurement, TokenCount
+from autotune.values.measurement import (
+    Block,
+    LengthCount,
+    Measurement,
+    RankShare,
+    TokenCount,
+)
 from autotune.values.outcome import (
-    Inspected,
     Measured,
     NotApplied,
     Probed,
@@ -59,6 +70,8 @@ class LoadedJob:
     """Seconds from process start until the workload was imported."""
     prepared: Prepared | None = None
     """The workload as the warm host prepared it; None if this process did everything itself."""
+    world: World = ALONE
+    """The processes that carry out the task together."""
 
     @property
     def settings(self) -> Settings:
@@ -68,13 +81,16 @@ class LoadedJob:
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
-        return apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
+        own = apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
+        return across(own, self.world, seed)
 
 
 def prepare(
     job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
 ) -> LoadedJob:
     """Import the workload, unless the host did, then put the process-wide settings in force.
+
+    One of several processes then meets the others.
 
     `process_start` is the parent's monotonic clock when it launched this process, in seconds.
 
@@ -88,12 +104,16 @@ def prepare(
     workload = prepared.take_over() if prepared else load_workload(Path(job.model_path))
     # After the import, so that the trial's settings replace those that the file makes.
     Settings(config, workload.knobs).apply_to_process()
+    if job.processes > 1:
+        job = replace(job, device=device_of_rank(job.device))
     use_device(torch.device(job.device))
     memory.limit_device_memory(torch.device(job.device), job.memory_limit_bytes)
+    world = join(job.processes, torch.device(job.device), job.deadline_seconds)
     start_seconds = time.monotonic() - process_start
     if prepared:
         start_seconds += prepared.import_seconds
-    return LoadedJob(job, folder, workload.under(job.config), config, start_seconds, prepared)
+    workload = workload.under(job.config)
+    return LoadedJob(job, folder, workload, config, start_seconds, prepared, world)
 
 
 def use_device(device: torch.device) -> None:
@@ -102,61 +122,13 @@ def use_device(device: torch.device) -> None:
         torch.accelerator.set_device_index(device.index)
 
 
-def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
-    """Describe the machine and, if the job names one, the workload.
-
-    The workload is imported before a device is asked for, because it may choose those that CUDA
-    sees.
-    """
-    assert isinstance(job.task, Inspect)
-    if job.task.visible_devices is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
-    if prepared:
-        torch.set_num_threads(prepared.default_threads)
-        found = _described(job.device)
-        if job.model_path is None:
-            return found
-        workload = prepared.take_over().as_today(job.task.baseline)
-        facts = inspection.describe_workload(workload, prepared.own_settings, found.machine)
-        return replace(
-            found,
-            workload=facts,
-            import_seconds=prepared.import_seconds,
-            dataset_seconds=prepared.dataset_seconds,
-            is_shared=True,
-        )
-    if job.model_path is None:
-        return _described(job.device)
-    before, start = inspection.process_settings(), time.perf_counter()
-    workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
-    after, import_seconds = inspection.process_settings(), time.perf_counter() - start
-    own = {name: value for name, value in after.items() if value != before[name]}
-    torch.set_num_threads(int(before["num_threads"] or 1))
-    found = _described(job.device)
-    torch.set_num_threads(int(after["num_threads"] or 1))
-    workload, dataset_seconds = with_dataset(workload)
-    facts = inspection.describe_workload(workload, own, found.machine)
-    return replace(
-        found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
-    )
-
-
-def _described(wanted: str) -> Inspected:
-    """Return the facts on the machine with the device that is wanted."""
-    machine = inspection.describe_machine(inspection.resolve_device(wanted))
-    uuid = inspection.device_uuid(machine.device)
-    free = memory.free_bytes(torch.device(machine.device))
-    return Inspected(machine, None, uuid, device_free_bytes=free)
-
-
 def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
     loaded.folder.enter_phase("build")
-    build_start = time.perf_counter()
+    build_seconds = 0.0 if loaded.prepared is None else loaded.prepared.dataset_seconds
+    start = time.perf_counter()
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    build_seconds = time.perf_counter() - build_start
-    if loaded.prepared:
-        build_seconds += loaded.prepared.dataset_seconds
+    build_seconds += time.perf_counter() - start
     loaded.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
@@ -165,39 +137,51 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
     warm_up = timer.warm_up(plan)
     step.check_finite()
-    batch_size = setup.loader.batch_size or 1
-    missed = setup.not_applied()
+    missed, waited = setup.not_applied(), timer.batches.wait_seconds
     blocks: tuple[Block, ...] = ()
     if not missed:
         loaded.folder.enter_phase("measure")
         peak.begin_blocks()
-        blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
+        blocks = timer.time_blocks(plan, warm_up.calm_seconds, setup.loader.batch_size or 1)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for name, wanted, got in missed:
         return NotApplied(name, spelled(wanted), spelled(got))
+    waited = timer.batches.wait_seconds - waited
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
+    world = setup.world
     longest_among = _take_worst_batch(setup, step)
     peak.look()
     return Measured(
         Measurement(
             blocks=blocks,
-            boundary_seconds=_boundaries(setup, timer, blocks),
+            boundary_seconds=_slowest(world.shares(_boundaries(setup, timer, blocks))),
             epoch_samples=epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
-            peak_memory_bytes=peak.bytes,
+            peak_memory_bytes=memory.peak_of_all(world, setup.device, peak.bytes),
             device_memory=memory.device_memory(setup.device),
             token_count=_tokens(loaded, setup),
             longest_among=longest_among,
-            allocator_retries=retries,
+            allocator_retries=max(world.shares(retries)),
+            ranks=_ranks(world, RankShare(waited, peak.bytes)),
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
     )
+
+
+def _slowest(boundaries: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """Return the slowest rank's seconds of each epoch boundary."""
+    return tuple(map(max, zip(*boundaries, strict=False)))
+
+
+def _ranks(world: World, own: RankShare) -> tuple[RankShare, ...]:
+    """Return the share of each process; none for one that trains alone."""
+    return () if world.is_alone else tuple(world.shares(own))
 
 
 def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount | None:
@@ -206,8 +190,9 @@ def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount |
     A compiled model is left out: it would be compiled anew for the batch's shape.
     """
     found = worst_batch(setup.loader) if setup.config["compile_mode"] is None else None
-    if found is None:
+    if not all(setup.world.shares(found is not None)):
         return None
+    assert found is not None
     step(itertools.repeat(found.batch))
     synchronize(setup.device)
     return found.among
@@ -298,9 +283,12 @@ def _timer(
         Batches(source, clock, wait, ahead if source is setup.loader else iter),
         clock,
         wait,
-        noise=memory.between_blocks(disturbance.watch(setup.device, clock), peak),
+        noise=memory.between_blocks(
+            disturbance.watch(setup.device, clock, setup.world.launcher), peak
+        ),
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
         batches_per_step=batches_per_step,
+        world=setup.world,
     )
 
 
@@ -326,10 +314,11 @@ class _WatchedStep:
 
 
 def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
-    batch_size = setup.loader.batch_size or 1
+    """Return the samples of an epoch, of all processes together."""
+    step_samples = (setup.loader.batch_size or 1) * setup.world.size
     if batches.epoch_batches is not None:
-        return batches.epoch_batches * batch_size
-    return len(setup.loader) * batch_size if hasattr(setup.loader.dataset, "__len__") else None
+        return batches.epoch_batches * step_samples
+    return len(setup.loader) * step_samples if hasattr(setup.loader.dataset, "__len__") else None
 
 
 class CompileClock:

@@ -17,6 +17,7 @@ import torch
 
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches, Clock, Synchronize
+from autotune.training.ranks.world import ALONE, Lap, World
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 
@@ -83,16 +84,30 @@ class Timer:
     """Remarks on the timing so far, see `Measurement.flags`."""
     batches_per_step: int = 1
     """Batches that a step takes."""
+    world: World = ALONE
+    """The processes that take the steps together; rank 0 decides for all."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
-        return self._take(self.warming_up(plan))
+        return self._together(self.warming_up(plan))
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> tuple[Block, ...]:
         """Take and time blocks of steps as `timing_blocks` says."""
-        return self._take(self.timing_blocks(plan, step_seconds, batch_size))
+        return self._together(self.timing_blocks(plan, step_seconds, batch_size))
+
+    def _together(self, requests: StepRequests[Result]) -> Result:
+        """Take the steps that rank 0's generator asks for, and return its result in each rank."""
+        if self.world.rank == 0:
+            result = self._take(requests)
+            self.world.lead(0)
+            return self.world.told(result)
+        while steps := self.world.follow():
+            lap = self._take(self._own_lap(steps))
+            noise = self.noise()
+            self.world.together(replace(lap, stopped=noise.stopped, gpu=noise.gpu))
+        return self.world.told(None)  # type: ignore[return-value]
 
     def _take(self, requests: StepRequests[Result]) -> Result:
         """Take the steps that a generator asks for, and return its result."""
@@ -113,9 +128,9 @@ class Timer:
         seconds: list[float] = []
         calm, fastest, start = 0, math.inf, self.clock()
         while not self._is_steady(plan, calm):
-            block = yield from self._time(1)
-            seconds.append(block.seconds)
-            busy = block.seconds - block.wait_seconds
+            lap = yield from self._time(1)
+            seconds.append(lap.seconds)
+            busy = lap.seconds - lap.wait_seconds
             if busy > 0:  # else the clock jumped
                 fastest = min(fastest, max(busy, _SHORTEST_STEP))
             calm = 0 if busy > _STALL * fastest else calm + 1
@@ -203,35 +218,54 @@ class Timer:
     def _block(self, steps: int, batch_size: int) -> StepRequests[Block]:
         """Time a block; one in which something was compiled or the clock jumped is repeated."""
         for _ in range(_MOST_VOID_BLOCKS):
-            compilations, ready = self.compilations(), self.batches.ready()
-            block = yield from self._time(steps)
-            left, noise = self.batches.ready(), self.noise()
-            compiled = self.compilations() != compilations
-            if not compiled and block.seconds > 0:
+            lap = yield from self._time(steps)
+            noise = self.noise()
+            if not lap.compilations and lap.seconds > 0:
                 break
-            self.flags.add("recompiled" if compiled else "clock")
+            self.flags.add("recompiled" if lap.compilations else "clock")
         else:
             self.flags.add(UNSTEADY)  # every repetition was void, too
-        return replace(
-            block,
-            seconds=max(block.seconds, 1e-9),
-            samples=block.samples * batch_size,
-            stock_samples=_from_stock(block, ready, left, self.batches.workers) * batch_size,
-            noise=noise,
+        return Block(
+            seconds=max(lap.seconds, 1e-9),
+            samples=lap.batches * batch_size,
+            wait_seconds=lap.wait_seconds,
+            stock_samples=lap.stock * batch_size,
+            has_boundary=lap.has_boundary,
+            noise=replace(
+                noise,
+                stopped=noise.stopped + lap.stopped,
+                gpu=", ".join(filter(None, (noise.gpu, lap.gpu))),
+            ),
         )
 
-    def _time(self, steps: int) -> StepRequests[Block]:
-        """Time a block of steps; its `samples` is the number of batches, one sample a batch."""
+    def _time(self, steps: int) -> StepRequests[Lap]:
+        """Time consecutive steps; all processes begin together, and the slowest one's time counts.
+
+        Telling the others and meeting them is outside of the timed part.
+        """
+        self.world.lead(steps)
+        lap = yield from self._own_lap(steps)
+        return self.world.together(lap)
+
+    def _own_lap(self, steps: int) -> StepRequests[Lap]:
+        """Time consecutive steps of this process."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
+        compilations, ready = self.compilations(), self.batches.ready()
         self.synchronize()
         start = self.clock()
         yield steps
         self.synchronize()
         passed = self.batches.boundary_seconds[boundaries:]
-        seconds = self.clock() - start - sum(passed)
-        waited = self.batches.wait_seconds - wait
-        batches = steps * self.batches_per_step
-        return Block(seconds, batches, waited, has_boundary=bool(passed))
+        lap = Lap(
+            seconds=self.clock() - start - sum(passed),
+            batches=steps * self.batches_per_step,
+            wait_seconds=self.batches.wait_seconds - wait,
+            boundary_seconds=sum(passed),
+            has_boundary=bool(passed),
+            compilations=self.compilations() - compilations,
+        )
+        left = self.batches.ready()
+        return replace(lap, stock=_from_stock(lap, ready, left, self.batches.workers))
 
 
 def synchronize(device: torch.device) -> None:
@@ -240,20 +274,20 @@ def synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def _from_stock(block: Block, ready: int | None, left: int | None, workers: int) -> int:
+def _from_stock(lap: Lap, ready: int | None, left: int | None, workers: int) -> int:
     """Return the batches that training took from the stock beyond those loaded meanwhile.
 
-    The number is 0 if the stock is unknown or an epoch ended in the block. If training waits,
-    workers deliver in bursts. A block that ends just before a burst has loaded more than it took;
+    The number is 0 if the stock is unknown or an epoch ended in the lap. If training waits,
+    workers deliver in bursts. A lap that ends just before a burst has loaded more than it took;
     its number is negative.
     """
-    if ready is None or left is None or block.has_boundary:
+    if ready is None or left is None or lap.has_boundary:
         return 0
     drop = ready - left
-    waited = block.wait_seconds > _WAITS * block.seconds
+    waited = lap.wait_seconds > _WAITS * lap.seconds
     if drop < -workers:
         return 0  # the queue fills up again; training could not have used these batches
-    return min(drop, block.samples - 1) if waited or drop > _STOCK_NOISE else 0
+    return min(drop, lap.batches - 1) if waited or drop > _STOCK_NOISE else 0
 
 
 def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.training.apply_settings import Settings
-from autotune.training.loading.whole_steps import WholeSteps
+from autotune.training.loading.whole_steps import StepsOfRank, WholeSteps
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 
@@ -41,6 +42,15 @@ class TrainingSetup:
     loader: DataLoader[Any]
     scaler: torch.amp.GradScaler
     passes: BackwardPasses
+    world: World = ALONE
+    """The processes that train together, each with such a setup."""
+    wrapped: nn.Module | None = None
+    """The model as several processes call it, wrapped by DDP; None alone."""
+
+    @property
+    def trained(self) -> nn.Module:
+        """The model that the loss is computed of; knobs and evaluations have `model` itself."""
+        return self.model if self.wrapped is None else self.wrapped
 
     @property
     def config(self) -> TrainingConfig:
@@ -96,13 +106,21 @@ class TrainingSetup:
         self.optimizer.zero_grad(set_to_none=True)
         self.passes.begin()
         # `map` keeps no batch, so that one is freed before the next is made.
-        return reduce(add, map(partial(self._backward, count), islice(batches, count)))
+        left = range(count - 1, -1, -1)
+        return reduce(add, map(partial(self._backward, count), islice(batches, count), left))
 
-    def _backward(self, count: int, batch: Any) -> Tensor:
-        """Add the gradients of one of `count` batches, and return its share of the mean loss."""
+    def _backward(self, count: int, batch: Any, left: int) -> Tensor:
+        """Add the gradients of one of `count` batches, and return its share of the mean loss.
+
+        Processes exchange gradients with the last one alone, after which none is `left`.
+        """
+        with self.world.without_sync(self.trained) if left else nullcontext():
+            return self._add_gradients(count, batch)
+
+    def _add_gradients(self, count: int, batch: Any) -> Tensor:
         batch = self.transfer(batch)
         with self.forward_context():
-            loss = self.workload.compute_loss(self.model, batch)
+            loss = self.workload.compute_loss(self.trained, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
             raise WorkloadError(
                 f"{self.workload.path}: compute_loss must return a scalar tensor that depends on "
@@ -181,24 +199,52 @@ def apply(
     return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler, passes)
 
 
+def across(setup: TrainingSetup, world: World, seed: int) -> TrainingSetup:
+    """Return a setup as one of several processes has it: its model in DDP, its share of the data.
+
+    All begin with the same weights. Random numbers of the training, as of dropout and of workers,
+    differ from rank to rank.
+
+    Raises:
+        DatasetTooSmallError: the dataset is smaller than one step of all processes needs.
+    """
+    if world.is_alone:
+        return setup
+    dataset = setup.loader.dataset
+    loader = build_loader(setup.config, setup.workload, dataset, seed, world)
+    wrapped = world.wrap(setup.model, setup.device)
+    if world.rank:
+        seed_everything(seed + world.rank)
+    return replace(setup, loader=loader, world=world, wrapped=wrapped)
+
+
 def build_loader(
-    config: TrainingConfig, workload: Workload, dataset: Dataset[Any], seed: int
+    config: TrainingConfig,
+    workload: Workload,
+    dataset: Dataset[Any],
+    seed: int,
+    world: World = ALONE,
 ) -> DataLoader[Any]:
     """Return the training loader: map-style datasets are shuffled, only full batches are given.
 
     An epoch of a map-style dataset has the batches of whole optimizer steps, so that steps of the
-    same number of samples see the same samples, however many batches these are in.
+    same number of samples see the same samples, however many batches these are in. In a world of
+    several processes each gets its share, of equally many batches.
 
     Raises:
         WorkloadError: the dataset is empty.
         DatasetTooSmallError: the dataset is smaller than one step needs.
     """
     iterable = isinstance(dataset, IterableDataset)
-    generator = torch.Generator().manual_seed(seed)
-    sampler = None
+    generator = torch.Generator().manual_seed(seed + world.rank)
+    sampler: Sampler[int] | None = None
     if not iterable:
-        _check_size(len(dataset), config, workload)  # type: ignore[arg-type]
-        sampler = WholeSteps(dataset, config.effective_batch, generator)
+        _check_size(len(dataset) // world.size, config, workload)  # type: ignore[arg-type]
+        sampler = (
+            WholeSteps(dataset, config.effective_batch, generator)
+            if world.is_alone
+            else StepsOfRank(dataset, config.effective_batch, seed, world)
+        )
     return DataLoader(
         dataset,
         sampler=sampler,

@@ -120,6 +120,8 @@ class Observed:
     workload: WorkloadFacts
     counts_samples: bool = True
     """False if the samples of a step are unknown, so that each step counts as one."""
+    data_parallel: bool = False
+    """True if it trains a module in `nn.DataParallel`."""
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None
@@ -128,6 +130,8 @@ class Observed:
     """Seconds of each stage of its training; None if they cannot be told apart."""
     start_seconds: float = 0.0
     """Seconds until its training began."""
+    import_seconds: float = 0.0
+    """Those of `start_seconds` until torch was imported, by the warm host if it had one."""
     surroundings: Surroundings = field(default_factory=Surroundings)
     kind: Literal["observed"] = "observed"
 

@@ -61,7 +61,7 @@ class Diagnosed:
     transfer_seconds: float
     """Seconds of copying a batch to the device; 0 on a CPU."""
     loading: tuple[Loading, ...]
-    """Loading with each number of workers, 0 first."""
+    """Loading with each number of workers, 0 first; empty if no DataLoader feeds training."""
     optimizer_seconds: float
     """Part of `compute_seconds` in which the optimizer updates the parameters."""
     launch_seconds: float | None = None

@@ -5,8 +5,8 @@
 Each script is searched by one command without options but the budget. The table tells for each
 what came of it, after how many configurations and seconds, and which settings were found. With
 `--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
-is. A script whose package is not installed is left out, and the table says so. `--save` writes
-benchmarks/results/zoo.json. Run it on an idle machine.
+is. A script whose package is not installed is left out, and the table says so. `--save` writes the
+rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
             rows.append(row(entry, arguments.seconds, arguments.by_hand))
             print(f"| {' | '.join(rows[-1])} |", flush=True)
     if arguments.save:
-        save(rows, load)
+        save(rows, load, f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
 
 
 def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
@@ -163,20 +163,23 @@ def ratio(comparison: dict) -> str:
     return f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
-def save(rows: Sequence[Sequence[str]], load: float) -> None:
-    """Write the table to benchmarks/results, from where `benchmarks.page` takes it."""
+def save(rows: Sequence[Sequence[str]], load: float, command: str) -> None:
+    """Write rows to benchmarks/results in the place of older ones; `benchmarks.page` reads them."""
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
+    by_name = {row[0]: list(row) for row in (*known, *rows)}
     table = {
         "title": "A zoo of scripts, each searched by one command",
         "about": "Scripts of benchmarks/zoo/scripts, written as the documentation of each library"
-        " writes a training, searched without any option but the budget.",
-        "command": f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}",
+        " writes a training, searched without any option but the budget. Exit 9 is a search that"
+        " says that its budget was too short.",
+        "command": command,
         "recorded": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, CPU",
-        "load": f"{load:.2f} before the first search",
+        "load": f"{load:.2f} before the first search of the last command",
         "columns": COLUMNS,
-        "rows": rows,
+        "rows": [by_name[entry.name] for entry in ZOO if entry.name in by_name],
     }
-    RESULTS.write_text(json.dumps(table, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

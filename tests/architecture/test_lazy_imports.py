@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+LOAD = "import autotune; autotune.load('studies/digits_cnn/recorded_best.yaml')"
+
 
 @pytest.mark.parametrize(
     ("statement", "unloaded"),
     [
         ("import autotune", "torch optuna pydantic yaml numpy"),
+        (LOAD, "numpy psutil optuna pandas scipy torch"),
         ("import autotune.cli", "torch optuna pydantic"),
         ("import autotune.searching.search", "torch"),
         ("import autotune.export.tensorboard", "torch tensorboard"),

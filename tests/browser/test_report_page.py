@@ -11,8 +11,8 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.report.data import read_report
-from autotune.report.find_study import find_study
 from autotune.report.html import page as page_of
+from autotune.study.find_study import find_study
 from autotune.values.text import clean
 from covering import covers
 from factories import GIB, best_config
@@ -28,7 +28,7 @@ DRAWINGS = """() => [...document.querySelectorAll("main .drawing svg")].map(svg 
     const {left, top, right, bottom} = node.getBoundingClientRect();
     return {left, top, right, bottom, text: node.tagName === "text" ? node.textContent : ""};
   };
-  const shown = [...svg.querySelectorAll(".mark, .bar:not(.faint), .cell")];
+  const shown = [...svg.querySelectorAll(".mark, .bar:not(.faint), .cell, .block")];
   return {
     name: svg.getAttribute("aria-label"),
     box: box(svg),
@@ -100,7 +100,7 @@ def test_it_opens_from_disk_with_the_answer_and_every_trial(page: Page, report: 
 
 def test_every_plot_is_there_with_its_marks_inside(page: Page, every_kind: Path) -> None:
     found = drawings(page, every_kind)
-    assert len(found) == 8, sorted(found)
+    assert len(found) == 9, sorted(found)
     for name, drawing in found.items():
         box = drawing["box"]
         assert box["right"] - box["left"] > 300, name
@@ -198,7 +198,9 @@ def test_on_a_phone_settings_of_pareto_best_trials_are_readable(page: Page, tmp_
     html.write_text(page_of(report_of(sized)))
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(html.as_uri())
-    boxes = [one.bounding_box() for one in page.locator(".pareto tbody td:last-child").all()]
+    boxes = [
+        one.bounding_box() for one in page.locator("#memory ~ .pareto tbody td:last-child").all()
+    ]
     assert len(boxes) == 3
     assert all(box and box["width"] > 90 and box["x"] + box["width"] <= 360 for box in boxes)
     assert not page.locator(".pareto .rate").first.is_visible(), "the ratio tells it"
@@ -247,3 +249,28 @@ def test_markup_in_names_of_a_study_runs_no_code(
         page.goto(changed.as_uri())
         colour = page.locator("h1").evaluate("node => getComputedStyle(node).color")
         assert (page.title() == "mine", colour == "rgb(1, 2, 3)") == (not kept, not kept)
+
+
+def test_the_search_stands_beside_the_headline_where_there_is_room(
+    page: Page, every_kind: Path
+) -> None:
+    def corner(selector: str) -> tuple[float, float]:
+        found = page.locator(selector).first.bounding_box()
+        assert found is not None
+        return found["x"], found["y"]
+
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(every_kind.as_uri())
+    (figure_x, figure_y), (search_x, search_y) = corner(".figure"), corner("#history")
+    assert search_x > figure_x + 400
+    assert abs(search_y - figure_y) < 60
+    page.set_viewport_size({"width": 900, "height": 900})
+    assert corner("#history")[1] > corner(".facts")[1]
+
+
+def test_the_fastest_five_stand_below_the_search_and_no_other(page: Page, every_kind: Path) -> None:
+    page.goto(every_kind.as_uri())
+    rows = page.locator("#history ~ .pareto tbody tr").all()
+    rates = [float(row.locator("td.rate").inner_text()) for row in rows]
+    assert len(rows) == 5
+    assert rates == sorted(rates, reverse=True)

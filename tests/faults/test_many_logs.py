@@ -14,8 +14,8 @@ import pytest
 
 from autotune.processes.logs import MOST_BYTES
 from autotune.report.data import read_report
-from autotune.report.find_study import StudyPlace
 from autotune.report.html import page
+from autotune.study.find_study import StudyPlace
 from covering import covers
 from finished_study import finished_study
 

@@ -13,7 +13,7 @@ from autotune.values.errors import AutotuneError
 from goldens.dumps import spelled
 
 _OF_TYPE = ("name", "choices", "min", "max", "exists", "file_okay", "dir_okay", "allow_dash")
-_OF_OPTION = ("required", "multiple", "is_flag", "flag_value", "nargs", "hidden", "envvar")
+_OF_OPTION = ("required", "multiple", "is_flag", "nargs", "hidden", "envvar")
 _PLAIN = (str, int, float, bool, dict, list, tuple)
 
 

@@ -79,7 +79,12 @@ def test_a_lower_precision_of_float32_products_is_seen() -> None:
 
 def test_attention_is_counted(device: str) -> None:
     model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
-    assert isinstance(counted(device, model, BATCH, 8, INPUTS), Counted)
+    found = counted(device, model, BATCH, 8, INPUTS)
+    if device == "cpu" and isinstance(found, str):
+        # torch has formulas for the kernels of some processors alone.
+        assert "no formula for aten._scaled_dot_product_flash_attention_for_cpu" in found
+    else:
+        assert isinstance(found, Counted)
 
 
 def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device: str) -> None:

@@ -119,11 +119,11 @@ def test_note_report_and_files_are_there(dashboard, detail):
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_study_on_a_server_comes_with_its_files_or_with_where_they_are(server_storage, tmp_path):
+def test_a_shared_study_comes_with_its_files_or_with_where_they_are(shared_storage, tmp_path):
     place = tmp_path / "studies" / NAME
     place.mkdir(parents=True)
-    events_of(options_in(place, storage=server_storage, trials=2), runner())
-    with running_dashboard(tmp_path, server_storage, "--port", "0") as dashboard:
+    events_of(options_in(place, storage=shared_storage, trials=2), runner())
+    with running_dashboard(tmp_path, shared_storage, "--port", "0") as dashboard:
         (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
         detail = dashboard.ask("GET", f"/api/studies/{study['study_id']}").data
         assert "samples/s" in detail["note"]["body"]

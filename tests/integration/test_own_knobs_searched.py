@@ -140,6 +140,23 @@ def test_a_search_of_a_script_finds_the_flag_and_run_applies_it(script_search: P
 
 
 @pytest.mark.slow
+def test_run_sets_the_variable_that_a_search_found(model_search: Path) -> None:
+    (model_search / "says.py").write_text("import os\nimport torch\nprint(os.environ['OWN_PAUSE'])")
+    assert finished(run_autotune(model_search, "run", "best.yaml", "says.py")).stdout == "0\n"
+
+
+@pytest.mark.slow
+def test_reports_and_the_dashboard_show_the_flag_of_a_script(script_search: Path) -> None:
+    told = finished(run_autotune(script_search, "report", "train"))
+    assert "flags.--read-seconds=0" in told.stdout
+    finished(run_autotune(script_search, "report", "train", "--html", "report.html"))
+    assert "flags.--read-seconds" in (script_search / "report.html").read_text()
+    values, note = parameter_shown(script_search, "train", "flags.--read-seconds")
+    assert values == {"0.004", "0.0"}
+    assert "flags.--read-seconds" in note
+
+
+@pytest.mark.slow
 def test_launchers_get_the_flag_and_the_variable(tmp_path: Path, script_search: Path) -> None:
     text = (script_search / "best.yaml").read_text()
     place = text.index("  flags.--read-seconds")

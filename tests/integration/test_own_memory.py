@@ -1,5 +1,7 @@
 """The memory that autotune adds is below that of training, or it says how much it needs."""
 
+from functools import cache
+
 import pytest
 
 from autotune.configuration.job import Gate, Probe
@@ -7,7 +9,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import NothingFeasible
 from autotune.system.trial_folder import EVALUATION, NUMERICS_CHECK
-from autotune.values.outcome import Gated, OutOfMemory, Probed, describe
+from autotune.values.outcome import Gated, Measured, OutOfMemory, Probed, describe
 from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
 from factories import written
 from scripted_runner import ScriptedRunner, at, events_of, options_in
@@ -19,6 +21,20 @@ MIB = 1 << 20
 def runner(tmp_path_factory):
     with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
         yield runner
+
+
+@pytest.fixture(scope="module")
+def trained_mib(runner, tmp_path_factory):
+    """The peak memory of a workload's training here, in MiB; torch alone takes 300 to 700."""
+    folder = tmp_path_factory.mktemp("trained")
+
+    @cache
+    def peak(workload):
+        outcome = runner.run(job_for(WORKLOADS / f"{workload}.py"), folder / "trial")
+        assert isinstance(outcome, Measured), describe(outcome)
+        return outcome.measurement.peak_memory_bytes // MIB
+
+    return peak
 
 
 @pytest.fixture
@@ -34,9 +50,13 @@ def gate(runner, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_answer(tmp_path):
+def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_answer(
+    tmp_path, trained_mib
+):
+    """They take 1 GiB."""
     space = written(tmp_path, "num_workers: [0, 1]\n", "space.yaml")
-    limits = ("--trials", "2", "--memory-limit", "900MiB", "--progress", "plain")
+    limit = f"{trained_mib('large_samples') + 350}MiB"
+    limits = ("--trials", "2", "--memory-limit", limit, "--progress", "plain")
     model = WORKLOADS / "large_samples.py"
     process = start_hurried(tmp_path, "search", model, "--space", space, *limits)
     code = process.wait(timeout=200)
@@ -47,10 +67,12 @@ def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_ans
 
 
 @pytest.mark.parametrize(
-    ("workload", "limit_mib"), [("large_samples", 700), ("many_parameters", 900)]
+    ("workload", "beyond_mib"), [("large_samples", 100), ("many_parameters", 150)]
 )
-def test_numerics_are_compared_in_the_memory_that_training_takes(workload, limit_mib, gate):
-    found = gate(workload, limit_mib)
+def test_numerics_are_compared_in_the_memory_that_training_takes(
+    workload, beyond_mib, gate, trained_mib
+):
+    found = gate(workload, trained_mib(workload) + beyond_mib)
     assert isinstance(found, Gated), describe(found)
     assert found.in_double
 
@@ -63,7 +85,7 @@ def test_a_comparison_without_float64_fits_where_one_with_it_passes_the_limit(ga
     assert isinstance(gate("large_in_double", 800, in_double=False), Gated)
 
 
-def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path):
+def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path, trained_mib):
     source = (
         f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
         "from large_samples import *\n"
@@ -76,7 +98,8 @@ def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path):
         "    return Stream()\n"
     )
     model = written(tmp_path, source, "model.py")
-    job = job_for(model, task=Probe(64, (0,), 8), memory_limit_bytes=700 * MIB)
+    limit = (trained_mib("large_samples") + 150) * MIB  # those held out take 1 GiB
+    job = job_for(model, task=Probe(64, (0,), 8), memory_limit_bytes=limit)
     assert isinstance(runner.run(job, tmp_path / "trial"), Probed)
 
 

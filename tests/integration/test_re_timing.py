@@ -12,11 +12,11 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
-from autotune.report.find_study import StudyPlace
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
 from autotune.searching.run.seconds import trial_seconds
 from autotune.searching.search import search
 from autotune.study.archive import read_archive
+from autotune.study.find_study import StudyPlace
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TimedOut, TrialOutcome
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in

@@ -12,6 +12,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 
 from autotune.configuration.best_config import read_best
+from autotune.storage.database import file_of
 from children import WORKLOADS, nobody_is_left, start_hurried
 from covering import covers
 from factories import written
@@ -26,13 +27,13 @@ FLAGS = ("--space", "space.yaml", "--trials", "4", "--accuracy-samples", "256")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 9.0
 
 
-def finished(folder: Path) -> dict[str, float | None]:
+def finished(storage: str) -> dict[str, float | None]:
     """Configuration to value, by Optuna alone."""
-    database = folder / "studies" / "plain" / "study.db"
-    if not database.exists():
+    file = file_of(storage)
+    if file is None or not file.exists():
         return {}
     try:
-        trials = trials_in(f"sqlite:///{database}", "plain")
+        trials = trials_in(storage, "plain")
     except (KeyError, StorageInternalError):
         return {}  # killed while the tables were made
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
@@ -41,9 +42,9 @@ def finished(folder: Path) -> dict[str, float | None]:
     return found
 
 
-def search_for(folder: Path, seconds: float) -> None:
+def search_for(folder: Path, storage: str, seconds: float) -> None:
     """Begin or continue the search, and kill it after so long."""
-    search = start_hurried(folder, "search", "plain.py", *FLAGS)
+    search = start_hurried(folder, "search", "plain.py", "--storage", storage, *FLAGS)
     time.sleep(seconds)
     search.kill()
     search.wait()
@@ -51,19 +52,23 @@ def search_for(folder: Path, seconds: float) -> None:
 
 @covers("R5")
 @pytest.mark.timeout(120 + 20 * KILLS)
-def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    storage = f"{kind}:///{tmp_path / 'kept'}"
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     written(tmp_path, SPACE)
     random, before = Random(0), {}
     for _ in range(KILLS):
-        search_for(tmp_path, random.uniform(FIRST_SECONDS, LAST_SECONDS))
+        search_for(tmp_path, storage, random.uniform(FIRST_SECONDS, LAST_SECONDS))
         assert nobody_is_left(tmp_path)
-        now = finished(tmp_path)
+        now = finished(storage)
         assert {config: now.get(config) for config in before} == before
         before = now
-    search = start_hurried(tmp_path, "search", "plain.py", *FLAGS)
+    search = start_hurried(tmp_path, "search", "plain.py", "--storage", storage, *FLAGS)
     assert search.wait(timeout=100) == 0, (tmp_path / "stderr.txt").read_text()
-    now = finished(tmp_path)
+    now = finished(storage)
     assert {config: now[config] for config in before} == before
     assert len(now) == 4
     read_best(tmp_path / "studies" / "plain" / "best.yaml")

@@ -24,6 +24,7 @@ from terminals import Terminal, written_to
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {
+    "blocks",
     "changes",
     "limits",
     "history",
@@ -49,6 +50,24 @@ def run(*arguments: object) -> tuple[int, str, str]:
     """`autotune report` in this process: exit code, stdout and stderr."""
     done = command("report", *arguments)
     return done.code, done.out, done.err
+
+
+def test_two_studies_are_shown_side_by_side(folder: Path, tmp_path: Path) -> None:
+    own = TrainingConfig.of(OWN)
+    write_best(best_config(own.replace(num_workers=2), own), tmp_path / "best.yaml")
+    code, out, err = run(folder, tmp_path / "best.yaml")
+    assert code == 0, err
+    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
+    assert rows["answer"].split("  ")[0].startswith("4.35x")
+    assert re.fullmatch(r"\d+\s+0", rows["trials"])
+    assert re.fullmatch(r"0\s+2", rows["num_workers"])
+    assert "cudnn_benchmark" not in rows, "the answers agree in it"
+
+
+def test_two_studies_are_written_to_no_file(folder: Path) -> None:
+    code, out, err = run(folder, folder, "--html", "page.html")
+    assert (code, out) == (2, "")
+    assert "two studies are shown side by side in the terminal alone" in err
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +128,7 @@ def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html: str) ->
     drawings = [attrs for tag, attrs in read.elements if tag == "svg"]
     named = [attrs for attrs in drawings if attrs.get("role") == "img"]
     assert all(attrs["aria-label"] for attrs in named)
-    assert len(named) == 8
+    assert len(named) == 9
     assert all(attrs.get("aria-hidden") == "true" for attrs in drawings if attrs not in named)
 
 

@@ -24,9 +24,9 @@ from autotune.values.workload_facts import WorkloadFacts
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import cuda_machine, written
-from held import CORES
+from held import CORES, trials_in
 from scripted_runner import ScriptedRunner, at, options_in
-from sharing import OnDevice, in_threads, joined, trials_in
+from sharing import OnDevice, in_threads, joined
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 1, 2, 3]\nnum_threads: [1, 2]\n"

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.configuration.script import ScriptOptions
 from autotune.report.data import read_report
-from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, StagesTimed, StagesUnknown
+from autotune.study.find_study import find_study
 from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed, Loading
 from autotune.values.workload_facts import WorkloadFacts
@@ -98,6 +98,38 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None
     assert report.stages == STAGES
     again = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
     assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
+
+
+def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) -> None:
+    loaders = dict.fromkeys(("num_workers", "pin_memory"), "no torch DataLoader feeds training")
+    seen = replace(
+        SEEN,
+        loaders=(),
+        training_loader="",
+        fixed=loaders,
+        stages=replace(STAGES, loading=(), optimizer_seconds=0.0001),
+    )
+    space = "optimizer_impl: [null, fused]\nnum_threads: [1, 2]\n"
+    judged = ScriptOptions((), metric="accuracy ([0-9.]+)")
+    options = options_in(tmp_path, space, script=judged, trials=6)
+    events = events_of(options, ScriptedRunner(observed=seen))
+    timed = next(event for event in events if isinstance(event, StagesTimed))
+    assert timed.diagnosis.bound == "computing"
+    assert timed.diagnosis.limits() == {"compute": 160.0}
+    assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
+    assert isinstance(events[-1], Answered)
+    stages = events[-1].best.evidence.baseline.stages
+    assert stages is not None
+    assert (stages.bound, stages.loading, stages.computing) == ("computing", None, 160.0)
+
+
+def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
+    done = autotune(tmp_path, "profile", "train.py", "--", "optimizer")
+    assert done.returncode == 0, done.stderr
+    assert "Your settings wait for computing." in done.stdout
+    assert re.search(r"^compute +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
+    assert "loader, num_workers" not in done.stdout
 
 
 def test_without_stages_nothing_is_left_out(tmp_path: Path) -> None:

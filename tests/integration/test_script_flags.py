@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.calling.flag import Flag
+from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.console.event_lines import plan_lines
@@ -20,6 +20,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Observed
 from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
 from children import autotune
+from needs import installed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "parses_flags.py"
@@ -178,6 +179,15 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     assert note is None or note in said[0]
 
 
+def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
+    around = Surroundings((BATCH,), ("--",))
+    preset = tuple(map(flag_from, ("batch_size=--batch-size", "accumulation_steps=--grad-accum")))
+    plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
+    assert plan.context.options.workload.script.flags == preset[:1]
+    text = "\n".join(plan_lines(plan.context))
+    assert "the preset's --map accumulation_steps=--grad-accum is left out: this script has" in text
+
+
 def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
     script = replace(JUDGED, flags=(Flag("batch_size", "--size"),))
     plan, _ = planned(tmp_path, Surroundings((BATCH, ScriptFlag(("--size",), 16))), script)
@@ -253,9 +263,31 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
-    assert "MLflow is not switched off: MLFLOW_TRACKING_URI" in text
+    assert "MLflow writes into the trials' folders, unless the script sets" in text
     assert "Comet is not switched off" in text
     assert "--workdir temporary tries it in folders that are removed" in text
+
+
+def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessRunner) -> None:
+    installed("tensorboard")
+    lines = [
+        "import os",
+        "from torch.utils.tensorboard import SummaryWriter",
+        "writer = SummaryWriter('runs/real')",
+        "writer.add_scalar('loss', 1.0)",
+        "writer.flush()",
+        "assert os.environ['WANDB_MODE'] == 'disabled'",
+        "open('place', 'w').write(os.environ['MLFLOW_TRACKING_URI'])",
+        SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
+    ]
+    (folder / "train.py").write_text("\n".join(lines))
+    found = seen(runner, folder, "argparse", "--epochs", "99")
+    shutil.copy(SCRIPT, folder / "train.py")
+    assert found.trackers == ("TensorBoard",)
+    assert not (folder / "runs" / "real").exists()
+    assert list((folder / "trial" / "tensorboard").glob("events.out.tfevents.*"))
+    place = (folder / "place").read_text()
+    assert place == (folder / "trial" / "mlflow").absolute().as_uri()
 
 
 def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: Path) -> None:
@@ -269,3 +301,14 @@ def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: 
     assert "this script has --batch-size: searched as batch_size" in done.stderr
     assert "each run is in a folder of its own; in its first steps it writes no file" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:
+    lines = SCRIPT.read_text().splitlines()
+    lines.insert(1, "import tempfile\nkept = tempfile.TemporaryFile()\nkept.write(b'x')")
+    (tmp_path / "train.py").write_text("\n".join(lines))
+    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run")
+    done = autotune(tmp_path, "search", "train.py", *flags, "--", "argparse", "--epochs", "999")
+    assert done.returncode == 0, done.stderr
+    assert "it writes to: runs, the current folder\n" in done.stderr
+    assert "overwrites" not in done.stderr

@@ -20,9 +20,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
-from autotune.report.find_study import find_study
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
+from autotune.study.find_study import find_study
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError

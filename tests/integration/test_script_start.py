@@ -16,9 +16,9 @@ from autotune.configuration.script import ScriptOptions
 from autotune.console.answer_lines import answer_lines, result
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
-from autotune.report.find_study import find_study
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
+from autotune.study.find_study import find_study
 from autotune.values.outcome import Measured, Observed, TrialOutcome
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune, hurried

@@ -127,8 +127,9 @@ def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
     assert said == "RuntimeError: grad can be implicitly created only for scalar outputs"
 
 
-def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask: Ask) -> None:
-    seen = observed(ask("own_iterator.py"))
+@pytest.mark.parametrize("reading", ["its own", "torch's"])
+def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask: Ask, reading: str) -> None:
+    seen = observed(ask("own_iterator.py", reading))
     assert seen.fixed["num_workers"] == "Resumable gives out batches by an __iter__ of its own"
     assert seen.training_loader == ""
     assert seen.workload.baseline["batch_size"] == 16
@@ -176,3 +177,17 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     words = ("--allow", "numerics", script, "backward", "--steps", "9")
     ran = run(tmp_path, *words, amp_dtype="bfloat16")
     assert "amp_dtype=bfloat16" in report_of(ran)[0]
+
+
+def test_a_module_in_data_parallel_is_searched_as_it_is_and_the_way_on_is_named(
+    tmp_path: Path,
+) -> None:
+    source = (SCRIPTS / "plain_loop.py").read_text()
+    made = "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))"
+    assert made in source
+    wrapped = source.replace(made, f"{made}\n    model = nn.DataParallel(model)")
+    written(tmp_path, wrapped, "train.py")
+    done = hurried(tmp_path, "search", "train.py", "--dry-run", "--", "--epochs", "99")
+    assert done.returncode == 0, done.stderr
+    assert "nn.DataParallel: searched as it is. DistributedDataParallel" in done.stderr
+    assert "num_workers: 0, 1" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
-from children import QUICK, autotune
+from children import QUICK, autotune, hurried
 from command_line import Done, command
 from tuned_scripts import SCRIPTS, best, report_of, run
 
@@ -170,10 +171,19 @@ def test_a_preset_fills_the_maps_of_its_family(folder: Path, name: str, flag: st
     assert own.strip().endswith(f"train.py --bs 64 {flag.partition(' 64 ')[2]}")
 
 
-@pytest.mark.parametrize("name", ["search", "run"])
+def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:
+    """A command line of this command for the script."""
+    return {
+        "run": ("run", best(folder), script),
+        "compare": ("compare", script, best(folder)),
+        "worker": ("worker", "study", "--storage", "sqlite:///study.db", "--model", script),
+    }.get(name, (name, script))
+
+
+@pytest.mark.parametrize("name", ["search", "run", "compare", "profile"])
 def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
-    words = ("run", best(folder)) if name == "run" else ("search",)
-    done = command(*words, "--preset", "lightening", "train.py")
+    first, *words = words_of(name, folder, "train.py")
+    done = command(first, "--preset", "lightening", *words)
     assert done.code == 2
     said = "--preset 'lightening' is none of hf, lightning, timm. Did you mean 'lightning'?"
     assert said in done.err
@@ -198,14 +208,33 @@ def test_a_module_is_searched_and_run_as_python_would(package: Path) -> None:
     assert "batch size 16," in ran.stderr
 
 
-@pytest.mark.parametrize("name", ["search", "run"])
+@pytest.mark.parametrize("name", ["search", "run", "compare", "profile", "worker"])
 def test_a_module_that_is_not_there_is_refused(package: Path, name: str) -> None:
-    words = ("run", best(package)) if name == "run" else ("search",)
-    done = command(*words, "-m", "pack.trian")
+    def asked(module: str) -> Done:
+        first, *words = words_of(name, package, module)
+        return command(first, "-m", *words)
+
+    done = asked("pack.trian")
     assert done.code == 2
     assert "-m pack.trian: there is no module trian in pack. Did you mean 'train'?" in done.err
-    assert "there is no module pak in" in command(*words, "-m", "pak").err
-    assert "the package has no __main__" in command(*words, "-m", "pack").err
+    assert "there is no module pak in" in asked("pak").err
+    assert "the package has no __main__" in asked("pack").err
+
+
+@pytest.mark.slow
+def test_a_module_is_compared_by_its_maps(package: Path) -> None:
+    path = best(package, batch_size=64)
+    maps = ("--map", "batch_size=train.batch_size")
+    done = hurried(package, "compare", "-m", "pack.train", path, *maps, "--json", "--", "forever")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["ratios"]) >= 6
+
+
+@pytest.mark.slow
+def test_a_module_is_profiled(package: Path) -> None:
+    done = hurried(package, "profile", "-m", "pack.train", "--", "forever")
+    assert done.returncode == 0, done.stderr
+    assert "compute" in done.stdout + done.stderr
 
 
 def test_no_package_is_imported_to_find_a_module(package: Path) -> None:
@@ -235,3 +264,18 @@ def test_an_installed_command_is_found_as_a_shell_finds_it(
     assert f"runs with /opt/other/bin/python3, and autotune with {sys.executable}" in refused.err
     tool.write_text("#!/bin/sh\n")
     assert "train-it does not exist" in command("search", "train-it").err
+
+
+def test_a_changed_module_of_a_script_is_another_study(package: Path) -> None:
+    train = package / "pack" / "train.py"
+    train.write_text("from pack.sizes import LARGE\n" + train.read_text())
+    sizes = package / "pack" / "sizes.py"
+    sizes.write_text("LARGE = 1\n")
+    flags = ("--space", "loader", "--trials", "2", "-m", "pack.train")
+    first = hurried(package, "search", *flags, "--", "forever")
+    assert first.returncode == 0, first.stderr
+    sizes.write_text("LARGE = 2\n")
+    again = hurried(package, "search", *flags, "--", "forever")
+    assert again.returncode == 6
+    assert "study 'pack.train' was made for something else" in again.stderr
+    assert "  modules: " in again.stderr

@@ -151,7 +151,7 @@ def test_optuna_alone_reads_everything_in_the_study(finished):
 
 def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
     folder, done = finished
-    again = run_autotune(folder, "search", "mine.py", *FLAGS, "--json")
+    again = hurried(folder, "search", "mine.py", *FLAGS, "--json")
     assert again.returncode == 0
     assert again.stdout == done.stdout
     assert len(study_in(folder).trials) == 5

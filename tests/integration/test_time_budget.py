@@ -15,7 +15,7 @@ from autotune.context.options import SearchOptions
 from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.outcome import Measured, OutOfMemory, TimedOut, TrialOutcome
+from autotune.values.outcome import Measured, NotApplied, OutOfMemory, TimedOut, TrialOutcome
 from factories import measurement
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 from search_clock import TimedRunner, timed_runner
@@ -215,7 +215,7 @@ COMPILING = (
 
 @pytest.mark.parametrize(
     ("budget", "modes"),
-    [(110.0, {None}), (400.0, {None, "default"}), (4000.0, {None, "default", "max-autotune"})],
+    [(110.0, {None}), (200.0, {None, "default"}), (4000.0, {None, "default", "max-autotune"})],
 )
 def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed, tmp_path):
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
@@ -307,3 +307,33 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
         assert not events_of(options, runner())[-1].best.keeps_baseline
     again = events_of(changed(options, time_budget_seconds=1000.0), runner())
     assert again[-1].best.config["optimizer_impl"]
+
+
+COMPILED = "compile_mode: [null, default, max-autotune-no-cudagraphs]\nnum_threads: [1, 2]\n"
+
+
+def modes_of(runner: TimedRunner) -> set[object]:
+    jobs = zip(runner.jobs, runner.asked, strict=True)
+    return {job.config["compile_mode"] for job, asked in jobs if asked.phase == "trial"}
+
+
+def test_compiling_may_take_the_time_that_nothing_else_is_left_for(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 23.0 if phase == "trial" and config and config["compile_mode"] else 3.0
+
+    runner = timed(measure=all_alike, seconds=seconds)
+    *_, last = events_of(options_with(tmp_path, 150.0, COMPILED), runner)
+    assert "default" in modes_of(runner)
+    assert last.best.keeps_baseline
+    assert runner.elapsed <= 150.0 + 2 * 3.0
+
+
+def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_another(timed, tmp_path):
+    def outcome(config: TrainingConfig, phase: str) -> TrialOutcome:
+        mode = config["compile_mode"]
+        return NotApplied("compile_mode", str(mode), "null") if mode else at(100)
+
+    runner = timed(measure=outcome)
+    *_, last = events_of(options_with(tmp_path, 900.0, COMPILED), runner)
+    assert len(modes_of(runner) - {None}) == 1
+    assert last.best.keeps_baseline

@@ -1,4 +1,4 @@
-"""`autotune worker` as it is used: processes on a real PostgreSQL, one of them killed."""
+"""`autotune worker` as it is used: processes on PostgreSQL and on a file, one of them killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.database import with_driver
 from children import nobody_is_left, start_hurried, wait_until
 from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
@@ -19,14 +18,16 @@ pytestmark = [
 STUDY = "shared"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("hosts")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    hosts = tmp_path / "hosts"
+    hosts.mkdir()
+    return hosts
 
 
 @covers("S10")
 def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
-    folder: Path, server_storage: str
+    folder: Path, shared_storage: str
 ) -> None:
     """A search on one core leads; of two workers on the other, one goes on for the first."""
     leads, dies, lives = (folder / name for name in ("leads", "dies", "lives"))
@@ -36,12 +37,11 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
     first, second = CORES
     hold(leads, first)
     hold(dies, second)
-    shared = ["--storage", server_storage]
+    shared = ["--storage", shared_storage]
     led = ["search", "waits.py", "--study", STUDY, "--devices", f"cpu:{first}", *shared, *FLAGS]
     leader = start_hurried(leads, *led)
     joins = ["worker", STUDY, *shared, "--model", model, "--device", f"cpu:{second}"]
     started = [leader, dying := start_hurried(dies, *joins)]
-    url = with_driver(server_storage)
     try:
         held_on(leads, first, leader)
         held_on(dies, second, dying)
@@ -49,7 +49,9 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
         dying.kill()
         dying.wait()
         assert nobody_is_left(dies)
-        taken_over = wait_until(lambda: len(told(trials_in(url, STUDY))) >= TRIALS - 1, LONG)
+        taken_over = wait_until(
+            lambda: len(told(trials_in(shared_storage, STUDY))) >= TRIALS - 1, LONG
+        )
         assert taken_over, (lives / "stderr.txt").read_text()
         release(leads, first)
         assert leader.wait(LONG) == 0, (leads / "stderr.txt").read_text()
@@ -58,7 +60,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
         for process in started:
             process.kill()
             process.wait()
-    trials = trials_in(url, STUDY)
+    trials = trials_in(shared_storage, STUDY)
     assert len(told(trials)) == TRIALS
     (lost,) = [trial for trial in trials if trial.state.name != "COMPLETE"]
     assert lost.state.name == "FAIL"

@@ -16,8 +16,8 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
-from autotune.report.find_study import StudyPlace
 from autotune.searching.run.events import Answered
+from autotune.study.find_study import StudyPlace
 from autotune.training import memory
 from autotune.values.measurement import DeviceMemory, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome

@@ -17,10 +17,10 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
-from autotune.report.find_study import find_study
-from autotune.report.frame import trials_frame
 from autotune.report.html import page
 from autotune.report.summary import summary
+from autotune.report.table import rows
+from autotune.study.find_study import find_study
 from autotune.system import energy
 from autotune.system.energy import EnergyMeter, gpu_energy, package_energy
 from autotune.training import disturbance
@@ -150,7 +150,7 @@ def test_it_is_told_wherever_the_answer_is(tmp_path: Path) -> None:
     data = read_report(find_study(str(tmp_path)))
     told = " ".join(explanation(data))
     assert "A sample takes 2 J of the GPU with your settings, 0.125 J with the answer's." in told
-    assert set(trials_frame(data)["joules_per_sample"]) == {2.0, 1.0, 0.5, 0.25, 0.125}
+    assert {row["joules_per_sample"] for row in rows(data)} == {2.0, 1.0, 0.5, 0.25, 0.125}
     trials = json.loads(summary(data))["trials"]
     assert {one["joules_per_sample"] for one in trials} == {2.0, 1.0, 0.5, 0.25, 0.125}
     assert "0.125 Jyours 2, of the GPU" in " ".join(Page(page(data)).text.split())

@@ -68,6 +68,7 @@ def test_a_study_reads_each_note_as_what_it_wrote(nine: SearchSpace) -> None:
         "constraint_names",
         "anchors",
         "matmul_rates",
+        "unit",
         "untrained",
     }
     assert not any(getattr(StudyNotes(), name) for name in keys.values())

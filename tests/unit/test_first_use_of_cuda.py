@@ -25,7 +25,8 @@ ASKS = """
 import os, sys
 import torch
 from autotune.configuration.job import Inspect, Job
-from autotune.training import inspection, tasks
+from autotune.child import inspecting
+from autotune.training import inspection
 
 def seen(wanted):
     print("asked for", wanted, "of", os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -33,7 +34,7 @@ def seen(wanted):
 
 inspection.resolve_device = seen
 threads = torch.get_num_threads()
-found = tasks.inspect(Job(Inspect({visible!r}), "auto", {model!r}))
+found = inspecting.inspect(Job(Inspect({visible!r}), "auto", {model!r}))
 print(found.machine.default_num_threads == threads, torch.get_num_threads())
 """
 USES = """

@@ -55,7 +55,9 @@ def loader(workers: int = 0, dataset: Dataset[object] | None = None) -> DataLoad
     return DataLoader(data, batch_size=4, num_workers=workers)
 
 
-def timed(script: Script, feeds: DataLoader[object], batches_per_step: int = 1) -> Diagnosed | None:
+def timed(
+    script: Script, feeds: DataLoader[object] | None, batches_per_step: int = 1
+) -> Diagnosed | None:
     requests = ScriptStages(script.batches, script.clock, CPU).timing(feeds, 4, batches_per_step)
     while True:
         try:
@@ -75,6 +77,14 @@ def test_waiting_is_loading_where_the_script_loads_itself() -> None:
     assert found.optimizer_seconds == pytest.approx(0.05)
     assert (found.transfer_seconds, found.launch_seconds, found.busy_seconds) == (0.0, None, None)
     assert found.batch_size == 4
+
+
+def test_without_a_loader_computing_and_updating_are_told() -> None:
+    found = timed(Script(waits=0.0), None)
+    assert found is not None
+    assert found.loading == ()
+    assert found.compute_seconds == pytest.approx(0.55)
+    assert found.optimizer_seconds == pytest.approx(0.05)
 
 
 def test_all_are_seconds_of_a_batch_where_steps_accumulate() -> None:

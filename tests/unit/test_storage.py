@@ -115,9 +115,11 @@ def test_a_database_in_which_nothing_keeps_writers_apart_is_refused(url: str) ->
     assert ":x@" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
+@pytest.mark.parametrize(
+    "url", ["sqlite:///a.db", "journal:///a.log", "postgresql+psycopg://host/db", None]
+)
 def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
-    database.check_storage(url)
+    database.check_url(url)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 
 from autotune.configuration.flag_types import folder_name
 from autotune.dashboard.serve import ServeOptions, serve
-from autotune.report.find_study import StudyPlace, find_study
+from autotune.study.find_study import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
+from needs import installed
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> No
 
 
 def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None:
+    installed("psycopg")
     place = find_study("postgresql://me:secret@host/name")
     assert place.folder is None
     assert "secret" in str(place.url)

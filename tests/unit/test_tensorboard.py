@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def test_an_earlier_report_is_replaced_by_force_alone(
 def test_without_the_package_the_error_says_how_to_get_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.export.tensorboard.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     done = command("report", stored(url, [trial(0)]), "--tensorboard", tmp_path / "events")
     assert (done.code, done.out) == (2, "")
     assert MISSING in done.err

@@ -21,11 +21,11 @@ from autotune.context.search_context import survey
 from autotune.production import Best
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
-from autotune.report.find_study import find_study
-from autotune.report.frame import trials_frame
 from autotune.report.html import page
 from autotune.report.summary import summary
+from autotune.report.table import rows
 from autotune.report.terminal import before_table
+from autotune.study.find_study import find_study
 from autotune.training.loading.tokens import count_tokens
 from autotune.values.errors import UsageError
 from autotune.values.measurement import TokenCount
@@ -114,7 +114,7 @@ def test_it_is_told_wherever_a_person_reads_the_throughput(tmp_path: Path) -> No
     data = read_report(find_study(str(tmp_path)))
     assert "              400 -> 6400 tokens/s" in before_table(data)
     assert "Tokens/s: 400 with your settings, 6400 with" in " ".join(explanation(data))
-    assert set(trials_frame(data)["tokens_per_second"]) == {400, 800, 1600, 3200, 6400}
+    assert {row["tokens_per_second"] for row in rows(data)} == {400, 800, 1600, 3200, 6400}
     trials = json.loads(summary(data))["trials"]
     assert {one["tokens_per_second"] for one in trials} == {400, 800, 1600, 3200, 6400}
     assert "6,400 tokens/s" in " ".join(Page(page(data)).text.split())

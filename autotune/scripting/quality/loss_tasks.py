@@ -30,6 +30,8 @@ from autotune.values.script_losses import FirstLosses, ObservedLoss
 
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
+# Share of the steps that seem to be missing which are asked for at once.
+_SURE = 0.9
 _SHOWN = 10
 """First losses that an observation reports, and whose mean is the loss before training."""
 # As in an accuracy probe: slow steps get longer, up to this many seconds.
@@ -130,8 +132,10 @@ class LossTasks:
 
     def probing(self, task: Probe, started: float) -> StepRequests[TrialOutcome]:
         """Train on the task's samples and return the loss over the last tenth of them."""
-        while self.progress.samples < task.samples:
-            yield 1
+        while (left := task.samples - self.progress.samples) > 0:
+            # Nearly all that are missing at once; what is beyond the last sample does not count.
+            size = max(1, self.progress.samples) / max(1, self.progress.steps)
+            yield max(1, math.floor(_SURE * left / size))
         return self.probed(task, started)
 
     def probed(self, task: Probe, started: float) -> TrialOutcome:
@@ -143,7 +147,7 @@ class LossTasks:
         samples = min(task.samples, self.progress.samples)
         found = mean_of_last(steps, samples, task.loss, _LAST)
         if not math.isfinite(found):
-            return NonFinite(f"the training loss is {found} after {samples} samples")
+            return NonFinite(f"the training loss is {found} after {self.progress.steps} steps")
         before = fmean(step.value(task.loss) for step in steps[:_SHOWN])
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)

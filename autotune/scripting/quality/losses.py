@@ -1,13 +1,16 @@
 """Record the loss of an unmodified script: the tensor on which its outermost `backward` is called.
 
-Nothing waits for the device. Losses are copied where they are, because a CUDA graph writes the next
-one into the same memory, and are read when the training is over.
+Nothing waits for a device. A loss on the CPU is read at once. One on a device is copied there, into
+memory that is allocated once for many, because a CUDA graph writes the next loss into the same
+place. No tensor is kept from step to step: each would split the memory that the script's next
+tensors reuse, and the script would get new pages instead.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,6 +19,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from autotune.scripting.quality.scalars import Scalars
 
 LossOf = Literal["mean", "sum"]
 """How the losses of a step's backward passes make the step's loss."""
@@ -54,8 +59,9 @@ class LossRecorder:
         """Outermost backward passes so far."""
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Optimizers that have stepped; `stepped` adds none."""
-        self._since_step: list[Tensor] = []
-        self._steps: list[tuple[int, list[Tensor]]] = []
+        self._losses = Scalars()
+        # Of each step: samples used after it, and losses recorded after it.
+        self._samples, self._ends = array("q"), array("q")
         self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
 
     def watch(self) -> None:
@@ -83,13 +89,15 @@ class LossRecorder:
         if not self.is_on:
             return
         try:
-            several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-            self._since_step.append(functools.reduce(torch.add, map(self._own, several)))
+            if isinstance(tensors, Tensor):
+                self._losses.append(self._own(tensors))
+            else:
+                self._losses.append(functools.reduce(torch.add, map(self._own, tensors)))
         except Exception as error:  # a loss of an unknown kind must not harm the script
             self.fault = self.fault or str(error)
 
     def _own(self, loss: Tensor) -> Tensor:
-        """Return a copy of a loss, without the factor of a gradient scaler.
+        """Return a loss without the factor of a gradient scaler, perhaps in the same memory.
 
         Raises:
             ValueError: it is no scalar.
@@ -97,25 +105,29 @@ class LossRecorder:
         if loss.numel() != 1:
             raise ValueError(NO_SCALAR.format(count=loss.numel()))
         if self._scaled is None:
-            return loss.detach().clone()
+            return loss
         scaled, value, unscaled = self._scaled
         if scaled() is loss:
-            return unscaled.clone()
+            return unscaled
         return loss.detach() * (unscaled / value)
 
     def stepped(self, samples: int) -> None:
         """Record an optimizer step, after which training has used so many samples."""
         if self.is_on:
-            self._steps.append((samples, self._since_step))
-        self._since_step, self._scaled = [], None
+            self._samples.append(samples)
+            self._ends.append(len(self._losses))
+        self._scaled = None
 
     def steps(self) -> list[StepLoss]:
         """Return the recorded steps, none if a loss cannot be read; waits for the device."""
         try:
-            return [StepLoss(n, tuple(float(x) for x in losses)) for n, losses in self._steps]
-        except Exception as error:  # a tensor of a transformation that is over, as torch.func's
+            losses = self._losses.values()
+        except Exception as error:  # a device that has failed
             self.fault = self.fault or f"its loss cannot be read: {error}"
             return []
+        begins = (0, *self._ends[:-1])
+        of_steps = zip(self._samples, begins, self._ends, strict=True)
+        return [StepLoss(samples, tuple(losses[a:b])) for samples, a, b in of_steps]
 
 
 def mean_of_last(steps: Sequence[StepLoss], samples: int, of: LossOf, share: float) -> float:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from autotune.scripting.surroundings.script_flags import ScriptFlags
+from autotune.scripting.surroundings.trackers import Trackers
 from autotune.scripting.surroundings.written_files import WrittenFiles
 from autotune.values.outcome import Observed, TrialOutcome
 from autotune.values.workload_facts import Surroundings
 
-# Modules that send results somewhere, each with its name for people.
-_TRACKERS = {
-    "wandb": "wandb",
-    "mlflow": "MLflow",
-    "comet_ml": "Comet",
-    "neptune": "Neptune",
-    "clearml": "ClearML",
-}
-_EVENT_FILE = "tfevents"
 # Most names of a list that are kept.
 _MOST = 40
 
@@ -29,9 +20,11 @@ class Record:
     """What surrounds the training of this process's script."""
 
     def __init__(self, own: Path, process_start: float) -> None:
-        """Prepare; `own` is the trial's folder, `process_start` the monotonic clock then."""
+        """Switch trackers off; `own` is the trial's folder, `process_start` the clock then."""
         self._process_start = process_start
         self._flags, self._files = ScriptFlags(), WrittenFiles(own)
+        self._trackers = Trackers(own)
+        self._trackers.switch_off()
 
     def watch(self) -> None:
         """Record from now on."""
@@ -51,19 +44,7 @@ class Record:
                 folders=tuple(files.folders)[:_MOST],
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
-                trackers=tuple(self._trackers()),
+                trackers=tuple(self._trackers.used()),
                 seconds=time.monotonic() - self._process_start,
             ),
         )
-
-    def _trackers(self) -> list[str]:
-        found = [name for module, name in _TRACKERS.items() if module in sys.modules]
-        files = (entry.name for folder in self._files.folders for entry in _entries(folder))
-        return [*found, *(["TensorBoard"] if any(_EVENT_FILE in name for name in files) else [])]
-
-
-def _entries(folder: str) -> list[Path]:
-    try:
-        return list(Path(folder).iterdir())
-    except OSError:
-        return []

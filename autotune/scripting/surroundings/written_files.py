@@ -51,7 +51,8 @@ class WrittenFiles:
             return
         with suppress(Exception):  # an error would make the script's own call fail
             match event, arguments:
-                case "open", (path, _, int(flags)) if flags & _WRITING:
+                # A folder is opened for writing to hold a file without a name.
+                case "open", (path, _, int(flags)) if flags & _WRITING and not _is_folder(path):
                     self.writes(path)
                 case "os.rename", (_, target, *_):
                     self.writes(target)
@@ -106,3 +107,7 @@ class WrittenFiles:
             return original(obj, f, *args, **kwargs)
 
         torch.save = save
+
+
+def _is_folder(path: Any) -> bool:
+    return not isinstance(path, int) and os.path.isdir(path)  # noqa: PTH112 - it may be bytes

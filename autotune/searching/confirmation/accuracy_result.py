@@ -55,10 +55,11 @@ def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     script = prober.context.options.workload.script
     if script is None or not script.tries_numerics:
         return None
-    samples, is_seeded = prober.samples, len(baseline) > 1 and len(set(baseline)) == 1
-    what = f"mean training loss over the last tenth of {samples} samples"
+    length = f"{prober.samples} {prober.context.unit}"
+    is_seeded = len(baseline) > 1 and len(set(baseline)) == 1
+    what = f"mean training loss over the last tenth of {length}"
     if script.loss is None:
-        what = f"--metric-regex, after {samples} samples"
+        what = f"--metric-regex, after {length}"
     return f"{what}; the script seeds itself, so all seeds are one" if is_seeded else what
 
 

@@ -28,7 +28,7 @@ _PLAN = MeasurePlan(block_seconds=0.15, looks=(_ROUNDS,), max_seconds=6.0)
 def time_limits(
     prober: AccuracyProber, config: TrainingConfig, runs: Sequence[Measurement]
 ) -> StageLimits | None:
-    """Time the limits of a configuration; None for a script, or if that fails.
+    """Time the limits of a configuration; None for a script or several processes, or if it fails.
 
     Side effect: notes the machine's rate of matrix products in the study, if it was not known.
 
@@ -38,7 +38,7 @@ def time_limits(
         runs: the processes behind the throughput that is stated for it.
     """
     context, notes = prober.context, prober.study.notes
-    if context.options.workload.script is not None:
+    if context.options.workload.script is not None or context.processes > 1:
         return None
     machine = context.machine
     start = matmul_rate_key(machine.fingerprint, "")

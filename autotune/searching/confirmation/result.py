@@ -92,6 +92,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
         lr_scaling=LearningRate(
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
+        processes=None if context.processes == 1 else context.processes,
         machine=_machine(context),
         provenance=_provenance(context, won),
     )

@@ -73,23 +73,21 @@ class Diagnosis:
     """The largest batch size of the search space."""
     reached: float | None = None
     """Samples per second of all stages together; None where that is not known."""
+    rate_unit: str = "samples/s"  # steps/s where a script's samples are unknown
 
     @property
     def load_seconds(self) -> float:
-        """Seconds to load a batch in one process."""
-        return self.stages.loading[0].seconds
+        """Seconds to load a batch in one process; 0 if no loader feeds training."""
+        return self.stages.loading[0].seconds if self.stages.loading else 0.0
 
     @property
     def fastest_load_seconds(self) -> float:
         """Fewest seconds per batch: as timed with workers, or as one worker per core would take."""
         cores = self.machine.host.usable_cores
-        return min(self.load_seconds / cores, *(one.seconds for one in self.stages.loading))
+        return min((self.load_seconds / cores, *(one.seconds for one in self.stages.loading)))
 
     def limits(self) -> dict[str, float]:
-        """Return the samples per second of each stage alone, with the baseline's settings.
-
-        A stage that takes no time is absent.
-        """
+        """Return the baseline's samples per second of each stage alone that takes any time."""
         return limits_of(self.stages)
 
     @property
@@ -289,7 +287,8 @@ def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | Non
         reached: samples per second of training as a whole; None if not known.
     """
     sizes = [int(size or 1) for size in context.space.domains["batch_size"]]
-    return Diagnosis(stages, context.machine, context.baseline, max(sizes), reached)
+    of = (context.machine, context.baseline, max(sizes), reached, context.rate_unit)
+    return Diagnosis(stages, *of)
 
 
 def _reached(study: TuningStudy) -> float | None:
@@ -301,6 +300,8 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
     if context.observed is not None:
         return context.observed.stages or Rejected(_NOT_TOLD)
+    if context.processes > 1:
+        return Rejected("the stages of several processes are not timed apart")
     cores = context.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:

@@ -57,12 +57,19 @@ def expected_compile_seconds(search: SearchRun, mode: Value) -> float:
     return _compile_seconds(search)(mode)
 
 
-def modes_too_dear(search: SearchRun) -> frozenset[Value]:
-    """Return the compile modes that would take too much of the time left for trials.
+def skip_dear_modes(search: SearchRun) -> None:
+    """Skip the compile modes that would take too much of the time left for trials.
 
-    The baseline's own mode is never among them.
+    The baseline's own mode is never among them. Once nothing else is left to try, a mode may take
+    all of that time.
     """
-    affordable = _SHARE_TO_COMPILE * max(0.0, search.time_budget.seconds_left_with_candidate())
+    search.study.skipped_modes = _modes_beyond(search, _SHARE_TO_COMPILE)
+    if search.study.skipped_modes and search.study.exhausted():
+        search.study.skipped_modes = _modes_beyond(search, 1.0)
+
+
+def _modes_beyond(search: SearchRun, share: float) -> frozenset[Value]:
+    affordable = share * max(0.0, search.time_budget.seconds_left_with_candidate())
     compiling = _compile_seconds(search)
     modes = set(search.context.space.domains.get("compile_mode", ()))
     others = modes - {None, search.context.baseline["compile_mode"]}

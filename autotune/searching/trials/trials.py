@@ -28,7 +28,7 @@ from autotune.searching.trials.incumbent_validation import (
     validates_late,
 )
 from autotune.searching.trials.memory_prediction import foresee
-from autotune.searching.trials.trial_cost import modes_too_dear, trial_cost
+from autotune.searching.trials.trial_cost import skip_dear_modes, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
 from autotune.storage.database import check_still_there
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
@@ -96,7 +96,7 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
 def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     """Claim the next trial, configurations of `warm_start` first; None if there is none."""
     context = search.context
-    search.study.skipped_modes = modes_too_dear(search)
+    skip_dear_modes(search)
     if end_reason(search) is not None:
         return None
     warm_start = context.options.sampling.warm_start

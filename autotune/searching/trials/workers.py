@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
 from autotune.configuration.accuracy_rule import Tolerance
@@ -43,7 +43,8 @@ from autotune.searching.trials.trials import run_trials
 from autotune.storage.database import (
     check_storage,
     connected,
-    is_server,
+    disconnect,
+    is_shared,
     masked,
     storage_errors,
 )
@@ -94,6 +95,16 @@ class WorkerOptions:
     script: ScriptOptions | None = None
     """The script's arguments; None for a model.py. Its other options are the search's."""
 
+    @property
+    def worker(self) -> str:
+        """Name of this process among the workers of all hosts."""
+        return f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def own_folder(self) -> Path:
+        """Folder of this process alone; others may have the same `folder`."""
+        return self.folder / "workers" / self.worker
+
 
 def admit(search: SearchRun) -> None:
     """Note what workers need, if the study is shared; from now on they run trials."""
@@ -121,10 +132,11 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         StorageError: the storage cannot be used.
     """
     check_storage(options.storage)
-    if not is_server(options.storage):
+    if not is_shared(options.storage):
         raise UsageError(
-            f"--storage {masked(options.storage)} takes one writing process. Workers need a "
-            "PostgreSQL server; on one host, `autotune search --devices` needs none."
+            f"--storage {masked(options.storage)} takes one writing process. Workers need a file "
+            "that they share, journal:///study.log, or a PostgreSQL server; on one host, "
+            "`autotune search --devices` needs none."
         )
     runner = StoppableRunner(runner, stop)
     with storage_errors(options.storage):
@@ -154,11 +166,11 @@ def _inspected(options: WorkerOptions, runner: Runner) -> tuple[Inspected, Obser
     """Inspect machine and workload; a script is observed for that, on the device that it takes."""
     job = inspection(options.device.torch_name, options.model_path)
     if options.script is None:
-        return inspect(runner, job, options.folder / "inspect"), None
-    folder = options.folder / "inspect" / "script"
+        return inspect(runner, job, options.own_folder / "inspect"), None
+    folder = options.own_folder / "inspect" / "script"
     observed = observe(runner, options.model_path, options.script, folder, _DEADLINE_SECONDS)
     check_device(observed, options.device.torch_name)
-    found = inspect(runner, inspection_of_device(observed), options.folder / "inspect")
+    found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
     return replace(found, workload=observed.workload), observed
 
 
@@ -192,9 +204,9 @@ class _Waiting:
                 stop.check()
                 time.sleep(_LOOK_SECONDS)
         finally:
-            storage.engine.dispose()
+            disconnect(storage)
 
-    def _is_ready(self, storage: RDBStorage) -> bool:
+    def _is_ready(self, storage: BaseStorage) -> bool:
         changed: list[str] = []
         for name in self._names(storage):
             try:
@@ -229,7 +241,7 @@ class _Waiting:
         if is_script and not is_of_script:
             raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
 
-    def _names(self, storage: RDBStorage) -> list[str]:
+    def _names(self, storage: BaseStorage) -> list[str]:
         """Return the study's name, and with --allow-mixed those that `search --force` began."""
         if not self._options.allow_mixed:
             return [self._options.study]
@@ -271,8 +283,11 @@ def _search(
     assert identity.space is not None, "a search notes its space"
     assert identity.memory_limit_bytes is not None, "a search notes its limit"
     assert found.workload is not None
-    worker = f"{socket.gethostname()}-{os.getpid()}"
-    folder = options.folder / "workers" / worker
+    if (count := identity.facts.get("processes", 1)) > 1:
+        raise UsageError(
+            f"study {waiting.name!r} trains in {count} processes; workers run trials of one."
+        )
+    folder = options.own_folder
     script = _script_of(options, ready.options)
     tolerance = Tolerance.of_json(ready.options[_TOLERANCE])
     told = {**ready.options, _TOLERANCE: tolerance, "script": script}
@@ -300,7 +315,7 @@ def _search(
     journal = Journal(options.folder)
     study = open_study(waiting.name, options.storage, context.space, context.objective, journal)
     study.check_identity(identity.facts)
-    return SearchRun(context, runner, study, worker=f"@{worker}").with_noted_reference()
+    return SearchRun(context, runner, study, worker=f"@{options.worker}").with_noted_reference()
 
 
 def _work(search: SearchRun) -> Iterator[Event]:

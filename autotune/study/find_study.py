@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from autotune.configuration.flag_types import folder_name
-from autotune.storage.database import check_storage, database_of, is_server, masked
+from autotune.storage.database import (
+    check_storage,
+    database_of,
+    file_of,
+    is_server,
+    is_shared,
+    masked,
+)
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import did_you_mean
 
@@ -69,7 +76,7 @@ def _from_url(url: str) -> StudyPlace:
     check_storage(url)
     if is_server(url):
         return StudyPlace(url, None)
-    database = database_of(url)
+    database = file_of(url)
     if database is None:
         _refuse(url, "it is in memory, and each program has its own")
     if not database.is_file():  # SQLite would make one
@@ -77,7 +84,7 @@ def _from_url(url: str) -> StudyPlace:
             f"the storage {masked(url)} cannot be used: {database} does not exist. "
             "Check the path; `autotune search` makes a study."
         )
-    return StudyPlace(url, _beside(database.parent))
+    return StudyPlace(url, None if is_shared(url) else _beside(database.parent))
 
 
 def _from_folder(study: str, folder: Path) -> StudyPlace:

@@ -1,11 +1,11 @@
-"""Trials as a pandas table: one row per trial, finished or not."""
+"""Trials as a table: one row per trial, finished or not."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable
 from typing import Any
-
-import pandas as pd
 
 from autotune.configuration.training_config import with_own
 from autotune.knobs import KNOBS
@@ -36,8 +36,6 @@ _LAST = (
     "flags",
     "reason",
 )
-COLUMNS = (*_FIRST, *KNOBS, *_LAST)
-"""Columns of every table; the user's own knobs follow the others."""
 _DETAILS = (
     "samples_per_second",
     "tokens_per_second",
@@ -50,14 +48,31 @@ _DETAILS = (
 )
 
 
-def trials_frame(data: ReportData) -> pd.DataFrame:
-    """Return the trials in order; settings as YAML spells them, unknown values empty."""
+def csv_text(data: ReportData) -> str:
+    """Return the table as CSV: a line of names, then a line per trial, unknown values empty."""
+    written = io.StringIO()
+    table = csv.DictWriter(written, columns(data), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows(data))
+    return written.getvalue()
+
+
+def columns(data: ReportData) -> tuple[str, ...]:
+    """Return the names of the columns; the user's own knobs follow the others."""
+    return (*_FIRST, *_settings(data), *_LAST)
+
+
+def rows(data: ReportData) -> list[dict[str, Any]]:
+    """Return the trials in order; settings as YAML spells them, unknown values left out or None."""
+    settings = _settings(data)
+    found = [_finished(data, trial, settings) for trial in data.trials]
+    found += [_open(trial) for trial in data.archive.open]
+    return sorted(found, key=lambda row: row["trial"])
+
+
+def _settings(data: ReportData) -> tuple[str, ...]:
     begun = (trial.config for trial in data.archive.open if trial.config is not None)
-    settings = with_own(KNOBS, (*(trial.config for trial in data.trials), *begun))
-    rows = [_finished(data, trial, settings) for trial in data.trials]
-    rows += [_open(trial) for trial in data.archive.open]
-    frame = pd.DataFrame(rows, columns=[*_FIRST, *settings, *_LAST], dtype=object)
-    return frame.sort_values("trial", kind="stable", ignore_index=True)
+    return tuple(with_own(KNOBS, (*(trial.config for trial in data.trials), *begun)))
 
 
 def _finished(data: ReportData, trial: FinishedTrial, settings: Iterable[str]) -> dict[str, Any]:

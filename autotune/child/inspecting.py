@@ -1,0 +1,109 @@
+"""Inspect the machine and the workload, the first task of every search."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.utils.data import IterableDataset
+
+from autotune.configuration.job import Inspect, Job
+from autotune.training import inspection, memory
+from autotune.training.before_fork import Prepared, with_dataset
+from autotune.training.loading.sharding import beginning, ranks_obstacle
+from autotune.training.ranks.world import ALONE, World, device_of_rank, join
+from autotune.training.tasks import use_device
+from autotune.training.workload import Workload, load_workload
+from autotune.values.errors import UsageError
+from autotune.values.machine import Machine
+from autotune.values.outcome import Inspected, TrialOutcome
+
+
+def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
+    """Describe the machine and, if the job names one, the workload.
+
+    The workload is imported before a device is asked for, because it may choose those that CUDA
+    sees.
+    """
+    assert isinstance(job.task, Inspect)
+    if job.task.visible_devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
+    if prepared:
+        torch.set_num_threads(prepared.default_threads)
+        found = _described(job.device)
+        if job.model_path is None:
+            return found
+        workload = prepared.take_over().as_today(job.task.baseline)
+        facts = inspection.describe_workload(workload, prepared.own_settings, found.machine)
+        return replace(
+            found,
+            workload=facts,
+            import_seconds=prepared.import_seconds,
+            dataset_seconds=prepared.dataset_seconds,
+            is_shared=True,
+        )
+    if job.model_path is None:
+        return _described(job.device)
+    before, start = inspection.process_settings(), time.perf_counter()
+    workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
+    after, import_seconds = inspection.process_settings(), time.perf_counter() - start
+    own = {name: value for name, value in after.items() if value != before[name]}
+    torch.set_num_threads(int(before["num_threads"] or 1))
+    found = _described(job.device)
+    torch.set_num_threads(int(after["num_threads"] or 1))
+    world = _met(job, found.machine)
+    workload, dataset_seconds = with_dataset(workload)
+    _check_stream(workload, world)
+    facts = world.on_first(partial(inspection.describe_workload, workload, own, found.machine))
+    return replace(
+        found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
+    )
+
+
+def _met(job: Job, machine: Machine) -> World:
+    """Return the processes of the job, once all are here, each on its device.
+
+    Raises:
+        UsageError: there are fewer devices or cores.
+    """
+    if job.processes == 1:
+        return ALONE
+    room = machine.host.usable_cores
+    if machine.has_accelerator:
+        room = torch.accelerator.device_count()
+    if job.processes > room:
+        kind = machine.device_type if machine.has_accelerator else "cores"
+        raise UsageError(
+            f"--nproc-per-node {job.processes}: there are {room} ({kind}) here. Give fewer."
+        )
+    device = torch.device(device_of_rank(machine.device))
+    use_device(device)
+    return join(job.processes, device, job.deadline_seconds)
+
+
+def _check_stream(workload: Workload, world: World) -> None:
+    """Check that a stream gives each process samples of its own.
+
+    Raises:
+        UsageError: it gives the same to several.
+    """
+    dataset = workload.build_dataset()
+    if world.is_alone or not isinstance(dataset, IterableDataset):
+        return
+    if why := ranks_obstacle(world.shares(beginning(dataset))):
+        raise UsageError(
+            f"{workload.path}: {why}. Split the stream by torch.distributed.get_rank() and "
+            "get_world_size(), or train in one process."
+        )
+
+
+def _described(wanted: str) -> Inspected:
+    """Return the facts on the machine with the device that is wanted."""
+    machine = inspection.describe_machine(inspection.resolve_device(wanted))
+    uuid = inspection.device_uuid(machine.device)
+    free = memory.free_bytes(torch.device(machine.device))
+    return Inspected(machine, None, uuid, device_free_bytes=free)

@@ -1,0 +1,106 @@
+"""A search whose trials are several processes: how many fit here, and what each may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import Resources, SearchOptions
+from autotune.knobs.base import Value, spelled
+from autotune.values.errors import UsageError
+from autotune.values.machine import Machine, nvidia_gpus, probe_host
+
+_AFFINITY = "cpu_affinity"
+
+
+def check_room(resources: Resources) -> None:
+    """Check that so many processes can train here, before any is started.
+
+    Raises:
+        UsageError: there are fewer cores and GPUs, or the device is one of several.
+    """
+    count, device = resources.processes, resources.device
+    if count == 1:
+        return
+    cores, gpus = probe_host().usable_cores, len(nvidia_gpus() or ())
+    if device.partition(":")[2]:
+        raise UsageError(
+            f"--device {device} with --nproc-per-node {count}: each process takes the device of "
+            f"its number. Give --device {device.partition(':')[0]}."
+        )
+    if count > (cores if device == "cpu" else max(cores, gpus)):
+        found = f"{cores} cores" if device == "cpu" or not gpus else f"{gpus} GPUs"
+        raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
+
+
+def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None:
+    """Return the samples of a step that each process keeps to; None if they may vary.
+
+    A number that the user gave is of all processes together.
+
+    Raises:
+        UsageError: the processes cannot share that number evenly.
+    """
+    workload, processes = options.workload, options.resources.processes
+    held = workload.held_batch(baseline)
+    if held is None or type(workload.effective_batch) is not int:
+        return held
+    if held % processes:
+        raise UsageError(
+            f"--effective-batch {held}: {processes} processes cannot share it evenly. Give a "
+            f"multiple of {processes}."
+        )
+    return held // processes
+
+
+def space_of_each(
+    file: SpaceFile,
+    options: SearchOptions,
+    machine: Machine,
+    samples: int | None,
+    held: int | None,
+) -> tuple[SpaceFile, tuple[str, ...]]:
+    """Return the space that each of several processes may use, and notes on what it lost.
+
+    Args:
+        file: the space as it was given.
+        options: they say how many processes there are.
+        machine: the machine that they share.
+        samples: those of the training set; None if not known.
+        held: samples of a step of each process; None if they may vary.
+    """
+    processes = options.resources.processes
+    if processes == 1:
+        return file, ()
+    cores = max(1, machine.host.usable_cores // processes)
+    notes: list[str] = []
+    if held is not None:
+        notes.append(
+            f"{processes} processes: a step of all has {processes * held} samples, {held} in each"
+        )
+
+    def kept(name: str, is_kept: Callable[[Value], bool], why: str) -> tuple[Value, ...]:
+        offered = file.offers.get(name, ())
+        lost = [value for value in offered if not is_kept(value)]
+        notes.extend(f"{name}={spelled(value)} dropped: {why}" for value in lost)
+        return tuple(value for value in offered if is_kept(value))
+
+    def fits(most: int) -> Callable[[Value], bool]:
+        return lambda value: type(value) is not int or value <= most
+
+    limits = {"num_threads": cores, "num_workers": cores}
+    offers = {
+        name: kept(name, fits(most), f"each of {processes} processes has {cores} of the cores")
+        for name, most in limits.items()
+        if name in file.offers
+    }
+    if _AFFINITY in file.offers:
+        why = "all processes would keep to the same cores"
+        offers[_AFFINITY] = kept(_AFFINITY, lambda value: value is None, why)
+    if samples is not None and "batch_size" in file.offers:
+        share = samples // processes
+        why = f"each of {processes} processes has {share} samples"
+        offers["batch_size"] = kept("batch_size", fits(share), why)
+    return replace(file, offers={**file.offers, **offers}), tuple(notes)

@@ -1,0 +1,168 @@
+"""The processes that train together, and what they tell each other.
+
+Rank 0 decides: it tells the others how many steps a block has, and when a timing ends. All of it
+goes through a group of its own (gloo), so that it never mixes with the gradients. A process that
+trains alone is a world of one, in which nothing is sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+Told = TypeVar("Told")
+
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """Consecutive steps between two synchronisations, of one process or of all together."""
+
+    seconds: float
+    """Seconds without epoch boundaries."""
+    batches: int
+    wait_seconds: float
+    """Part of `seconds` in which the loop waited for the DataLoader."""
+    boundary_seconds: float = 0.0
+    """Seconds of the epoch boundaries within."""
+    has_boundary: bool = False
+    stock: int = 0
+    """Batches that were taken from prefetched ones; see `Block.stock_samples`."""
+    compilations: int = 0
+    """Compilations that began, plus those that ended."""
+    stopped: int = 0
+    """Times that a process other than rank 0 was stopped and continued."""
+    gpu: str = ""
+    """What disturbed the GPUs of processes other than rank 0."""
+
+
+def slowest(laps: Sequence[Lap]) -> Lap:
+    """Return the lap of several processes together: the slowest one's time, the batches of all.
+
+    All reach the end of an epoch in the same step. The slowest boundary is left out of the slowest
+    time, because the others wait for it.
+    """
+    boundary = max(lap.boundary_seconds for lap in laps)
+    whole = max(lap.seconds + lap.boundary_seconds for lap in laps)
+    return Lap(
+        seconds=whole - boundary,
+        batches=sum(lap.batches for lap in laps),
+        wait_seconds=max(lap.wait_seconds for lap in laps),
+        boundary_seconds=boundary,
+        has_boundary=any(lap.has_boundary for lap in laps),
+        stock=sum(lap.stock for lap in laps),
+        compilations=sum(lap.compilations for lap in laps),
+        stopped=sum(lap.stopped for lap in laps),
+        gpu=", ".join(dict.fromkeys(lap.gpu for lap in laps if lap.gpu)),
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train together, as one of them sees them."""
+
+    rank: int = 0
+    size: int = 1
+    control: Any = None
+    """Process group for what they tell each other; None alone."""
+
+    @property
+    def is_alone(self) -> bool:
+        """True if this process trains alone."""
+        return self.size == 1
+
+    @property
+    def launcher(self) -> int | None:
+        """PID of the process that started all ranks on this host; None alone."""
+        return None if self.is_alone else os.getppid()
+
+    def shares(self, own: Told) -> list[Told]:
+        """Return what each process has, by rank; every process has to call it."""
+        if self.is_alone:
+            return [own]
+        found: list[Any] = [None] * self.size
+        distributed.all_gather_object(found, own, group=self.control)
+        return found
+
+    def told(self, own: Told) -> Told:
+        """Return what rank 0 has; every process has to call it."""
+        if self.is_alone:
+            return own
+        box = [own]
+        distributed.broadcast_object_list(box, src=0, group=self.control)
+        return box[0]
+
+    def meet(self) -> None:
+        """Wait until every process is here."""
+        if not self.is_alone:
+            distributed.barrier(group=self.control)
+
+    def lead(self, steps: int) -> None:
+        """Tell the others to take so many steps, 0 for no more; return when all begin."""
+        self.told(steps)
+        self.meet()
+
+    def follow(self) -> int:
+        """Return the number of steps that rank 0 tells, 0 for no more, when all begin."""
+        steps = self.told(0)
+        self.meet()
+        return steps
+
+    def together(self, lap: Lap) -> Lap:
+        """Return the lap of all processes; every process has to call it."""
+        return slowest(self.shares(lap))
+
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Return the model that is called in training: with several processes wrapped by DDP.
+
+        Side effect: every process gets the weights of rank 0.
+        """
+        if self.is_alone:
+            return model
+        return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+
+    def without_sync(self, trained: nn.Module) -> AbstractContextManager[None]:
+        """Return the context of a backward pass after which gradients are not exchanged yet."""
+        if isinstance(trained, DistributedDataParallel):
+            return trained.no_sync()
+        return nullcontext()
+
+    def on_first(self, action: Callable[[], Told]) -> Told:
+        """Return what `action` gives on rank 0, which alone calls it; the others wait for it."""
+        return self.told(action() if self.rank == 0 else None)  # type: ignore[return-value]
+
+
+ALONE = World()
+
+
+def device_of_rank(device: str) -> str:
+    """Return the device of this process: one accelerator for each rank on this host, or the CPU."""
+    kind = torch.device(device).type
+    return device if kind == "cpu" else f"{kind}:{os.environ['LOCAL_RANK']}"
+
+
+def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
+    """Meet the other processes of a trial, which a launcher started beside this one.
+
+    Raises:
+        RuntimeError: the launcher started another number of processes.
+        KeyError: no launcher started this process: it has no variable RANK.
+    """
+    if processes == 1:
+        return ALONE
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size != processes:
+        raise RuntimeError(f"{processes} processes were asked for, and the launcher started {size}")
+    patience = timedelta(seconds=deadline_seconds)
+    distributed.init_process_group(_BACKENDS.get(device.type, "gloo"), timeout=patience)
+    control = distributed.new_group(backend="gloo", timeout=patience)
+    return World(rank, size, control)

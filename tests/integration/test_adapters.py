@@ -1,0 +1,202 @@
+"""Trainings of Lightning and transformers as a model.py, and callbacks that apply a best.yaml."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.training_config import TrainingConfig
+from children import hurried
+from factories import best_config, found_here, written
+from needs import installed
+
+pytestmark = pytest.mark.slow
+
+LIGHTNING = """
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Linear(8, 1)
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.layers(x), y)
+        self.log("train_loss", loss)
+        return {"loss": loss}
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+
+class Data(LightningDataModule):
+    def setup(self, stage):
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(2048, 8, generator=generator)
+        self.data = TensorDataset(x, x.sum(1, keepdim=True))
+
+    def train_dataloader(self):
+        return DataLoader(self.data, batch_size=16, shuffle=True)
+"""
+LIGHTNING_MODEL = """
+from autotune.adapters.lightning import from_lightning
+from parts import Data, Net
+
+build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_lightning(Net, Data)
+BASELINE = {"batch_size": 16, "optimizer_impl": "foreach"}
+"""
+TRAINER_MODEL = """
+import torch
+from autotune.adapters.transformers import from_trainer
+from transformers import Trainer, TrainingArguments
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.mse_loss(self.layer(x), labels)}
+
+
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    xs = torch.randn(2048, 8, generator=generator)
+    return [{"x": x, "labels": x.sum(0, keepdim=True)} for x in xs]
+
+
+def build_trainer():
+    arguments = TrainingArguments(
+        output_dir="out", per_device_train_batch_size=16, use_cpu=True, report_to="none"
+    )
+    return Trainer(model=Net(), args=arguments, train_dataset=samples())
+
+
+build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_trainer(build_trainer)
+BASELINE = {"batch_size": 16, "optimizer_impl": "fused"}
+"""
+SPACE = "optimizer_impl: [foreach, fused]\nnum_threads: [1, 2]\n"
+MINE = TrainingConfig.of({"batch_size": 16, "num_threads": 1})
+FIT = """
+import sys, warnings
+import torch
+from lightning.pytorch import Trainer
+from autotune.adapters.lightning import ApplyBest
+from parts import Data, Net
+
+torch.set_num_threads(1)
+apply = ApplyBest("best.yaml", strict="strict" in sys.argv)
+given = {"accelerator": "cpu"}
+if "given" in sys.argv:
+    given = apply.best.arguments("lightning")["trainer"]
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+trainer = Trainer(max_epochs=1, limit_train_batches=2, callbacks=[apply], **given, **quiet)
+trainer.fit(Net(), Data())
+print("threads", torch.get_num_threads())
+"""
+TRAIN = """
+import sys
+import torch
+from transformers import Trainer, TrainingArguments
+from autotune.adapters.transformers import ApplyBest
+from model import Net, samples
+
+torch.set_num_threads(1)
+apply = ApplyBest("best.yaml", strict="strict" in sys.argv)
+given = apply.best.arguments("hf") if "given" in sys.argv else {"use_cpu": True}
+arguments = TrainingArguments("out", max_steps=2, report_to="none", save_strategy="no", **given)
+Trainer(Net(), arguments, train_dataset=samples(), callbacks=[apply]).train()
+print("threads", torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "model"), [("lightning", LIGHTNING_MODEL), ("transformers", TRAINER_MODEL)]
+)
+def test_a_training_of_the_library_is_searched_as_a_model_py(
+    tmp_path: Path, package: str, model: str
+) -> None:
+    installed(package)
+    written(tmp_path, LIGHTNING, "parts.py")
+    written(tmp_path, model, "model.py")
+    written(tmp_path, SPACE, "space.yaml")
+    done = hurried(tmp_path, "search", "model.py", "--space", "space.yaml", "--trials", "3")
+    assert done.returncode == 0, done.stderr
+    assert "did not take effect" not in done.stderr
+    best = read_best(tmp_path / "studies" / tmp_path.name / "best.yaml")
+    assert best.constraints.accuracy.is_measured
+    assert best.evidence.searched is not None
+    assert (best.evidence.searched.measured, best.evidence.searched.failed) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("package", "program", "differs"),
+    [
+        ("lightning", FIT, "precision: bf16-mixed in the file, 32-true in the Trainer"),
+        ("transformers", TRAIN, "bf16: True in the file, False in TrainingArguments"),
+    ],
+)
+def test_the_callback_applies_the_process_and_names_what_the_trainer_has_otherwise(
+    tmp_path: Path, package: str, program: str, differs: str
+) -> None:
+    installed(package)
+    written(tmp_path, LIGHTNING, "parts.py")
+    written(tmp_path, TRAINER_MODEL, "model.py")
+    faster = MINE.replace(amp_dtype="bfloat16", num_threads=2)
+    write_best(found_here(best_config(faster, MINE), tmp_path / "model.py"), tmp_path / "best.yaml")
+    written(tmp_path, program, "train.py")
+
+    def trained(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "train.py", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    told = trained()
+    assert told.returncode == 0, told.stderr
+    assert "threads 2" in told.stdout
+    assert differs in told.stderr
+    refused = trained("strict")
+    assert refused.returncode == 1
+    assert "MismatchError" in refused.stderr
+    assert differs in refused.stderr
+    given = trained("given", "strict")
+    assert given.returncode == 0, given.stderr
+    assert "threads 2" in given.stdout
+
+
+def test_what_a_model_py_cannot_be_is_refused_with_the_reason() -> None:
+    installed("lightning")
+    import torch
+    from lightning.pytorch import LightningModule
+
+    from autotune.adapters.lightning import from_lightning
+
+    class Two(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+            return [torch.optim.SGD(self.parameters(), 0.1) for _ in range(2)]
+
+    class ByHand(Two):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+    parts = from_lightning(Two, lambda: None)
+    model = parts.build_model()
+    with pytest.raises(ValueError, match="of Two gives 2 optimizers"):
+        parts.build_optimizer(model.parameters())
+    with pytest.raises(ValueError, match="ByHand sets automatic_optimization = False"):
+        from_lightning(ByHand, lambda: None).build_model()

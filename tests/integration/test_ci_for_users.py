@@ -1,0 +1,171 @@
+"""What a user's CI calls: the action, the reusable workflow and the hooks, each run for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autotune.configuration.best_config import write_best
+from autotune.configuration.training_config import TrainingConfig
+from children import HURRIED, WORKLOADS
+from factories import best_config, written
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / "actions" / "compare" / "action.yaml"
+WORKFLOW = ROOT / ".github" / "workflows" / "compare.yaml"
+HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+NOT_FASTER, USAGE = 8, 2
+SAYS = "import json, sys\nprint(json.dumps(sys.argv[1:]))\n"
+IS_HURRIED = f"import runpy\nrunpy.run_path({str(HURRIED)!r}, run_name='__main__')\n"
+UNKNOWN = "batch_sise: [8, 16]\n"
+
+
+def action() -> dict[str, Any]:
+    found = yaml.safe_load(ACTION.read_text())
+    (step,) = found["runs"]["steps"]
+    return {"inputs": found["inputs"], "env": step["env"], **step}
+
+
+def workflow() -> dict[str, Any]:
+    found = yaml.safe_load(WORKFLOW.read_text())
+    job = found["jobs"]["still-faster"]
+    # YAML 1.1 reads the key `on` as true.
+    return {"inputs": found[True]["workflow_call"]["inputs"], "env": job["env"], **job["steps"][-1]}
+
+
+def step_run(
+    step: dict[str, Any], folder: Path, program: str, **given: str
+) -> subprocess.CompletedProcess[str]:
+    """A finished step, as a runner starts it, with a Python program in the place of autotune."""
+    inputs = {name: one.get("default", "") for name, one in step["inputs"].items()} | given
+    named = {name: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", v) for name, v in step["env"].items()}
+    assert all(named.values()), "each variable is one input"
+    environ = {name: inputs[found[1]] for name, found in named.items() if found}
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    stand_in = tools / "autotune"
+    stand_in.write_text(f"#!{sys.executable}\n{program}")
+    stand_in.chmod(0o755)
+    path = os.pathsep.join([str(tools), os.environ["PATH"]])
+    script = written(folder, step["run"], "step.sh")
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+        cwd=folder,
+        env={**os.environ, **environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("step", [action(), workflow()], ids=["action", "workflow"])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": "model.py"}, ["compare", "model.py", "best.yaml", "--require-faster"]),
+        (
+            {
+                "model": "my train.py",
+                "best": "a b.yaml",
+                "options": "--rounds 12",
+                "arguments": "--epochs 9 *.py $(id)",
+            },
+            [
+                *("compare", "--rounds", "12", "my train.py", "a b.yaml", "--require-faster"),
+                *("--", "--epochs", "9", "*.py", "$(id)"),
+            ],
+        ),
+    ],
+)
+def test_inputs_become_words_of_the_command_and_nothing_in_them_is_run(
+    tmp_path: Path, step: dict[str, Any], given: dict[str, str], words: list[str]
+) -> None:
+    done = step_run(step, tmp_path, SAYS, **given)
+    assert json.loads(done.stdout) == words
+
+
+@pytest.mark.slow
+def test_the_step_fails_with_the_code_of_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HURRIED.parent), str(ROOT)]))
+    shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")
+    own = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
+    # Starting workers for each epoch of 32 steps only costs.
+    write_best(best_config(own.replace(num_workers=1), own), tmp_path / "best.yaml")
+    done = step_run(action(), tmp_path, IS_HURRIED, model="model.py", options="--rounds 6")
+    assert done.returncode == NOT_FASTER, done.stderr
+
+
+def hook_run(name: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    """The hook's own command, as pre-commit appends the files to it."""
+    program, *words = shlex.split(HOOKS[name]["entry"])
+    assert program == "autotune"
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", *words, *map(str, files)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_hooks_pass_what_is_recorded_and_shipped() -> None:
+    answers = sorted(ROOT.glob("studies/*/recorded_best.yaml"))
+    spaces = sorted(ROOT.glob("search_spaces/*.yaml"))
+    assert answers
+    assert spaces
+    for name, files in {"autotune-best": answers, "autotune-space": spaces}.items():
+        done = hook_run(name, *files)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> None:
+    config = TrainingConfig.of({"batch_size": 16})
+    best = tmp_path / "best.yaml"
+    write_best(best_config(config, config), best)
+    text = best.read_text()
+    best.write_text(text.replace("batch_size: 16", "batch_size: -1"))
+    later = written(tmp_path, text.replace("autotune: 1", "autotune: 99", 1), "best-later.yaml")
+    space = written(tmp_path, UNKNOWN)
+    absent = tmp_path / "absent.yaml"
+    done = hook_run("autotune-best", best, later, space, absent)
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    lines = done.stderr.removeprefix("autotune: ").splitlines()
+    assert [line.partition(".yaml")[0] for line in dict.fromkeys(lines)][-3:] == [
+        str(path.with_suffix("")) for path in (later, space, absent)
+    ]
+    assert lines[0].startswith(f"{best}:3:")
+    assert f"{space}:1:1: unknown knob 'batch_sise'. Did you mean 'batch_size'?" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("autotune-best", "best.yaml"),
+        ("autotune-best", "studies/digits_cnn/best.yaml"),
+        ("autotune-best", "configs/best_h100.yml"),
+        ("autotune-space", "space.yaml"),
+        ("autotune-space", "tuning/my_space.yaml"),
+        ("autotune-space", "search_spaces/quick.yaml"),
+        (None, "config.yaml"),
+        (None, "the-best.yaml"),
+        (None, "best.py"),
+    ],
+)
+def test_a_hook_takes_the_files_that_are_meant_for_it(name: str | None, path: str) -> None:
+    taking = [one for one, hook in HOOKS.items() if re.search(hook["files"], path)]
+    assert taking == ([] if name is None else [name])

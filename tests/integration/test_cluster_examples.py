@@ -1,0 +1,180 @@
+"""The files in `examples/cluster`: parsed, their commands exist, the Slurm script resumes.
+
+Here a stand-in has the place of `srun`: it runs each step on this host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from autotune.cli import cli
+from autotune.configuration.best_config import read_best
+from children import HURRIED, children_of, nobody_is_left, wait_until
+from covering import covers
+from held import LONG, place, told, trials_in
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "cluster"
+SCRIPTS = sorted(EXAMPLES.glob("*.sbatch"))
+TRIALS, TERMINATED = 5, 143
+SRUN = '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n'
+SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
+AUTOTUNE = f'#!/bin/bash\nexec {sys.executable} {HURRIED} "$@"\n'
+
+
+def jobs() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((EXAMPLES / "search.yaml").read_text(encoding="utf-8")))
+
+
+def container_of(job: dict[str, Any]) -> dict[str, Any]:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_bash_reads_the_scripts_and_slurm_their_options(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    options = re.findall(r"^#SBATCH (.*)$", script.read_text(encoding="utf-8"), re.MULTILINE)
+    assert options
+    assert all(re.fullmatch(r"--[a-z-]+(=\S+)?", option) for option in options)
+
+
+def test_the_search_may_return_to_the_queue_and_hears_of_its_limit() -> None:
+    text = (EXAMPLES / "search.sbatch").read_text(encoding="utf-8")
+    assert re.search(r"^#SBATCH --requeue$", text, re.MULTILINE)
+    assert re.search(r"^#SBATCH --signal=TERM@\d+$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("job", jobs(), ids=lambda job: job["metadata"]["name"])
+def test_a_kubernetes_job_has_limits_and_shared_memory(job: dict[str, Any]) -> None:
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
+    pod, container = job["spec"]["template"]["spec"], container_of(job)
+    assert pod["restartPolicy"] == "Never", "podFailurePolicy wants that"
+    assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert set(mounts.values()) == set(volumes)
+    assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+    program, name, *words = container["command"]
+    assert program == "autotune"
+    assert cli.commands[name].make_context(name, words).params["storage"].startswith("journal:")
+
+
+def test_exit_codes_that_would_repeat_end_a_kubernetes_job() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    rules = jobs()[0]["spec"]["podFailurePolicy"]["rules"]
+    (values,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
+    assert set(values) == codes - {0, 8, 130, 143}, "8 is compare's"
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """The environment of a Slurm job of two tasks, with the stand-ins."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("autotune", AUTOTUNE)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}
+
+
+def submitted(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """The script as Slurm starts it; both of its steps run in `folder`."""
+    flags = ["--space", "space.yaml", "--trials", str(TRIALS), "--accuracy-samples", "256"]
+    words = ["bash", EXAMPLES / "search.sbatch", "train/plain.py", *flags]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            words, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def end_all_steps(folder: Path) -> None:
+    """Send SIGTERM to every process of the steps, and not to the script, as Slurm does."""
+    steps = [process for process in psutil.process_iter() if _is_step(process, folder)]
+    for process in [*children_of(folder), *steps]:
+        process.send_signal(signal.SIGTERM)
+
+
+def _is_step(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return str(HURRIED) in process.cmdline() and Path(process.cwd()) == folder
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_the_arguments_of_a_training_script_reach_search_and_workers(
+    script: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """The stand-in of autotune writes down what it is told; the commands take that."""
+    (tmp_path / "bin" / "autotune").write_text('#!/bin/bash\necho "$@" >> "$1.told"\n')
+    options = ["--trials", "3"] if script.name == "search.sbatch" else []
+    model = tmp_path / "train" / "train.py"
+    model.parent.mkdir()
+    model.touch()
+    words = ["bash", script, model, *options, "--", "--epochs", "9"]
+    subprocess.run(words, cwd=tmp_path, env={**environ, "SLURM_NTASKS": "3"}, check=True)
+    commands = ["search", "worker"] if options else ["worker"]
+    for name in commands:
+        file = tmp_path / f"{name}.told"
+        assert wait_until(file.exists, seconds=20)
+        _, *told_words = file.read_text().split()
+        context = cli.commands[name].make_context(name, told_words)
+        assert context.params["study"] == "train"
+        assert context.params["storage"] == f"journal:///{tmp_path}/train.log"
+        assert list(context.meta.values()) == [("--epochs", "9")]
+
+
+def measured(url: str) -> dict[int, float | None]:
+    """The finished trials; none before the search has made the study."""
+    try:
+        return told(trials_in(url, "train"))
+    except KeyError:
+        return {}
+
+
+@covers("R17")
+@pytest.mark.slow
+@pytest.mark.timeout(3 * LONG)
+def test_the_slurm_script_goes_on_where_its_time_limit_ended_it(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    model = place(tmp_path / "train")
+    (model.parent / "space.yaml").rename(tmp_path / "space.yaml")
+    url = f"journal:///{tmp_path / 'train.log'}"
+    job = submitted(tmp_path, environ)
+    try:
+        begun = wait_until(lambda: len(measured(url)) > 1, LONG)
+        assert begun, (tmp_path / "log").read_text()
+        end_all_steps(tmp_path)
+        assert job.wait(LONG) == TERMINATED, (tmp_path / "log").read_text()
+        assert nobody_is_left(tmp_path)
+        assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+        before = measured(url)
+        job = submitted(tmp_path, environ)
+        assert job.wait(LONG) == 0, (tmp_path / "log").read_text()
+    finally:
+        for process in [job, *(p for p in psutil.process_iter() if _is_step(p, tmp_path))]:
+            process.kill()
+        job.wait()
+    trials = trials_in(url, "train")
+    assert len(told(trials)) == TRIALS
+    assert len(before) > 1
+    assert before.items() <= told(trials).items()
+    reasons = [t.user_attrs["reason"] for t in trials if t.state.name == "COMPLETE"]
+    assert not [reason for reason in reasons if "SIG" in reason or "signal" in reason], reasons
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n", "an answer ends the job"
+    read_best(tmp_path / "studies" / "train" / "best.yaml")

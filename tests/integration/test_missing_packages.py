@@ -1,0 +1,104 @@
+"""The core runs without the packages of the extras, and a command that needs one names it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from answered_study import answered
+from children import HURRIED, WORKLOADS
+
+ROOT = Path(__file__).parents[2]
+OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy", "tensorboard")
+SPACE = "num_workers: [0, 1]\n"  # exact, so that no accuracy is probed
+IN_PYTHON = "import autotune.notebook as n; n.SearchResult(None, None, None, {}).dataframe()"
+USAGE = 2
+
+
+def without_extras(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """A finished Python program for which, and for whose children, no extra is installed."""
+    site = folder / "site"
+    site.mkdir(exist_ok=True)
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({OPTIONAL!r}))\n"
+    (site / "sitecustomize.py").write_text(hide)
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return without_extras(folder, "-m", "autotune", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "needed_by", "distribution", "extra"),
+    [
+        ("dashboard {url}", "autotune dashboard", "optuna-dashboard", "dashboard"),
+        ("search model.py --sampler gp", "--sampler gp", "scipy", "samplers"),
+        ("search model.py --sampler qmc", "--sampler qmc", "scipy", "samplers"),
+        ("report {url} --tensorboard to", "--tensorboard", "tensorboard", "tensorboard"),
+        *(
+            (words, "--storage postgresql://host/database", "psycopg", "postgres")
+            for words in (
+                "search model.py --storage postgresql://host/database",
+                "report postgresql://host/database",
+                "worker name --model model.py --storage postgresql://host/database",
+            )
+        ),
+    ],
+)
+def test_a_command_names_what_it_lacks_and_how_to_get_it(
+    url: str, tmp_path: Path, words: str, needed_by: str, distribution: str, extra: str
+) -> None:
+    answered(url)
+    (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
+    done = autotune(tmp_path, *words.format(url=url).split())
+    says = f"{needed_by} needs the package {distribution}: pip install 'autotune[{extra}]'"
+    assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", f"autotune: {says}\n")
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_table_for_a_notebook_names_pandas(tmp_path: Path) -> None:
+    done = without_extras(tmp_path, "-c", IN_PYTHON)
+    says = "SearchResult.dataframe needs the package pandas: pip install 'autotune[table]'"
+    assert done.stderr.splitlines()[-1].endswith(says)
+
+
+@pytest.mark.slow
+def test_a_search_and_its_reports_need_no_extra(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
+    flags = ["--space", "space.yaml", "--trials", "2", "--study", "own"]
+    done = without_extras(tmp_path, HURRIED, "search", "model.py", *flags)
+    assert done.returncode == 0, done.stderr
+    report = autotune(tmp_path, "report", "own", "--html", "own.html", "--json", "own.json")
+    assert report.returncode == 0, report.stderr
+    table = autotune(tmp_path, "report", "own", "--csv", "-")
+    assert len(table.stdout.splitlines()) == 3, "a line of names and two trials"
+    exported = autotune(tmp_path, "export", "studies/own/best.yaml", "--format", "python")
+    assert exported.returncode == 0, exported.stderr
+
+
+def test_what_is_named_is_what_installs_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    source = (ROOT / "autotune/system/optional_packages.py").read_text(encoding="utf-8")
+    named = re.findall(r'"(\w+)": \("([\w-]+)", "(\w+)"\)', source)
+    assert {name for name, _, _ in named} == set(OPTIONAL)
+    for _, distribution, extra in named:
+        assert re.match(r"[\w-]+", extras[extra][0])[0] == distribution
+    (everything,) = extras["all"]
+    assert everything == f"{project['name']}[{','.join(sorted(set(extras) - {'all'}))}]"

@@ -1,0 +1,30 @@
+"""The documentation site: it is built without a warning, and all links within it lead somewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from needs import installed
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_every_link_within_it_leads_somewhere(tmp_path: Path) -> None:
+    for package in ("sphinx", "myst_parser", "sphinx_click", "furo"):
+        installed(package)
+    site = tmp_path / "site"
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ROOT / "docs", site],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert "--accuracy-tolerance" in (site / "command_line.html").read_text(encoding="utf-8")
+    assert "TrialEnded" in (site / "python.html").read_text(encoding="utf-8")
+    assert "finds the settings" in (site / "index.html").read_text(encoding="utf-8")

@@ -1,0 +1,91 @@
+"""CI installs versions that pyproject.toml allows, on the Pythons that it names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CORE = PROJECT["project"]["dependencies"]
+EXTRAS = list(chain(*PROJECT["project"]["optional-dependencies"].values()))
+GROUPS = list(chain(*PROJECT["dependency-groups"].values()))
+VERSIONS = ROOT / ".ci" / "versions.py"
+
+
+def versions(text: str) -> dict[str, str]:
+    """Names and versions of a file of constraints."""
+    lines = (line.partition("==") for line in text.splitlines())
+    return {canonicalize_name(name): version for name, _, version in lines}
+
+
+def named(which: str) -> dict[str, str]:
+    """What the program of CI prints."""
+    program = [sys.executable, str(VERSIONS), which]
+    return versions(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+
+
+def jobs() -> Any:
+    found = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yaml").read_text())
+    return found["jobs"]
+
+
+@pytest.mark.parametrize("line", [*CORE, *EXTRAS, *GROUPS])
+def test_each_package_is_locked_at_a_version_that_is_allowed(line: str) -> None:
+    needed, locked = Requirement(line), versions((ROOT / ".ci/constraints.txt").read_text())
+    if needed.name != PROJECT["project"]["name"]:
+        assert needed.specifier.contains(locked[canonicalize_name(needed.name)])
+
+
+def test_no_local_build_is_locked() -> None:
+    locked = versions((ROOT / ".ci/constraints.txt").read_text())
+    assert all(re.fullmatch(r"[\w.]+", version) for version in locked.values())
+
+
+def test_the_lowest_versions_are_the_bounds_of_what_users_install() -> None:
+    lowest = named("lowest")
+    assert lowest["torch"] == "2.11.0"
+    for needed in map(Requirement, [*CORE, *EXTRAS]):
+        if needed.name != PROJECT["project"]["name"]:
+            version = lowest.pop(canonicalize_name(needed.name))
+            assert str(needed.specifier).removesuffix("a0") == f">={version}"
+    assert not lowest
+
+
+def test_a_build_of_the_oldest_torch_that_somebody_else_made_stays() -> None:
+    (torch,) = (Requirement(line) for line in CORE if line.startswith("torch"))
+    assert torch.specifier.contains("2.11.0a0+nv25.12", prereleases=True)
+    assert not torch.specifier.contains("2.10.9")
+
+
+def test_what_is_installed_here_can_be_locked() -> None:
+    locked = named("locked")
+    assert "torch" in locked
+    assert "autotune" not in locked
+    assert not any("+" in version for version in locked.values())
+
+
+def test_jobs_run_what_is_there() -> None:
+    found = jobs()
+    assert set(found) == {"locked", "lowest", "newest"}
+    assert (ROOT / found["locked"]["env"]["LOCK"]).is_file()
+    runs = [step["run"] for job in found.values() for step in job["steps"] if "run" in step]
+    lowest = f"python .ci/versions.py lowest > {found['lowest']['env']['LOCK']}"
+    assert runs == [".ci/run", lowest, "make test", "make test"]
+
+
+def test_every_python_that_the_package_names_is_tried() -> None:
+    tried = jobs()["newest"]["strategy"]["matrix"]["python"]
+    classified = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"]]
+    assert {version for version in classified if re.fullmatch(r"3\.\d+", version)} <= set(tried)
+    assert PROJECT["project"]["requires-python"] == f">={tried[0]}"

@@ -1,0 +1,170 @@
+"""Several processes: what each gets, whose time counts, and which of them is to blame."""
+
+import json
+import os
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from autotune.configuration.mismatch import mismatches
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.rank_failures import outcome_of_ranks, phase_of_ranks
+from autotune.system.trial_folder import TrialFolder
+from autotune.training.loading.sharding import ranks_obstacle
+from autotune.training.loading.whole_steps import StepsOfRank
+from autotune.training.ranks import world
+from autotune.training.ranks.world import Lap, World, slowest
+from autotune.values.outcome import Crashed, TimedOut, UserError, outcome_to_json
+from command_line import command
+from covering import covers
+from factories import best_config, written
+
+MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
+
+
+def shares(samples: int, step: int) -> list[StepsOfRank]:
+    data = TensorDataset(torch.arange(samples))
+    return [StepsOfRank(data, step, 0, World(rank, 2)) for rank in range(2)]
+
+
+def test_ranks_share_an_epoch_evenly_and_the_next_one_is_in_another_order():
+    one, other = shares(samples=101, step=8)
+    first = list(one), list(other)
+    assert [len(order) for order in first] == [48, 48] == [len(one), len(other)]
+    assert not set(first[0]) & set(first[1])
+    assert (list(one), list(other)) != first
+
+
+def test_a_step_of_all_ranks_has_the_same_samples_in_batches_of_any_size():
+    small, large = shares(samples=64, step=8), shares(samples=64, step=16)
+    steps = [[list(order)[:16] for order in of_ranks] for of_ranks in (small, large)]
+    assert steps[0] == steps[1]
+
+
+def test_the_slowest_rank_and_its_boundary_count_and_the_samples_of_all():
+    quick = Lap(seconds=1.5, batches=4, wait_seconds=0.1, boundary_seconds=0.5, has_boundary=True)
+    slow = Lap(seconds=1.2, batches=4, wait_seconds=0.4, boundary_seconds=0.8, has_boundary=True)
+    both = slowest([quick, slow])
+    assert both.seconds == pytest.approx(1.2), "2.0 s from begin to end, of which 0.8 s boundary"
+    assert (both.batches, both.wait_seconds, both.has_boundary) == (8, 0.4, True)
+
+
+@pytest.mark.parametrize(
+    ("common", "is_refused"), [(100, True), (50, True), (2, False), (0, False)]
+)
+def test_a_stream_is_refused_if_ranks_read_the_same(common, is_refused):
+    first = [bytes([0, n]) for n in range(100)]
+    other = [*first[:common], *(bytes([1, n]) for n in range(100 - common))]
+    assert bool(ranks_obstacle([first, other])) == is_refused
+
+
+def told(folder, rank: int, detail: str, at: int) -> None:
+    path = TrialFolder(folder, rank).outcome
+    path.write_text(outcome_to_json(UserError(detail, "model.py:3")))
+    os.utime(path, ns=(at, at))
+    TrialFolder(folder, rank).stderr.touch()
+
+
+def test_the_rank_that_failed_first_is_the_cause(tmp_path):
+    told(tmp_path, 0, "connection closed by peer", at=2_000_000_000)
+    told(tmp_path, 1, "it is odd", at=1_000_000_000)
+    found = outcome_of_ranks(TrialFolder(tmp_path), UserError("connection closed by peer", ""))
+    assert found == UserError("rank 1: it is odd (log: stderr.rank1.log)", "model.py:3")
+
+
+def test_a_rank_that_a_signal_killed_is_the_cause_of_what_others_say(tmp_path):
+    told(tmp_path, 0, "connection closed by peer", at=1_000_000_000)
+    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": 1, "1": -9}))
+    found = outcome_of_ranks(TrialFolder(tmp_path), UserError("connection closed by peer", ""))
+    assert found == Crashed("rank 1 was killed by SIGKILL; log: stderr.rank1.log")
+
+
+def test_a_rank_that_left_without_a_word_is_named_with_its_code(tmp_path):
+    TrialFolder(tmp_path).ended.write_text(json.dumps({"1": 7}))
+    found = outcome_of_ranks(TrialFolder(tmp_path), None)
+    assert found == Crashed("rank 1 ended with code 7 and without a result; log: stderr.rank1.log")
+
+
+def test_what_the_runner_decided_stands(tmp_path):
+    TrialFolder(tmp_path).ended.write_text(json.dumps({"1": -9}))
+    late = TimedOut("measure", 5.0)
+    assert outcome_of_ranks(TrialFolder(tmp_path), late) == late
+
+
+def test_ranks_in_another_phase_are_named(tmp_path):
+    for rank, phase in enumerate(["warm-up", "build"]):
+        TrialFolder(tmp_path, rank).stderr.touch()
+        TrialFolder(tmp_path, rank).enter_phase(phase)
+    assert phase_of_ranks(TrialFolder(tmp_path)) == "warm-up; rank 1 during build"
+
+
+def test_another_world_size_is_a_mismatch(monkeypatch):
+    best = best_config(TrainingConfig.of({"batch_size": 64}), TrainingConfig.of({}))
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    usual = set(mismatches(best))
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert set(mismatches(best)) - usual == {"processes: 1 in the file, 4 here"}
+    of_four = best.model_copy(update={"processes": 4})
+    assert set(mismatches(of_four)) == usual
+    assert "processes: 4 in the file, 2 here" in mismatches(of_four, processes=2)
+
+
+@covers("T26")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--device", "cpu", "--nproc-per-node", "999"], "--nproc-per-node 999: this machine has"),
+        (["--nproc-per-node", "2", "--device", "cuda:1"], "Give --device cuda."),
+        (["--nproc-per-node", "2", "--devices", "cpu:0,cpu:1"], "Give one."),
+    ],
+)
+def test_processes_that_do_not_fit_are_refused_before_any_is_started(
+    flags, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    done = command("search", str(written(tmp_path, MODEL, "model.py")), *flags)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_script_in_several_processes_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = written(tmp_path, "print('training')\n", "train.py")
+    done = command("search", str(script), "--nproc-per-node", "2")
+    assert done.code == 2
+    assert "Put its model and data into a model.py" in done.err
+
+
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda:1", "nccl")])
+def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(device, backend, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(world.distributed, "init_process_group", lambda b, **_: asked.append(b))
+    monkeypatch.setattr(world.distributed, "new_group", lambda backend, **_: asked.append(backend))
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert world.device_of_rank(device.replace("1", "0")) == device
+    joined = world.join(2, torch.device(device), 60.0)
+    assert (joined.rank, joined.size, asked) == (1, 2, [backend, "gloo"])
+
+
+def test_a_launcher_that_starts_fewer_processes_is_named(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(RuntimeError, match="and the launcher started 1"):
+        world.join(2, torch.device("cpu"), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("detail", "cause"),
+    [
+        ("it is odd", "rank 1: it is odd (log: stderr.rank1.log)"),
+        ("Connection closed by peer", "rank 0 was killed by SIGABRT; log: stderr.log"),
+    ],
+)
+def test_an_abort_is_the_cause_unless_a_rank_told_of_its_own_error(detail, cause, tmp_path):
+    told(tmp_path, 1, detail, at=1_000_000_000)
+    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": -6, "1": 1}))
+    found = outcome_of_ranks(TrialFolder(tmp_path), None)
+    assert isinstance(found, UserError | Crashed)
+    assert found.detail == cause
