@@ -22,6 +22,7 @@ from autotune.processes import logs
 from autotune.processes.launch import Launched
 from autotune.processes.rank_failures import has_failed, phase_of_ranks
 from autotune.system.process_tree import MemoryPeak, ProcessTree
+from autotune.system.shared_memory import free_shared_memory
 from autotune.system.trial_folder import TIMED, TrialFolder
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
@@ -94,6 +95,10 @@ class Family:
             with suppress(psutil.Error):
                 process.kill()
 
+    def pids(self, host_pid: int | None) -> set[int]:
+        """Return the PIDs of all members outside the host's session."""
+        return {process.pid for process in self._strays(host_pid)}
+
     def _strays(self, host_pid: int | None) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):  # another user's process, or it has ended
@@ -151,6 +156,7 @@ class RunningChild:
             TooManyLostError: the child outlives SIGKILL, so nothing more can be run on its device.
         """
         is_stuck = False
+        pids = {self.process.pid, *self._seen, *family.pids(host_pid)}
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
@@ -168,6 +174,7 @@ class RunningChild:
         for process in (*self._gone, *self._seen.values()):
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: a reused number is not killed
+        free_shared_memory(pids, self._files.job)
         if is_stuck:
             raise TooManyLostError(
                 f"process {self.process.pid} cannot be ended: {patience.killed:g} s after SIGKILL "

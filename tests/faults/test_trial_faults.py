@@ -224,6 +224,16 @@ def test_shared_memory_of_a_trial_that_aborts_is_given_back(outcome_of, tmp_path
     assert mine <= before
 
 
+@covers("U13")
+def test_tensors_of_workers_that_were_killed_before_they_were_passed_on_are_given_back(
+    outcome_of, tmp_path
+):
+    before = shared_memory()
+    assert outcome_of("leaves_half_shared", num_workers=2) == Crashed("killed by SIGABRT")
+    assert "torch_" in log_of(tmp_path, "stdout.log"), "or nothing is shown"
+    assert not {name for name in shared_memory() if name.endswith("_half")} - before
+
+
 @covers("U14")
 def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
     outcome = outcome_of("few_descriptors", num_workers=8)
