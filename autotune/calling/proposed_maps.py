@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from autotune.calling.flag import Flag
 from autotune.knobs.base import Value, spelled
@@ -14,12 +15,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "batch_size": (
         "batch_size",
         "batchsize",
+        "batch",
         "bs",
         "train_batch_size",
         "batch_size_train",
         "per_device_train_batch_size",
         "per_gpu_train_batch_size",
         "per_device_batch_size",
+        "device_batch_size",
         "micro_batch_size",
     ),
     "accumulation_steps": (
@@ -47,8 +50,9 @@ def proposals(
         arguments: the script's arguments, whose spelling of a flag is kept.
     """
     maps, notes = [], []
+    flags = [*surroundings.flags, *_written(arguments, surroundings)]
     for knob, value in found.items():
-        named = [flag for flag in surroundings.flags if _is_name_of(knob, flag)]
+        named = [flag for flag in flags if _is_name_of(knob, flag)]
         equal = [flag for flag in named if flag.value == value]
         if len(equal) == 1:
             maps.append(Flag(knob, _spelling(equal[0], arguments)))
@@ -60,15 +64,33 @@ def proposals(
     return tuple(maps), tuple(notes)
 
 
+def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[ScriptFlag]:
+    """Yield the flags and keys among the arguments that no parser was seen to know.
+
+    A script may read its arguments itself: `--name 12`, `--name=12` and `name=12`.
+    """
+    known = {name for flag in surroundings.flags for name in flag.names}
+    words = list(arguments)
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name not in known and (equals or name.startswith("-")):
+            text = value if equals else after
+            number = int(text) if text.isascii() and text.isdigit() else None
+            yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
+
+
 def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
-    bare = {name.rpartition(".")[2].lstrip("-").replace("-", "_").lower() for name in flag.names}
+    bare = {
+        name.removesuffix("=").rpartition(".")[2].lstrip("-").replace("-", "_").lower()
+        for name in flag.names
+    }
     return flag.value is not None and not bare.isdisjoint(_NAMES[knob])
 
 
 def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
     """Return the flag as the arguments spell it; else its longest name."""
     given = {word.partition("=")[0] for word in arguments}
-    used = [name for name in flag.names if name in given]
+    used = [name for name in flag.names if name.removesuffix("=") in given]
     return (used or sorted(flag.names, key=len))[-1]
 
 

@@ -22,6 +22,10 @@ _MOST = 5
 _SENT = {
     "wandb": "wandb is switched off (WANDB_MODE=disabled)",
     "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
+    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says disabled=False",
+    "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
+    " script says mode=...",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders",
     "TensorBoard": "TensorBoard's event files are written into the trials' folders",
 }
 
@@ -36,7 +40,7 @@ def script_lines(context: SearchContext) -> list[str]:
         f"runs: {_command(context.options.workload.model_path, script)}",
         f"  {_often(context, around)}",
         *(f"  {line}" for line in _places(script, around)),
-        *(f"  {_SENT.get(name, f'{name} is not switched off')}" for name in around.trackers),
+        *(f"  {_SENT[name]}" for name in around.trackers),
     ]
 
 

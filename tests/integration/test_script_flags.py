@@ -151,6 +151,25 @@ def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("--batch_size=16",), ["batch_size=--batch_size="]),
+        (("--train.batch_size", "16"), ["batch_size=--train.batch_size"]),
+        (("batch=16",), ["batch_size=batch"]),
+        (("--batch_size=32",), []),
+        (("--batch_size",), []),
+        (("batch_size", "16"), []),
+        (("--batch_size=16", "--bs=16"), []),
+    ],
+)
+def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_arguments(
+    tmp_path: Path, arguments: tuple[str, ...], found: list[str]
+) -> None:
+    plan, _ = planned(tmp_path, Surroundings(), replace(JUDGED, arguments=arguments))
+    assert maps(plan) == found
+
+
+@pytest.mark.parametrize(
     ("flags", "script", "note"),
     [
         ((BATCH,), replace(JUDGED, proposes=False), None),
@@ -250,7 +269,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
         folders=(here, f"{here}/runs/a", f"{here}/runs", "/srv/out"),
         overwritten=tuple(f"{here}/{n}.pt" for n in range(7)),
         deleted=(f"{here}/old",),
-        trackers=("wandb", "MLflow", "Comet"),
+        trackers=("wandb", "MLflow", "Comet", "Neptune", "ClearML"),
         seconds=70.0,
     )
     arguments = ("--token", "planted-hunter2", "--key=planted-hunter2", "--name", "a b")
@@ -264,7 +283,9 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
     assert "MLflow writes into the trials' folders, unless the script sets" in text
-    assert "Comet is not switched off" in text
+    assert "Comet is switched off (COMET_AUTO_LOG_DISABLE=1)" in text
+    assert "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders" in text
+    assert "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials'" in text
     assert "--workdir temporary tries it in folders that are removed" in text
 
 
@@ -277,6 +298,11 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
         "writer.add_scalar('loss', 1.0)",
         "writer.flush()",
         "assert os.environ['WANDB_MODE'] == 'disabled'",
+        "assert os.environ['COMET_AUTO_LOG_DISABLE'] == '1'",
+        "assert os.environ['NEPTUNE_MODE'] == 'offline'",
+        "assert os.environ['CLEARML_OFFLINE_MODE'] == '1'",
+        f"assert os.environ['CLEARML_CACHE_DIR'].startswith({str(folder)!r})",
+        f"assert os.environ['NEPTUNE_DATA_DIRECTORY'].startswith({str(folder)!r})",
         "open('place', 'w').write(os.environ['MLFLOW_TRACKING_URI'])",
         SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
     ]
