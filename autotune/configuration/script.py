@@ -71,6 +71,8 @@ class ScriptOptions:
     """Name of the module to run, as `python -m` does; None: the file itself."""
     proposes: bool = True
     """True to map flags that the script is seen to have, where there is no doubt."""
+    proposed: tuple[Flag, ...] = ()
+    """Those of `flags` that no `--map` named: the script was seen to have them."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
     loss: Literal["mean", "sum"] | None = None
@@ -179,13 +181,19 @@ class Plan:
 def is_script(source: bytes) -> bool:
     """Return True if a source defines no part of a model.py.
 
-    A file that cannot be parsed counts as a model.py, so that its error is reported as usual.
+    A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
+    does one that imports all names of a module, unless it calls `backward` itself.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return False
-    return not any(_bound_by(statement) & _MODEL_PARTS for statement in tree.body)
+    bound = {name for statement in tree.body for name in _bound_by(statement)}
+    return not bound & _MODEL_PARTS and ("*" not in bound or _calls_backward(tree))
+
+
+def _calls_backward(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
@@ -194,8 +202,7 @@ def _bound_by(statement: ast.stmt) -> set[str]:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.ImportFrom(names=names):
-            bound = {alias.asname or alias.name for alias in names}
-            return set(_MODEL_PARTS) if "*" in bound else bound
+            return {alias.asname or alias.name for alias in names}
         case ast.Assign(targets=targets):
             parts = (part for target in targets for part in ast.walk(target))
             return {part.id for part in parts if isinstance(part, ast.Name)}

@@ -22,7 +22,8 @@ _MOST = 5
 _SENT = {
     "wandb": "wandb is switched off (WANDB_MODE=disabled)",
     "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
-    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says disabled=False",
+    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
+    " disabled=False",
     "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
     " script says mode=...",
     "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders",
@@ -67,7 +68,10 @@ def _often(context: SearchContext, around: Surroundings) -> str:
     trials = min(context.trials, context.space.size)
     least = RUNS + trials + 2 * LOOKS[0]
     each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
-    return f"about {least} times: as it is, {trials} trials, rounds that confirm{each}"
+    ends = "" if context.time_budget_seconds is None else "; the time budget may end it before"
+    return (
+        f"at most about {least} times: as it is, {trials} trials, rounds that confirm{each}{ends}"
+    )
 
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:

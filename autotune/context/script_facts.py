@@ -25,6 +25,7 @@ from autotune.values.outcome import (
     Observed,
     TimedOut,
     TrialOutcome,
+    UserError,
     as_failure,
     describe,
     outcome_from_json,
@@ -73,9 +74,22 @@ def observe(
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
         f"{path}, run as a training script: {_reason(outcome, stepped)}\n"
-        "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+        f"{_advice(outcome)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
+
+
+def _advice(outcome: TrialOutcome) -> str:
+    """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
+    match outcome:
+        case TimedOut():
+            return ""
+        case UserError(_, where) if where:
+            return "It ran with the arguments after `--`, without a terminal and without input.\n"
+        case _:
+            return (
+                "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+            )
 
 
 def _digest(path: Path, script: ScriptOptions) -> str:
@@ -156,12 +170,15 @@ def with_maps(
         lack = "without --only exact" if script.only_exact else "with --metric-regex"
         later = (f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags)
         return workload, (*lacking, *later)
-    taken = (
-        f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
-        for flag in flags
-    )
-    mapped_script = replace(script, flags=(*script.flags, *flags))
-    return replace(workload, script=mapped_script), (*lacking, *taken, *notes)
+    mapped_script = replace(script, flags=(*script.flags, *flags), proposed=flags)
+    return replace(workload, script=mapped_script), (*lacking, *notes)
+
+
+def taken(script: ScriptOptions) -> Iterator[str]:
+    """Yield a note on each flag that is searched although no `--map` names it."""
+    for flag in script.proposed:
+        if flag.knob not in script.refused:
+            yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
 
 
 def _with_preset(

@@ -277,7 +277,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     text = "\n".join(plan_lines(plan.context))
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
-    assert "about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
+    assert "up to about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
     assert "it writes to: the current folder, runs, /srv/out\n" in text
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text

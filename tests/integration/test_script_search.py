@@ -153,20 +153,29 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
+    ("outcome", "said", "advice"),
     [
-        (TimedOut("start", 600.0), "no training step within 10 min 0 s"),
-        (Crashed("killed by SIGSEGV"), "it made no training step: killed by SIGSEGV"),
-        (UserError("ValueError: no", "train.py:3"), "train.py:3: ValueError: no"),
+        (TimedOut("start", 600.0), "no training step within 10 min 0 s", "give a longer one"),
+        (
+            Crashed("killed by SIGSEGV"),
+            "it made no training step: killed by SIGSEGV",
+            "`autotune init` writes a template",
+        ),
+        (
+            UserError("ValueError: no", "train.py:3"),
+            "train.py:3: ValueError: no",
+            "with the arguments after `--`, without a terminal and without input",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_observed_is_the_users_error(
-    tmp_path: Path, outcome: TrialOutcome, said: str
+    tmp_path: Path, outcome: TrialOutcome, said: str, advice: str
 ) -> None:
     with pytest.raises(WorkloadError) as error:
         events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
     assert f"run as a training script: {said}" in str(error.value)
-    assert "`autotune init` writes a template" in str(error.value)
+    assert advice in str(error.value)
+    assert ("autotune init" in str(error.value)) == ("autotune init" in advice)
 
 
 def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:

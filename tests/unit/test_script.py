@@ -66,6 +66,8 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("def build_model(): ...\n", False),
         ("from parts import model as build_model\n", False),
         ("from parts import *\n", False),
+        ("from parts import *\ndef train(loss):\n  loss.backward()\n", True),
+        ("from parts import *\nfrom more import build_model\nx.backward()\n", False),
         ("compute_loss = print\n", False),
         ("def main():\n  def build_model(): ...\n", True),
         ("def broken(:\n", False),

@@ -38,6 +38,9 @@ _SHOWN = 10
 _ENOUGH_STEPS = 30
 _MOST_SECONDS = 60.0
 SEVERAL = "it trains with {count} optimizers, each on a loss of its own"
+PLAYED = (
+    "its steps call the model on single samples, in varying numbers, as reinforcement learning does"
+)
 _NO_FALL = "its training loss did not fall beyond its spread in {steps} steps"
 
 
@@ -55,6 +58,10 @@ class Progress(Protocol):
     @property
     def samples(self) -> int:
         """Samples in them."""
+
+    @property
+    def is_played(self) -> bool:
+        """True if the model plays episodes between the steps."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,8 @@ class LossTasks:
 
     def _fault(self) -> str:
         """Return why these losses cannot judge a training; empty if they can."""
-        return self.recorder.fault or fault_of(self.recorder.steps()) or self._several()
+        found = self.recorder.fault or fault_of(self.recorder.steps()) or self._several()
+        return found or (PLAYED if self.progress.is_played else "")
 
     def _several(self) -> str:
         """Return the reason if optimizers have losses of their own.
