@@ -111,6 +111,7 @@ def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path: 
 
 def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path: Path) -> None:
     runner = losses(0.0, 0.0)
+    runner.observed = replace(SEEN, loss=None)  # which is not looked for beside a metric
     runner.first_steps = lambda config: UserError("it calls no backward", "")
     script = ScriptOptions((), metric="accuracy (.*)")
     options = options_in(tmp_path, SPACE, script=script, trials=4)
