@@ -100,9 +100,7 @@ class FirstLossChecker(NumericsChecker):
         outcome = self.study.notes.numerics_check(key)
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
             outcome = None if nudge else self._observed()
-            outcome = outcome or self._first_losses(
-                self.context.baseline, nudge, self._folder(key)
-            )
+            outcome = outcome or self._first_losses(self.context.baseline, nudge, self._folder(key))
             if not isinstance(outcome, Lost | OutOfMemory):
                 self.study.notes.set_numerics_check(key, outcome)
         return outcome

@@ -36,6 +36,7 @@ _NOT_FASTER = 8
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET
+@scripts.WORKDIR
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",

@@ -21,6 +21,7 @@ from autotune.values.errors import UsageError
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET
+@scripts.WORKDIR
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),

@@ -107,12 +107,8 @@ def script_options(
     model = flags["model"] = _file_of(model, module)
     common.check_model(model)
     if arguments is None and module is None and not _is_script(model):
-        given = [f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value]
-        if given:
-            raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; {given[0]} is "
-                f"for training scripts. To have it run as a script, write: {model} --"
-            )
+        given = (f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value)
+        _check_for_scripts(model, list(given))
         return None
     maps, preset = _searched(own["preset"], own["maps"])
     options = ScriptOptions(
@@ -199,25 +195,33 @@ def called_script(
 
     module = str(model) if flags.pop("as_module", False) else None
     maps, preset = flags.pop("maps", ()), flags.pop("preset", None)
+    workdir = flags.pop("workdir", None)
     model = _file_of(model, module)
     common.check_model(model)
     arguments = arguments_given()
     if arguments is None and module is None and not _is_script(model):
-        if maps or preset:
-            raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; "
-                f"{'--map' if maps else '--preset'} is for training scripts. To have it run as a "
-                f"script, write: {model} --"
-            )
+        named = {"--map": maps, "--preset": preset, "--workdir": workdir}
+        _check_for_scripts(model, [name for name, value in named.items() if value])
         return model, None
     given = {text.partition("=")[0] for text in maps}
     unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
     mapped = with_preset(preset, [flag_from(text) for text in (*maps, *unnamed)])
-    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True, module=module)
+    options = ScriptOptions(
+        arguments or (), mapped, keeps_nothing=True, module=module, workdir=_workdir(workdir)
+    )
     faults = [*_of_processes(), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return model, options
+
+
+def _check_for_scripts(model: Path, given: Sequence[str]) -> None:
+    """Raise a UsageError if options for scripts are given beside a model.py."""
+    if given:
+        raise UsageError(
+            f"{model} was read as a model.py, because it defines a part of one; {given[0]} is "
+            f"for training scripts. To have it run as a script, write: {model} --"
+        )
 
 
 def _is_script(model: Path) -> bool:

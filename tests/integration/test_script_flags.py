@@ -66,6 +66,7 @@ def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surrounding
         ("click", "click", ScriptFlag(("--bs",), 16)),
         ("json", "jsonargparse", ScriptFlag(("--data.batch_size",), 16)),
         ("hydra", "hydra", ScriptFlag(("train.batch_size",), 16)),
+        ("tyro", "tyro", ScriptFlag(("--train.batch_size", "--train.batch-size"), 16)),
     ],
 )
 def test_the_flags_of_each_parser_are_seen_with_their_values(
