@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +38,10 @@ from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
 
 _SCALED = "float16"
+# As argparse does, once it has said what it lacks.
+_NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
+_MOST_WORDS = 300
+_TRACEBACK = "Traceback (most recent call last)"
 _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
@@ -73,10 +79,21 @@ def observe(
         return outcome
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{path}, run as a training script: {_reason(outcome, stepped)}\n"
-        f"{_advice(outcome)}"
+        f"{path}, run as a training script: {_reason(outcome, stepped)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
+
+
+def _last_words(outcome: TrialOutcome, folder: Path) -> str:
+    """Return the last line on stderr of a script that left with no more than a number."""
+    if not isinstance(outcome, UserError) or not _NUMBER_ALONE.search(outcome.detail):
+        return ""
+    with suppress(OSError):
+        said = (folder / "stderr.log").read_text("utf-8", "replace").partition(_TRACEBACK)[0]
+        lines = said.strip().splitlines()
+        return f": {lines[-1].strip()[:_MOST_WORDS]}" if lines else ""
+    return ""
 
 
 def _advice(outcome: TrialOutcome) -> str:

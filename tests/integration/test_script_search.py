@@ -188,6 +188,16 @@ def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: 
         list(real_search(job, runner))
 
 
+def test_a_script_that_lacks_arguments_is_quoted(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
+    done = autotune(tmp_path, "search", "train.py", "--", "lacks arguments")
+    assert done.returncode == 4
+    assert (
+        "sys.exit(2): train.py: error: the following arguments are required: --data" in done.stderr
+    )
+    assert "ran with the arguments after `--`" in done.stderr
+
+
 def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None:
     runner = ScriptedRunner(observed=TimedOut(FIRST_STEPS, 600.0))
     asked = runner.run
