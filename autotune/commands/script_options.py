@@ -227,7 +227,7 @@ def _check_for_scripts(model: Path, given: Sequence[str]) -> None:
 def _is_script(model: Path) -> bool:
     from autotune.configuration.script import is_script
 
-    return is_script(model.read_bytes())
+    return is_script(model)
 
 
 def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:

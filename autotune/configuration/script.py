@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -178,22 +179,33 @@ class Plan:
         return cls(**{**fields, "edits": tuple(Edit(**edit) for edit in fields["edits"])})
 
 
-def is_script(source: bytes) -> bool:
-    """Return True if a source defines no part of a model.py.
+def is_script(path: Path) -> bool:
+    """Return True if a file defines no part of a model.py.
 
     A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
-    does one that imports all names of a module, unless it calls `backward` itself.
+    does one that imports all names of a module beside it, unless it calls `backward` itself.
     """
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return False
-    bound = {name for statement in tree.body for name in _bound_by(statement)}
-    return not bound & _MODEL_PARTS and ("*" not in bound or _calls_backward(tree))
+    if any(_bound_by(statement) & _MODEL_PARTS for statement in tree.body):
+        return False
+    return _calls_backward(tree) or not any(_imports_all(node, path) for node in tree.body)
 
 
 def _calls_backward(tree: ast.Module) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
+
+
+def _imports_all(statement: ast.stmt, path: Path) -> bool:
+    """Return True for `from module import *` of a module beside the file."""
+    match statement:
+        case ast.ImportFrom(module, names, level) if any(name.name == "*" for name in names):
+            place = path.parent / (module or "").partition(".")[0]
+            return level != 0 or place.is_dir() or place.with_suffix(".py").exists()
+        case _:
+            return False
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
