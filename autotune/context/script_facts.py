@@ -90,8 +90,8 @@ def _last_words(outcome: TrialOutcome, folder: Path) -> str:
     if not isinstance(outcome, UserError) or not _NUMBER_ALONE.search(outcome.detail):
         return ""
     with suppress(OSError):
-        said = (folder / "stderr.log").read_text("utf-8", "replace").partition(_TRACEBACK)[0]
-        lines = said.strip().splitlines()
+        said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace")
+        lines = said.partition(_TRACEBACK)[0].strip().splitlines()
         return f": {lines[-1].strip()[:_MOST_WORDS]}" if lines else ""
     return ""
 
@@ -191,7 +191,7 @@ def with_maps(
     return replace(workload, script=mapped_script), (*lacking, *notes)
 
 
-def taken(script: ScriptOptions) -> Iterator[str]:
+def _taken(script: ScriptOptions) -> Iterator[str]:
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
         if flag.knob not in script.refused:
@@ -265,7 +265,7 @@ def reachable(
         f"{name} stays {spelled(own[name]) if name in KNOBS else 'as it is'}: {why}"
         for name, why in obstacles.items()
     )
-    return replace(file, offers=offers), tuple(notes)
+    return replace(file, offers=offers), (*_taken(script), *notes)
 
 
 def out_of_reach(

@@ -19,7 +19,7 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import check_room, held_by_each, space_of_each
-from autotune.context.script_facts import asked, observe, reachable, taken, with_maps
+from autotune.context.script_facts import asked, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
     judging,
@@ -231,8 +231,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         look = OtherBatches(runner, options, file, held)
         options = of_script(options, look.judging(observed, baseline, folder / "batches"))
         file, kept = reachable(file, options, observed, held is not None)
-        judged = options.workload.script
-        notes = (*(() if judged is None else taken(judged)), *notes, *kept)
+        notes = (*notes, *kept)
     file, lost = space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
     space = narrow(file, inspected.machine, facts, baseline, held).noted((*notes, *lost))
     return SearchContext(
