@@ -68,10 +68,9 @@ def _often(context: SearchContext, around: Surroundings) -> str:
     trials = min(context.trials, context.space.size)
     least = RUNS + trials + 2 * LOOKS[0]
     each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
-    ends = "" if context.time_budget_seconds is None else "; the time budget may end it before"
-    return (
-        f"at most about {least} times: as it is, {trials} trials, rounds that confirm{each}{ends}"
-    )
+    ends = "" if context.time_budget_seconds is None else "; the time budget may end that before"
+    runs = f"as it is, {trials} trials, rounds that confirm"
+    return f"up to about {least} times: {runs}{each}{ends}"
 
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
