@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.installed-core
 TEST := $(VENV)/.installed-test
 ALL := $(VENV)/.installed-all
+ZOO := $(VENV)/.installed-zoo
+# Libraries of the zoo's scripts that nothing else here needs. Their versions do not conflict.
+LIBRARIES := fastai segmentation-models-pytorch skorch stable-baselines3 torch_geometric
 # Holds pip to a torch that the environment shares; empty otherwise.
 CONSTRAINTS := $(VENV)/constraints.txt
 # A file of versions to install, such as .ci/constraints.txt; the newest that fit without one.
@@ -38,6 +41,10 @@ $(TEST): pyproject.toml | $(CONSTRAINTS)
 $(ALL): pyproject.toml | $(CONSTRAINTS)
 	$(INSTALL) --editable '.[all]' $(foreach group,examples test check frameworks browser site,--group $(group))
 	touch $(CORE) $(TEST) $@
+
+$(ZOO): $(ALL)
+	$(INSTALL) $(LIBRARIES)
+	touch $@
 
 # A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.
 demo: SHARED := yes
@@ -121,8 +128,7 @@ bench-report: $(CORE)
 bench-studies: $(CORE)
 	$(BIN)/python -m benchmarks.example_studies
 
-# Scripts whose packages are not installed are left out, and the table names what they need.
-zoo: $(ALL)
+zoo: $(ZOO)
 	$(BIN)/python -m benchmarks.zoo --by-hand
 
 # Each search is one process: linear algebra of its own threads would only be in the way.

@@ -74,6 +74,8 @@ def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None
     plan = planned(checkout, "check")
     assert "--editable '.[all]'" in plan
     assert set(project["dependency-groups"]) == set(re.findall(r"--group (\w+)", plan))
+    assert "skorch" not in plan
+    assert "skorch stable-baselines3" in planned(checkout, "zoo")
 
 
 def test_a_file_of_versions_holds_what_is_installed(checkout: Path) -> None:
