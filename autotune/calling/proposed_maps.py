@@ -40,7 +40,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def proposals(
-    surroundings: Surroundings, found: Mapping[str, Value], arguments: Sequence[str]
+    surroundings: Surroundings,
+    found: Mapping[str, Value],
+    arguments: Sequence[str],
+    is_fed: bool = True,
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     """Return the maps of which there is no doubt, and a note on each flag of which there is.
 
@@ -48,6 +51,7 @@ def proposals(
         surroundings: what the observed run of the script showed.
         found: settings of its training there, for each knob that may be mapped.
         arguments: the script's arguments, whose spelling of a flag is kept.
+        is_fed: True if a torch DataLoader feeds training, whose batch size is known for certain.
     """
     maps, notes = [], []
     flags = [*surroundings.flags, *_written(arguments, surroundings)]
@@ -60,7 +64,7 @@ def proposals(
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
             notes.append(f"{both} are {spelled(value)} alike: say which with --map {knob}=FLAG")
         else:
-            notes += [_doubt(knob, flag, value, arguments) for flag in named]
+            notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in named]
     return tuple(maps), tuple(notes)
 
 
@@ -94,8 +98,15 @@ def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
     return (used or sorted(flag.names, key=len))[-1]
 
 
-def _doubt(knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str]) -> str:
+def _doubt(
+    knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str], is_fed: bool
+) -> str:
     name = _spelling(flag, arguments)
+    if knob == "batch_size" and not is_fed:  # a map of it would be read back as something else
+        return (
+            f"{name} is {flag.value}, and the first dimension of what the model is given is "
+            f"{spelled(value)}: only a batch that is the first one can be searched"
+        )
     return (
         f"{name} is {flag.value}, and training was seen with {knob}={spelled(value)}: "
         f"--map {knob}={name} if it is the one"

@@ -181,7 +181,9 @@ def with_maps(
     )
     wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
     knobs = [name for name in wanted if name not in mapped]
-    flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
+    found = {name: today[name] for name in knobs}
+    is_fed = bool(observed.training_loader)
+    flags, notes = proposals(around, found, script.arguments, is_fed)
     flags = tuple(flag for flag in flags if flag.name not in own.values())
     if not script.tries_numerics:
         lack = "without --only exact" if script.only_exact else "with --metric-regex"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
+from autotune.calling.proposed_maps import proposals
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.console.event_lines import plan_lines
@@ -197,6 +198,17 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     said = [one for one in plan.context.space.notes if "--b" in one and "stays" not in one]
     assert len(said) == (note is not None)
     assert note is None or note in said[0]
+
+
+def test_a_flag_of_a_batch_that_does_not_lead_is_not_advised() -> None:
+    """As of a language model that is given (time, batch)."""
+    around = Surroundings((ScriptFlag(("--bs",), 20),))
+    maps, notes = proposals(around, {"batch_size": 35}, (), is_fed=False)
+    assert maps == ()
+    assert notes == (
+        "--bs is 20, and the first dimension of what the model is given is 35: only a batch that "
+        "is the first one can be searched",
+    )
 
 
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
