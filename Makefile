@@ -16,7 +16,7 @@ HOLD = --constraint $(CONSTRAINTS) $(if $(LOCK),--constraint $(LOCK))
 PIP = -m pip install --quiet 'pip>=25.1'
 INSTALL = $(BIN)/python $(PIP) && $(BIN)/python -m pip install --quiet $(HOLD)
 # Optional packages that tests import; the others are skipped where they are missing.
-TESTED := '.[dashboard,samplers,table]'
+TESTED := '.[dashboard,samplers,table,torch]'
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
@@ -28,7 +28,7 @@ $(CONSTRAINTS):
 	$(if $(SHARED),$(PYTHON) .ci/shared_torch.py $(VENV),printf '') > $@
 
 $(CORE): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) --editable . --group examples
+	$(INSTALL) --editable '.[torch]' --group examples
 	touch $@
 
 $(TEST): pyproject.toml | $(CONSTRAINTS)
@@ -36,7 +36,7 @@ $(TEST): pyproject.toml | $(CONSTRAINTS)
 	touch $(CORE) $@
 
 $(ALL): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) --editable '.[all]' $(foreach group,examples test check frameworks browser site,--group $(group))
+	$(INSTALL) --editable '.[all,torch]' $(foreach group,examples test check frameworks browser site,--group $(group))
 	touch $(CORE) $(TEST) $@
 
 # A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.

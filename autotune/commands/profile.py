@@ -17,6 +17,7 @@ from autotune.values.errors import UsageError
 @common.MODEL
 @common.SPACE
 @common.DEVICE
+@common.PYTHON
 @common.BASELINE
 @scripts.AS_MODULE
 @scripts.MAP

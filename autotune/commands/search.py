@@ -54,6 +54,7 @@ _NOTHING_FEASIBLE = 3
     help="Write the result to this file. Default: best.yaml in the study's folder.",
 )
 @common.DEVICE
+@common.PYTHON
 @click.option(
     "--devices",
     metavar="DEVICE,...",

@@ -14,6 +14,7 @@ from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export.schema import Kind
+    from autotune.system.interpreter import Interpreter
     from autotune.values.outcome import Inspected
     from autotune.values.workload_facts import KnobFacts
 
@@ -21,20 +22,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
+@common.PYTHON
 @click.option(
     "--check",
     is_flag=True,
     help="Hold the KNOBS in MODEL's code to the contract of a knob: each value trains, is read "
     "back, and gives way to the default.",
 )
-def knobs(model: Path | None, device: str, check: bool) -> None:
+def knobs(model: Path | None, device: str, check: bool, python: Interpreter) -> None:
     """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
     from autotune.console.tables import show_checked, show_knobs
 
     if check:
-        show_checked(_checked(device, model))
+        show_checked(_checked(device, model, python))
         return
-    inspected = _inspect(device, model)
+    inspected = _inspect(device, model, python)
     show_knobs(inspected.machine, inspected.workload)
 
 
@@ -48,11 +50,12 @@ def spaces() -> None:
 
 @click.command()
 @common.DEVICE
-def doctor(device: str) -> None:
+@common.PYTHON
+def doctor(device: str, python: Interpreter) -> None:
     """Show the facts on this machine: device, cores, memory, torch."""
     from autotune.console.tables import show_machine
 
-    show_machine(_inspect(device, None).machine)
+    show_machine(_inspect(device, None, python).machine)
 
 
 @click.command()
@@ -91,18 +94,18 @@ def _fault_of(path: Path) -> str:
     return ""
 
 
-def _checked(device: str, model: Path | None) -> Sequence[KnobFacts]:
+def _checked(device: str, model: Path | None, python: Interpreter) -> Sequence[KnobFacts]:
     from autotune.commands.execute import check_knobs
 
     if model is None:
         raise UsageError("--check needs a MODEL: autotune knobs --check model.py")
     common.check_model(model)
-    return check_knobs(device, model)
+    return check_knobs(device, model, python)
 
 
-def _inspect(device: str, model: Path | None) -> Inspected:
+def _inspect(device: str, model: Path | None, python: Interpreter) -> Inspected:
     from autotune.commands.execute import inspect_once
 
     if model is not None:
         common.check_model(model)
-    return inspect_once(device, model)
+    return inspect_once(device, model, python)
