@@ -88,12 +88,13 @@ format: $(ALL)
 
 docs: $(CORE)
 	$(BIN)/python docs/knobs_page.py > docs/knobs.md
+	$(BIN)/python docs/best_yaml_page.py > docs/best_yaml.md
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python tests/covering.py
 
 # Pages, command line and docstrings as one site; a link within it that leads nowhere is an error.
 site: $(ALL)
-	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
+	$(BIN)/python -m sphinx -E -W --keep-going -q docs build/site
 
 # Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
 docs-pictures: $(ALL)

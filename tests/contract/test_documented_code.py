@@ -103,7 +103,7 @@ def test_the_example_for_transformers_trains_under_the_settings(folder: Path) ->
 
 
 def test_the_knob_of_the_documentation_keeps_the_contract_and_is_applied(folder: Path) -> None:
-    code = code_in("docs/commands.md", "class CollectEvery(Knob):")
+    code = code_in("docs/own_knobs.md", "class CollectEvery(Knob):")
     lines = [line for line in code.splitlines() if line]
     assert len(lines) <= 15
     model = folder / "model.py"
@@ -114,7 +114,7 @@ def test_the_knob_of_the_documentation_keeps_the_contract_and_is_applied(folder:
     config = MINE.replace(**{"knobs.collect_every": 0})
     best = best_config(config, MINE).with_effects({"knobs.collect_every": "exact"})
     write_best(found_here(best, model), folder / "best.yaml")
-    load = code_in("docs/commands.md", "from model import KNOBS")
+    load = code_in("docs/own_knobs.md", "from model import KNOBS")
     told = facts_after(
         folder,
         f"import autotune, gc\n{load}best.apply_to_process()",
