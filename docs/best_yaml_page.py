@@ -13,6 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from autotune.configuration.best_config import BestConfig
@@ -88,7 +89,7 @@ def _texts(part: type[Part]) -> dict[str, str]:
     body = ast.parse(inspect.getsource(part)).body[0].body  # type: ignore[attr-defined]
     return {
         field.target.id: text.value.value
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
 
