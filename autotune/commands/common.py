@@ -97,7 +97,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     """
     from autotune.context.options import SearchOptions
 
-    check_model(model, flags["python"])
+    check_model(model, flags.get("python"))
     flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")

@@ -24,7 +24,7 @@ from autotune.values.errors import UsageError
 
 APPLIES = (2, 6)
 """Oldest torch under which `autotune.load` and `autotune run` apply settings."""
-SEARCHES = (2, 11)
+SEARCHES = (2, 6)
 """Oldest torch under which settings are searched for and compared."""
 
 _OLDEST_PYTHON = (3, 11)
