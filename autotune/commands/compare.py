@@ -15,7 +15,11 @@ from autotune.console.interrupts import unwind_on_sigterm
 _NOT_FASTER = 8
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Time two configurations in alternation.",
+)
 @common.MODEL
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path), required=False)

@@ -48,6 +48,7 @@ class _BeforeTheScript(click.Command):
     cls=_BeforeTheScript,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
+    short_help="Run a script under the settings of a best.yaml.",
 )
 @click.argument("best", type=click.Path(path_type=Path))
 @click.argument("command", metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)

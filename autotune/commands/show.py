@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from autotune.values.workload_facts import KnobFacts
 
 
-@click.command()
+@click.command(short_help="List what can be tuned on this machine.")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
 @common.PYTHON
@@ -40,7 +40,7 @@ def knobs(model: Path | None, device: str, check: bool, python: Interpreter) -> 
     show_knobs(inspected.machine, inspected.workload)
 
 
-@click.command()
+@click.command(short_help="List the shipped search spaces.")
 def spaces() -> None:
     """List the shipped search spaces."""
     from autotune.console.tables import show_spaces
@@ -48,7 +48,7 @@ def spaces() -> None:
     show_spaces()
 
 
-@click.command()
+@click.command(short_help="Show the facts on this machine.")
 @common.DEVICE
 @common.PYTHON
 def doctor(device: str, python: Interpreter) -> None:
@@ -58,7 +58,7 @@ def doctor(device: str, python: Interpreter) -> None:
     show_machine(_inspect(device, None, python).machine)
 
 
-@click.command()
+@click.command(short_help="Print the JSON Schema of a file.")
 @click.argument("kind", type=click.Choice(["best", "space"]))
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
@@ -67,7 +67,7 @@ def schema(kind: Kind) -> None:
     click.echo(json.dumps(schema(kind), indent=2))
 
 
-@click.command()
+@click.command(short_help="Check files: best.yaml, search spaces.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> None:
     """Check each of FILES: a best.yaml, told by its key `autotune`, or a search space.

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from autotune.console.live import Mode
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Work on a study from one more device or host.",
+)
 @click.argument("study")
 @click.option(
     "--storage",

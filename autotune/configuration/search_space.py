@@ -195,16 +195,18 @@ def narrow(
             offered = ()
         if knob.needs is not None and not any(domains[knob.needs]):
             offered = ()  # what it needs stays off
-        kept = []
+        kept: list[Value] = []
+        dropped: dict[str, list[str]] = {}
         for index, value in enumerate(offered):
             spelling, obstacle = f"{knob.name}={spelled(value)}", knob.obstacle(value, machine)
             if obstacle and not file.portable:
                 at = file.position(knob.name, index)
                 faults.append(f"{at}: {spelling} is not possible on this machine; {obstacle}.")
             elif obstacle := obstacle or _excluded(knob, value, facts, baseline):
-                notes.append(f"{spelling} dropped: {obstacle}")
+                dropped.setdefault(obstacle, []).append(spelled(value))
             else:
                 kept.append(knob.resolve(value, machine))
+        notes += [f"{knob.name}={', '.join(dropped[why])} dropped: {why}" for why in dropped]
         # The baseline's value of an idle knob (null without workers) is no value to try.
         idle = knob.needs is not None and not baseline[knob.needs] and kept
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))
