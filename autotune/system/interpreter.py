@@ -24,7 +24,7 @@ from autotune.values.errors import UsageError
 
 APPLIES = (2, 6)
 """Oldest torch under which `autotune.load` and `autotune run` apply settings."""
-SEARCHES = (2, 6)
+SEARCHES = (2, 11)
 """Oldest torch under which settings are searched for and compared."""
 
 _OLDEST_PYTHON = (3, 11)
@@ -103,13 +103,13 @@ class Interpreter:
             raise UsageError("\n".join([f"{self.path} cannot train under autotune:", *faults]))
 
     def _faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
-        if not _reaches(self.python, _OLDEST_PYTHON):
+        if not reaches(self.python, _OLDEST_PYTHON):
             yield f"  Python {self.python}; autotune needs {_text(_OLDEST_PYTHON)} or newer."
         yield from self._torch_faults(oldest_torch)
         lacking = [
             f"{distribution}>={_text(oldest)}"
             for name, (distribution, oldest) in _NEEDED.items()
-            if name not in self.packages or not _reaches(self.packages[name], oldest)
+            if name not in self.packages or not reaches(self.packages[name], oldest)
         ]
         if lacking:
             words = " ".join(f"'{requirement}'" for requirement in lacking)
@@ -119,9 +119,9 @@ class Interpreter:
         if self.torch is None:
             yield "  there is no torch. Install it (pytorch.org tells how), or name the Python"
             yield f"  that trains: --python {_likely()}, or AUTOTUNE_PYTHON in the environment."
-        elif not _reaches(self.torch, oldest_torch):
+        elif not reaches(self.torch, oldest_torch):
             yield f"  torch {self.torch}; this command needs {_text(oldest_torch)} or newer."
-            if oldest_torch > APPLIES and _reaches(self.torch, APPLIES):
+            if oldest_torch > APPLIES and reaches(self.torch, APPLIES):
                 yield "  `autotune run`, `autotune export` and `autotune.load` work with it."
 
 
@@ -182,7 +182,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _reaches(found: str, oldest: tuple[int, int]) -> bool:
+def reaches(found: str, oldest: tuple[int, int]) -> bool:
     """Return True if a version is at least the oldest; vendors' 2.11.0a0+nv counts as 2.11."""
     numbers = re.match(r"(\d+)\.(\d+)", found)
     return numbers is None or (int(numbers[1]), int(numbers[2])) >= oldest
