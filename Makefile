@@ -22,7 +22,7 @@ OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -118,6 +118,10 @@ bench-same: $(CORE)
 
 bench-reproduction: $(CORE)
 	$(BIN)/python -m benchmarks.reproduction
+
+# With --torch and --demo it downloads gigabytes.
+bench-install: $(CORE)
+	$(BIN)/python -m benchmarks.install
 
 bench-report: $(CORE)
 	$(BIN)/python -m benchmarks.report
