@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -182,8 +183,7 @@ def narrow(
         UsageError: the file is not portable and has values that this machine cannot run, or no
             batch size divides `effective_batch`.
     """
-    faults: list[str] = []
-    notes: list[str] = []
+    faults, notes = list[str](), list[str]()
     domains: dict[str, tuple[Value, ...]] = {}
     own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
     for knob in map(knob_named, (*KNOBS, *own)):
@@ -195,15 +195,14 @@ def narrow(
             offered = ()
         if knob.needs is not None and not any(domains[knob.needs]):
             offered = ()  # what it needs stays off
-        kept: list[Value] = []
-        dropped: dict[str, list[str]] = {}
+        kept, dropped = list[Value](), defaultdict[str, list[str]](list)
         for index, value in enumerate(offered):
             spelling, obstacle = f"{knob.name}={spelled(value)}", knob.obstacle(value, machine)
             if obstacle and not file.portable:
                 at = file.position(knob.name, index)
                 faults.append(f"{at}: {spelling} is not possible on this machine; {obstacle}.")
             elif obstacle := obstacle or _excluded(knob, value, facts, baseline):
-                dropped.setdefault(obstacle, []).append(spelled(value))
+                dropped[obstacle].append(spelled(value))
             else:
                 kept.append(knob.resolve(value, machine))
         notes += [f"{knob.name}={', '.join(dropped[why])} dropped: {why}" for why in dropped]
