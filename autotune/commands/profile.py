@@ -13,10 +13,15 @@ from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import UsageError
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Show what bounds a training.",
+)
 @common.MODEL
 @common.SPACE
 @common.DEVICE
+@common.PYTHON
 @common.BASELINE
 @scripts.AS_MODULE
 @scripts.MAP

@@ -16,6 +16,7 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from autotune.calling.flag import Flag
     from autotune.configuration.script import ScriptOptions
+    from autotune.system.interpreter import Interpreter
 
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
@@ -104,8 +105,8 @@ def script_options(
 
     own = {name: flags.pop(name) for name in _OF_SCRIPTS}
     module = str(model) if own.pop("as_module") else None
-    model = flags["model"] = _file_of(model, module)
-    common.check_model(model)
+    model = flags["model"] = _file_of(model, module, flags["python"])
+    common.check_model(model, flags["python"])
     if arguments is None and module is None and not _is_script(model):
         given = (f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value)
         _check_for_scripts(model, list(given))
@@ -143,7 +144,7 @@ def _searched(preset: str | None, maps: Sequence[str]) -> tuple[tuple[Flag, ...]
     return tuple(own), tuple(flag for flag in added if flag.knob in BATCH_KNOBS)
 
 
-def _file_of(model: Path, module: str | None) -> Path:
+def _file_of(model: Path, module: str | None, python: Interpreter) -> Path:
     """Return the file of a module, or of an installed command; other files as they are.
 
     Raises:
@@ -152,8 +153,8 @@ def _file_of(model: Path, module: str | None) -> Path:
     from autotune.calling.target import console_command, module_file
 
     if module is not None:
-        return module_file(module)
-    return model if model.exists() else console_command(str(model)) or model
+        return module_file(module, python)
+    return model if model.exists() else console_command(str(model), python) or model
 
 
 def _workdir(place: str | None) -> str | None:
@@ -196,8 +197,8 @@ def called_script(
     module = str(model) if flags.pop("as_module", False) else None
     maps, preset = flags.pop("maps", ()), flags.pop("preset", None)
     workdir = flags.pop("workdir", None)
-    model = _file_of(model, module)
-    common.check_model(model)
+    model = _file_of(model, module, flags["python"])
+    common.check_model(model, flags["python"])
     arguments = arguments_given()
     if arguments is None and module is None and not _is_script(model):
         named = {"--map": maps, "--preset": preset, "--workdir": workdir}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from autotune.context.script_facts import asked, observe, out_of_reach
 from autotune.context.search_context import inspect, inspection, inspection_of_device
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
@@ -70,6 +71,8 @@ class ComparisonOptions:
     """Call of the script at `model_path`; None for a model.py."""
     processes: int = 1
     """Processes that train together."""
+    python: Interpreter = field(default_factory=own_interpreter)
+    """Python that trains."""
 
     def is_met(self, comparison: PairedComparison) -> bool:
         """Return whether the comparison bears out A.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -182,8 +183,7 @@ def narrow(
         UsageError: the file is not portable and has values that this machine cannot run, or no
             batch size divides `effective_batch`.
     """
-    faults: list[str] = []
-    notes: list[str] = []
+    faults, notes = list[str](), list[str]()
     domains: dict[str, tuple[Value, ...]] = {}
     own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
     for knob in map(knob_named, (*KNOBS, *own)):
@@ -195,16 +195,17 @@ def narrow(
             offered = ()
         if knob.needs is not None and not any(domains[knob.needs]):
             offered = ()  # what it needs stays off
-        kept = []
+        kept, dropped = list[Value](), defaultdict[str, list[str]](list)
         for index, value in enumerate(offered):
             spelling, obstacle = f"{knob.name}={spelled(value)}", knob.obstacle(value, machine)
             if obstacle and not file.portable:
                 at = file.position(knob.name, index)
                 faults.append(f"{at}: {spelling} is not possible on this machine; {obstacle}.")
             elif obstacle := obstacle or _excluded(knob, value, facts, baseline):
-                notes.append(f"{spelling} dropped: {obstacle}")
+                dropped[obstacle].append(spelled(value))
             else:
                 kept.append(knob.resolve(value, machine))
+        notes += [f"{knob.name}={', '.join(dropped[why])} dropped: {why}" for why in dropped]
         # The baseline's value of an idle knob (null without workers) is no value to try.
         idle = knob.needs is not None and not baseline[knob.needs] and kept
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))

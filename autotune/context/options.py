@@ -20,6 +20,7 @@ from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value
 from autotune.knobs.older_names import present
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.machine import Machine
@@ -49,6 +50,8 @@ class WorkloadOptions:
     """True if each process builds its dataset itself, instead of forking a host that did."""
     deterministic: bool = False
     """True if all settings, the user's included, run in torch's deterministic mode."""
+    interpreter: Interpreter = field(default_factory=own_interpreter)
+    """Python that trains."""
 
     @property
     def has_quality(self) -> bool:
@@ -321,6 +324,7 @@ _VALUES: dict[str, type[Any]] = {
 # Flat names that differ from their field's; flags and stored notes have them.
 _OTHER_NAMES = {
     ("study", "name"): "study",
+    ("workload", "interpreter"): "python",
     ("budget", "seconds"): "time_budget_seconds",
     ("objective", "name"): "objective",
     ("accuracy", "tolerance"): "accuracy_tolerance",

@@ -9,10 +9,10 @@ import math
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.configuration.job import Job
@@ -50,7 +50,12 @@ class FreshInterpreter:
     host_pid: int | None = None
 
     def __init__(
-        self, files: TrialFolder, environ: Mapping[str, str], lifeline: int, processes: int = 1
+        self,
+        python: Path,
+        files: TrialFolder,
+        environ: Mapping[str, str],
+        lifeline: int,
+        processes: int = 1,
     ) -> None:
         module = ["-m", "autotune.child.main", str(files.path), str(lifeline)]
         if processes > 1:
@@ -62,7 +67,7 @@ class FreshInterpreter:
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, *module, repr(time.monotonic())],
+                [python, *module, repr(time.monotonic())],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -174,14 +179,14 @@ class Building:
 class WarmHost:
     """A process that has imported torch and forks a child for each job; Linux only."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         lifeline, self._lifeline_end = os.pipe()
         ends = (other_end.fileno(), lifeline)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "autotune.child.warm_host", *map(str, ends)],
+                [python, "-m", "autotune.child.warm_host", *map(str, ends)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ dataset that forks cannot use is built by each child itself for the rest of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from autotune.configuration.job import Job, job_to_json
 from autotune.configuration.training_config import own_of_kind
@@ -25,8 +26,9 @@ def _dataset_of(job: Job) -> _Dataset:
 class Hosts:
     """The warm host of one runner; call `close` to end it."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Set the variables that hosts get in addition to the environment of this process."""
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+        """Set the Python of hosts, and what they get in addition to this process's environment."""
+        self._python = python
         self._environ = environ
         self._host: WarmHost | None = None
         self._name: str | None = None
@@ -60,7 +62,7 @@ class Hosts:
         self._name = job.host
         if wanted is None or self._built == wanted:
             return None
-        self._host = self._host or WarmHost(self._environ)
+        self._host = self._host or WarmHost(self._python, self._environ)
         return Building(self._host, files)
 
     def note(self, job: Job, building: Building) -> None:
@@ -76,7 +78,7 @@ class Hosts:
     def fork(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Forked | str:
         """Fork the job's host, or return why that is impossible; a dead host is replaced once."""
         for _ in range(2):
-            self._host = self._host or WarmHost(self._environ)
+            self._host = self._host or WarmHost(self._python, self._environ)
             forked = self._host.fork(job, files, lifeline, keep_logs)
             if isinstance(forked, Forked):
                 return forked

@@ -24,6 +24,7 @@ from autotune.contract.knob_contract import (
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.torch_private import compile_modes
 from autotune.training.apply_settings import Settings
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
@@ -123,6 +124,7 @@ def test_a_knob_means_something_to_a_workload_that_allows_everything(knob: Knob)
 def test_a_value_trains_is_read_back_beside_all_others_and_stays_when_repeated(
     knob: Knob, value: Value, workload: Workload, blocks_workload: Workload
 ) -> None:
+    needs_torch_with(knob, value)
     used = blocks_workload if knob.name in OF_BLOCKS else workload
     bench = Bench.of(used, "cpu", settings_with(knob, value))
     assert list(value_faults(bench, knob, knob.name, value)) == []
@@ -132,10 +134,17 @@ def test_a_value_trains_is_read_back_beside_all_others_and_stays_when_repeated(
 def test_the_default_is_in_force_again_after_a_value(
     knob: Knob, value: Value, workload: Workload, blocks_workload: Workload
 ) -> None:
+    needs_torch_with(knob, value)
     used = blocks_workload if knob.name in OF_BLOCKS else workload
     bench = Bench.of(used, "cpu", settings_with(knob, value))
     default = knob.resolve(knob.default, CPU)
     assert list(return_faults(bench, knob.name, value, default)) == []
+
+
+def needs_torch_with(knob: Knob, value: Value) -> None:
+    """Skip a test of a mode of compilation that an older torch lacks."""
+    if knob.name == "compile_mode" and value not in (None, *compile_modes()):
+        pytest.skip(f"torch {torch.__version__} has no mode {value}")
 
 
 def plain_loader(setup: TrainingSetup) -> TrainingSetup:
