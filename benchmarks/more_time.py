@@ -22,7 +22,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,6 +54,8 @@ from benchmarks.synthetic_tables import (
 )
 from benchmarks.table import Row, Table
 
+Job = tuple[str, str, int, int]
+"""Table, space, seconds and seed of a search."""
 SECONDS = (60, 120, 240, 360, 600, 1200)
 SPACES = ("quick", "default", "full")
 _TUNED_ON = tuple(world.__name__ for world in synthetic.TUNED_ON)
@@ -193,27 +195,36 @@ def main() -> None:
     if arguments.first:
         _print_first(jobs, arguments.seeds)
         return
-    with Pool() as pool:
-        found = dict(zip(jobs, pool.starmap(one_search, jobs, chunksize=1), strict=True))
-    if arguments.out is not None:
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.writelines(
-                json.dumps([*job, *vars(one).values()]) + "\n" for job, one in found.items()
-            )
     print(f"| table | space | {' | '.join(f'{s} s' for s in budgets)} |")
     print(f"|---|---|{'---|' * len(budgets)}")
-    groups = {name: (name,) for name in arguments.tables} | {
-        "**decided by**": DECIDED_BY,
-        "**kept for the end**": HELD_OUT,
-        "**newer knobs**": NEWER_KNOBS,
-    }
-    for title, names in groups.items():
+    found: dict[Job, Found] = {}
+
+    def show(title: str, names: Sequence[str]) -> None:
         for space in spaces:
             cells = [
-                _cell([found[job] for job in jobs if job[0] in names and job[1:3] == (space, s)])
-                for s in budgets
+                _cell([one for job, one in found.items() if job[0] in names and job[1:3] == key])
+                for key in itertools.product([space], budgets)
             ]
             print(f"| {title} | {space} | {' | '.join(cells)} |", flush=True)
+
+    with Pool() as pool:
+        for table in arguments.tables:
+            of_table = [job for job in jobs if job[0] == table]
+            answers = pool.starmap(one_search, of_table, chunksize=1)
+            found |= dict(zip(of_table, answers, strict=True))
+            _append(arguments.out, zip(of_table, answers, strict=True))
+            show(table, [table])
+    show("**decided by**", DECIDED_BY)
+    show("**kept for the end**", HELD_OUT)
+    show("**newer knobs**", NEWER_KNOBS)
+
+
+def _append(out: Path | None, answers: Iterable[tuple[Job, Found]]) -> None:
+    """Append searches and their answers to a file, as JSON lines."""
+    if out is None:
+        return
+    with out.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps([*job, *vars(one).values()]) + "\n" for job, one in answers)
 
 
 def _cell(found: Sequence[Found]) -> str:
