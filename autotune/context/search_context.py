@@ -118,12 +118,7 @@ class SearchContext:
 
     @property
     def host_seconds(self) -> float:
-        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it.
-
-        Several processes are forked from none.
-        """
-        if self.processes > 1:
-            return 0.0
+        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it."""
         return self.start_seconds + (self.dataset_seconds if self.is_dataset_shared else 0.0)
 
     @property
@@ -189,7 +184,8 @@ class SearchContext:
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             count_tokens=self.counts_tokens,
-            fresh_data=workload.fresh_data,
+            # A host that built the dataset could not be forked for several processes next.
+            fresh_data=workload.fresh_data or self.processes > 1,
             processes=self.processes if isinstance(task, Measure | Probe) else 1,
         )
 

@@ -226,6 +226,7 @@ class WarmHost:
             "folder": str(files.path),
             "model_path": job.model_path,
             "is_script": job.script is not None,
+            "processes": job.processes,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

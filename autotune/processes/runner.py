@@ -207,8 +207,6 @@ class SubprocessRunner:
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""
-        if job.processes > 1:
-            return f"torch's launcher starts {job.processes} processes"
         asked = [name for name, value in _environ(job).items() if os.environ.get(name) != value]
         if asked:
             return f"{', '.join(asked)} must be set when a process starts"
