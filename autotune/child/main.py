@@ -83,14 +83,16 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
         job = job_from_json(read_some(folder.job))
     except AutotuneError as error:
         leave(folder, Lost(str(error)))
-    if job.script is not None:
-        write_atomically(folder.job, job_to_json(without_arguments(job)))
     # The deadline began with the launch: a launcher of several ranks takes seconds of it.
     gone = time.monotonic() - process_start
     faulthandler.dump_traceback_later(max(0.1, STACKS_AT * job.deadline_seconds - gone))
     outcome = run(job, folder, process_start, prepared)
-    # The launcher ends the other processes when one exits with an error.
-    leave(folder, outcome, int(job.processes > 1 and isinstance(outcome, Failure)))
+    leave(folder, outcome, exit_code(job, outcome))
+
+
+def exit_code(job: Job, outcome: TrialOutcome) -> int:
+    """Return the exit code of a child: 1 if a launcher is to end the other processes for it."""
+    return int(job.processes > 1 and isinstance(outcome, Failure))
 
 
 def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn:
@@ -111,6 +113,7 @@ def run(
 ) -> TrialOutcome:
     """Run `job` and return its outcome; an error of the user's code becomes one, too."""
     folder.enter_phase("import")
+    _hide_arguments(job, folder)
     try:
         if job.script is not None:
             return _run_script(job, folder, process_start)
@@ -123,6 +126,12 @@ def run(
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:
         return failed(job, error)
+
+
+def _hide_arguments(job: Job, folder: TrialFolder) -> None:
+    """Take the script's arguments out of the job's file, once all its processes have read it."""
+    if job.script is not None and all(map(folder.has_begun, range(job.processes))):
+        write_atomically(folder.job, job_to_json(without_arguments(job)))
 
 
 def failed(job: Job, error: BaseException) -> TrialOutcome:
@@ -154,7 +163,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
         record.watch()
 
     def left(outcome: TrialOutcome) -> NoReturn:
-        leave(folder, record.added_to(outcome))
+        leave(folder, record.added_to(outcome), exit_code(job, outcome))
 
     def begin() -> None:
         try:
@@ -165,7 +174,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             trials.append(trial)
         except Exception as error:
             traceback.print_exception(error)
-            leave(folder, Lost(f"a fault of autotune beside the script: {error!r}"))
+            left(Lost(f"a fault of autotune beside the script: {error!r}"))
 
     os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Measure, Probe, Task
+from autotune.configuration.job import Inspect, Job, Measure, Probe, TakeFirstSteps, Task
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
@@ -19,7 +19,7 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import check_room, held_by_each, space_of_each
-from autotune.context.script_facts import asked, observe, reachable, with_maps
+from autotune.context.script_facts import asked, observation, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
     judging,
@@ -172,7 +172,7 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload = self.options.workload
-        return Job(
+        job = Job(
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
@@ -186,8 +186,9 @@ class SearchContext:
             count_tokens=self.counts_tokens,
             # A host that built the dataset could not be forked for several processes next.
             fresh_data=workload.fresh_data or self.processes > 1,
-            processes=self.processes if isinstance(task, Measure | Probe) else 1,
         )
+        is_of_all = isinstance(task, Measure | Probe | TakeFirstSteps)
+        return self.options.resources.started(job) if is_of_all else job
 
     def _call(self, config: TrainingConfig) -> Script | None:
         script = self.options.workload.script
@@ -284,8 +285,8 @@ def _observed(
     if script is None:
         return options, None
     seconds = loss_seconds(script, file, time_budget_of(options))
-    place = folder / "script"
-    observed = observe(runner, workload.model_path, script, place, deadline, seconds)
+    job = options.resources.started(observation(workload.model_path, script, deadline))
+    observed = observe(runner, job, folder / "script", seconds)
     return of_script(options, judging(script, observed)), observed
 
 
@@ -296,8 +297,8 @@ def _inspected(
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
     task = Inspect(baseline=workload.baseline)
-    processes = options.resources.processes
-    job = replace(job, task=task, fresh_data=workload.fresh_data, processes=processes)
+    job = replace(job, task=task, fresh_data=workload.fresh_data)
+    job = options.resources.started(job)
     if observed is not None:
         job = inspection_of_device(observed, deadline)
     return inspect(runner, job, folder)

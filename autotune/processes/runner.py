@@ -117,8 +117,8 @@ class SubprocessRunner:
         # Absolute, because the user's code may change its working directory.
         files = TrialFolder(folder.resolve())
         make_private(files.path)
-        files.outcome.unlink(missing_ok=True)
-        files.remove_others()
+        files.remove_earlier()
+        job = _with_workdir(job, files)
         write_atomically(files.job, job_to_json(job))
         try:
             with open_lifeline() as lifeline:
@@ -211,6 +211,14 @@ class SubprocessRunner:
         if asked:
             return f"{', '.join(asked)} must be set when a process starts"
         return "asked for" if job.host is None else self._why_fresh
+
+
+def _with_workdir(job: Job, files: TrialFolder) -> Job:
+    """Return the job with a new folder for its script to run in, which all its processes share."""
+    if job.script is None or job.script.workdir is None:
+        return job
+    place = files.workdir_in(job.script.workdir)
+    return replace(job, script=replace(job.script, workdir=str(place)))
 
 
 def _environ(job: Job) -> dict[str, str]:

@@ -30,6 +30,7 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.sharding import STREAM
+from autotune.training.ranks.world import World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed
@@ -70,8 +71,11 @@ class Observation:
         self._before = process_settings()
         _watch_scaler(self._observed)
 
-    def observing(self) -> StepRequests[Observed]:
-        """Yield numbers of steps for the script to take, then return what was observed."""
+    def observing(self, world: World) -> StepRequests[Observed]:
+        """Yield numbers of steps for the script to take, then return what was observed.
+
+        Stages are those of a script in one process.
+        """
         yield _FIRST
         stream = self._stream
         stream.count_anew()
@@ -81,8 +85,10 @@ class Observation:
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
-        self._seen = self._outcome(pace, waits)
-        self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
+        samples = sum(world.shares(stream.samples_per_step))
+        self._seen = self._outcome(pace, pace * samples, max(world.shares(waits)))
+        if world.is_alone:
+            self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
         if not self._task.loss_seconds:
             return self._seen
         loss = yield from self._losses.observing(self._task, self._until)
@@ -106,7 +112,9 @@ class Observation:
         size = int(outcome.workload.baseline["batch_size"] or 1)
         return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
-    def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
+    def _outcome(
+        self, steps_per_second: float, samples_per_second: float, wait_share: float
+    ) -> Observed:
         loader = self._stream.loader if self._stream.is_fed else None
         if loader is None:
             self._observed.batch_size = self._stream.calls.size
@@ -118,7 +126,7 @@ class Observation:
             loaders=tuple(self._sites.names),
             training_loader="" if loader is None else self._sites.name_of(loader),
             steps_per_second=steps_per_second,
-            samples_per_second=steps_per_second * self._stream.samples_per_step,
+            samples_per_second=samples_per_second,
             wait_share=min(1.0, wait_share),
             counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),

@@ -74,7 +74,7 @@ class TrialFolder:
             return "start"
 
     def workdir_in(self, place: str) -> Path:
-        """Make a new folder for the script to run in, in `place` or, if "temporary", in here.
+        """Make a new folder for a script to run in, in `place` or, if "temporary", in here.
 
         Raises:
             OSError: it cannot be made.
@@ -97,6 +97,10 @@ class TrialFolder:
         """Note the phase that the child enters."""
         self.phase_file.write_text(name, encoding="utf-8")
 
+    def has_begun(self, rank: int) -> bool:
+        """Return True once the process of a rank has read its job and entered a phase."""
+        return self.of_rank(rank).phase_file.exists()
+
     def of_rank(self, rank: int) -> TrialFolder:
         """Return the folder as one of several processes sees it."""
         return TrialFolder(self.path, rank)
@@ -118,12 +122,13 @@ class TrialFolder:
         """Return the path of the launcher's report on the exit codes of ranks that failed."""
         return self.path / "ended.json"
 
-    def remove_others(self) -> None:
-        """Remove what the processes of an earlier run left beside the files of rank 0."""
+    def remove_earlier(self) -> None:
+        """Remove what an earlier run left: its outcomes and phases, and logs beside rank 0's."""
         for other in self.others:
             for path in (other.stdout, other.stderr, other.outcome, other.phase_file):
                 path.unlink(missing_ok=True)
-        self.ended.unlink(missing_ok=True)
+        for path in (self.outcome, self.phase_file, self.ended):
+            path.unlink(missing_ok=True)
 
     def _own(self, stem: str, suffix: str = "") -> Path:
         middle = f".rank{self.rank}" if self.rank else ""

@@ -155,7 +155,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     return Measured(
         Measurement(
             blocks=blocks,
-            boundary_seconds=_slowest(world.shares(_boundaries(setup, timer, blocks))),
+            boundary_seconds=world.slowest(_boundaries(setup, timer, blocks)),
             epoch_samples=epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
@@ -172,11 +172,6 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             flags=tuple(sorted(timer.flags)),
         )
     )
-
-
-def _slowest(boundaries: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """Return the slowest rank's seconds of each epoch boundary."""
-    return tuple(map(max, zip(*boundaries, strict=False)))
 
 
 def _ranks(world: World, own: RankShare) -> tuple[RankShare, ...]:

@@ -298,10 +298,10 @@ def _reached(study: TuningStudy) -> float | None:
 
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
-    if context.observed is not None:
-        return context.observed.stages or Rejected(_NOT_TOLD)
     if context.processes > 1:
         return Rejected("the stages of several processes are not timed apart")
+    if context.observed is not None:
+        return context.observed.stages or Rejected(_NOT_TOLD)
     cores = context.machine.host.usable_cores
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:

@@ -121,6 +121,10 @@ class World:
         """Return the lap of all processes; every process has to call it."""
         return slowest(self.shares(lap))
 
+    def slowest(self, own_seconds: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the slowest process's seconds of each event; every process has to call it."""
+        return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
+
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
         """Return the model that is called in training: with several processes wrapped by DDP.
 
