@@ -39,9 +39,10 @@ from autotune.configuration.job import (
 from autotune.scripting.program import AfterImport, run_call
 from autotune.scripting.surroundings.record import Record
 from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.system.launched import KNOWN, TELLS, note_of, place_in
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Failure, Lost, TrialOutcome, UserError, outcome_to_json
+from autotune.values.outcome import Failure, Lost, Rejected, TrialOutcome, UserError, outcome_to_json
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -49,28 +50,40 @@ if TYPE_CHECKING:
     from autotune.training.before_fork import Prepared
     from autotune.training.tasks import LoadedJob
 
+_NO_MEETING = (
+    "the launcher gives no {absent}, by which torch's processes find each other. Set them as for "
+    "your own training, in the environment of autotune: the host of rank 0 and a free port there"
+)
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
 
 
 def main() -> None:
     """Run the job that the command line of this new process names."""
-    place, lifeline, start = sys.argv[1:]
+    path, lifeline, start = sys.argv[1:]
+    folder = TrialFolder(Path(path))
     if lifeline.isdecimal():
         hold_lifeline(int(lifeline))
-        folder = TrialFolder(Path(place))
     else:
         hold_lifeline_at(lifeline)
-        folder = TrialFolder(Path(place), rank=int(os.environ["RANK"]))
-        print_to_own_logs(folder)
+        folder = _begun_by_launcher(folder)
     stay_on_cores()
     work(folder, process_start=float(start))
 
 
+def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
+    """Return the folder as this rank sees it, which notes its place and prints to its own logs."""
+    place = place_in(os.environ)
+    if place is None:
+        sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
+    own = folder.of_rank(place.rank)
+    print_to_own_logs(own)
+    write_atomically(own.place, note_of(place))
+    return own
+
+
 def print_to_own_logs(folder: TrialFolder) -> None:
-    """Let this process print to the logs of its rank; rank 0 shares those of the launcher."""
-    if folder.rank == 0:
-        return
+    """Let this process print to the logs of its rank, whatever a launcher does with its output."""
     for log, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
         with log.open("ab") as file:
             os.dup2(file.fileno(), descriptor)
@@ -83,6 +96,8 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
         job = job_from_json(read_some(folder.job))
     except AutotuneError as error:
         leave(folder, Lost(str(error)))
+    if job.launch:
+        _take_place(job, folder)
     # The deadline began with the launch: a launcher of several ranks takes seconds of it.
     gone = time.monotonic() - process_start
     faulthandler.dump_traceback_later(max(0.1, STACKS_AT * job.deadline_seconds - gone))
@@ -92,7 +107,23 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
 
 def exit_code(job: Job, outcome: TrialOutcome) -> int:
     """Return the exit code of a child: 1 if a launcher is to end the other processes for it."""
-    return int(job.processes > 1 and isinstance(outcome, Failure))
+    return int(job.is_of_ranks and isinstance(outcome, Failure))
+
+
+def _take_place(job: Job, folder: TrialFolder) -> None:
+    """Let torch find the place that a launcher has given; end if there are not as many as before.
+
+    A script does by itself what it does under that launcher.
+    """
+    place = place_in(os.environ)
+    assert place is not None
+    if job.processes not in (0, place.size):
+        sys.exit(1)  # the parent knows both numbers
+    if job.script is None and job.model_path is not None:
+        os.environ.update(place.in_torch_s_words)
+        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        if absent and place.size > 1:
+            leave(folder, Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
 
 
 def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn:
@@ -130,7 +161,9 @@ def run(
 
 def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     """Take the script's arguments out of the job's file, once all its processes have read it."""
-    if job.script is not None and all(map(folder.has_begun, range(job.processes))):
+    place = place_in(os.environ) if job.is_of_ranks else None
+    size = 1 if place is None else place.size
+    if job.script is not None and all(map(folder.has_begun, range(size))):
         write_atomically(folder.job, job_to_json(without_arguments(job)))
 
 

@@ -69,12 +69,14 @@ class ComparisonOptions:
     script: ScriptOptions | None = None
     """Call of the script at `model_path`; None for a model.py."""
     processes: int = 1
-    """Processes that train together."""
+    """Processes that train together; 0: as many as `launch` starts."""
+    launch: str | None = None
+    """Command of a launcher that starts them; None for those of this host."""
 
     @property
     def resources(self) -> Resources:
         """Return the device and the processes of each timing."""
-        return Resources(self.device, processes=self.processes)
+        return Resources(self.device, processes=self.processes, launch=self.launch)
 
     def is_met(self, comparison: PairedComparison) -> bool:
         """Return whether the comparison bears out A.
@@ -194,6 +196,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
         observing = observation(options.model_path, options.script, _DEADLINE_SECONDS)
         observed = observe(runner, options.resources.started(observing), folder / "script")
         job = inspection_of_device(observed)
+        job = options.resources.started(job) if options.launch else job
     started = time.monotonic()
     inspected = inspect(runner, job, folder / "inspect")
     host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)

@@ -1,16 +1,20 @@
-"""A search whose trials are several processes: how many fit here, and what each may use."""
+"""A search whose trials are several processes: who starts them, how many fit, what each may use."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
+from autotune.configuration.job import Job
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
 from autotune.knobs.base import Value, spelled
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
+from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 
 _AFFINITY = "cpu_affinity"
 
@@ -19,9 +23,13 @@ def check_room(resources: Resources) -> None:
     """Check that so many processes can train here, before any is started.
 
     Raises:
-        UsageError: there are fewer cores and GPUs, or the device is one of several.
+        UsageError: there are fewer cores and GPUs, the device is one of several, or there is no
+            such launcher.
     """
     count, device = resources.processes, resources.device
+    if resources.launch is not None:
+        _check_launcher(resources.launch, device)
+        return
     if count == 1:
         return
     cores, gpus = probe_host().usable_cores, len(nvidia_gpus() or ())
@@ -33,6 +41,42 @@ def check_room(resources: Resources) -> None:
     if count > (cores if device == "cpu" else max(cores, gpus)):
         found = f"{cores} cores" if device == "cpu" or not gpus else f"{gpus} GPUs"
         raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
+
+
+def _check_launcher(command: str, device: str) -> None:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--launch {command!r}: {error}. Quote the command as a whole.") from error
+    if not words:
+        raise UsageError("--launch: the command is empty. Give one, such as 'srun --ntasks 8'.")
+    if shutil.which(words[0]) is None:
+        raise UsageError(
+            f"--launch {command!r}: there is no program {words[0]}. Install it, or give its path."
+        )
+    if device.partition(":")[2]:
+        raise UsageError(
+            f"--device {device} with --launch: each process takes the device of its number. Give "
+            f"--device {device.partition(':')[0]}."
+        )
+
+
+def check_launched(job: Job, outcome: TrialOutcome) -> None:
+    """Check that the launcher of a job, if it has one, has started its processes.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if job.launch and isinstance(outcome, Lost):
+        raise UsageError(f"--launch {shlex.join(job.launch)!r}: {outcome.detail}")
+
+
+def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOptions:
+    """Return the options with the processes that a launcher was found to start."""
+    if options.resources.launch is None:
+        return options
+    told = {"processes": found.processes, "on_host": found.on_host}
+    return replace(options, resources=replace(options.resources, **told))
 
 
 def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None:
@@ -74,7 +118,8 @@ def space_of_each(
     processes = options.resources.processes
     if processes == 1:
         return file, ()
-    cores = max(1, machine.host.usable_cores // processes)
+    on_host = options.resources.on_host or processes
+    cores = max(1, machine.host.usable_cores // on_host)
     notes: list[str] = []
     if held is not None:
         notes.append(
@@ -92,7 +137,7 @@ def space_of_each(
 
     limits = {"num_threads": cores, "num_workers": cores}
     offers = {
-        name: kept(name, fits(most), f"each of {processes} processes has {cores} of the cores")
+        name: kept(name, fits(most), f"each of {on_host} processes has {cores} of the cores")
         for name, most in limits.items()
         if name in file.offers
     }

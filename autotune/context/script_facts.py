@@ -14,6 +14,7 @@ from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harml
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.context.ranks import check_launched
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob
@@ -57,6 +58,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     the same search continues.
 
     Raises:
+        UsageError: a launcher does not start the script.
         WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
     """
     assert isinstance(job.task, Observe)
@@ -68,6 +70,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
             outcome = replace(outcome, loss=known)
             write_atomically(TrialFolder(folder).outcome, outcome_to_json(outcome))
         return outcome
+    check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
         f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}\n"

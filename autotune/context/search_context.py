@@ -18,7 +18,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import check_room, held_by_each, space_of_each
+from autotune.context.ranks import check_launched, check_room, held_by_each, space_of_each, with_ranks
 from autotune.context.script_facts import asked, observation, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
@@ -211,9 +211,13 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     check_own_knobs(file, options.workload)
     folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
+    if observed is not None:
+        options = with_ranks(options, observed)
     options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
+    if observed is None:
+        options = with_ranks(options, inspected)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
@@ -301,6 +305,8 @@ def _inspected(
     job = options.resources.started(job)
     if observed is not None:
         job = inspection_of_device(observed, deadline)
+        if options.resources.launch:  # perhaps on other hosts
+            job = options.resources.started(job)
     return inspect(runner, job, folder)
 
 
@@ -325,6 +331,7 @@ def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
         NotSearchedEnoughError: the time budget is too short for the inspection.
     """
     outcome = runner.run(job, folder)
+    check_launched(job, outcome)
     if isinstance(outcome, Inspected):
         return outcome
     is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds

@@ -49,7 +49,7 @@ class Hosts:
 
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
-        if job.processes > 1:
+        if job.processes > 1 and job.script is None:
             return "each of several processes builds its own"
         if job.fresh_data:
             return "asked for"

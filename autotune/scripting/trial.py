@@ -25,6 +25,7 @@ from autotune.scripting.quality.losses import LossRecorder
 from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
+from autotune.system.launched import place_in
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
 from autotune.training.profiling import profiling
@@ -64,6 +65,9 @@ class Trial:
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
         self._changes = 0
+        place = place_in(os.environ) if job.is_of_ranks else None
+        self._processes = 1 if place is None else place.size
+        self._on_host = 1
         self._is_fork = False
         if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=self._forked)
@@ -137,7 +141,12 @@ class Trial:
     def _with_start(self, outcome: TrialOutcome) -> TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
         if isinstance(outcome, Observed):
-            outcome = replace(outcome, import_seconds=self._start - self._launched)
+            outcome = replace(
+                outcome,
+                import_seconds=self._start - self._launched,
+                processes=self._losses.world.size,
+                on_host=self._on_host,
+            )
         if isinstance(outcome, Probed | Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
         return outcome
@@ -183,9 +192,10 @@ class Trial:
         self._trains = time.monotonic()
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
-        if why := obstacle(self._job.processes):
+        if why := obstacle(self._processes):
             self._leave(UserError(why, ""))
         world = self._losses.world = joined(self._job.deadline_seconds)
+        self._on_host = world.on_host()
         assert self._task is not None
         return self._task(world)
 

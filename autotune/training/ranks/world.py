@@ -8,6 +8,7 @@ trains alone is a world of one, in which nothing is sent.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from autotune.system.launched import this_host
 
 Told = TypeVar("Told")
 
@@ -101,6 +104,10 @@ class World:
         distributed.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
+    def on_host(self) -> int:
+        """Return the most processes on one host; every process has to call it."""
+        return max(Counter(self.shares(this_host())).values())
+
     def meet(self) -> None:
         """Wait until every process is here."""
         if not self.is_alone:
@@ -149,9 +156,15 @@ ALONE = World()
 
 
 def device_of_rank(device: str) -> str:
-    """Return the device of this process: one accelerator for each rank on this host, or the CPU."""
+    """Return the device of this process: one accelerator for each rank on this host, or the CPU.
+
+    A launcher may let each process see its own alone.
+    """
     kind = torch.device(device).type
-    return device if kind == "cpu" else f"{kind}:{os.environ['LOCAL_RANK']}"
+    if kind == "cpu":
+        return device
+    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
+    return f"{kind}:{own}"
 
 
 def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
