@@ -38,7 +38,7 @@ from autotune.configuration.job import (
 )
 from autotune.scripting.program import AfterImport, run_call
 from autotune.scripting.surroundings.record import Record
-from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
 from autotune.system.launched import KNOWN, TELLS, note_of, place_in
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
@@ -61,14 +61,16 @@ STACKS_AT = 0.95
 def main() -> None:
     """Run the job that the command line of this new process names."""
     path, lifeline, start = sys.argv[1:]
-    folder = TrialFolder(Path(path))
+    folder, process_start = TrialFolder(Path(path)), float(start)
     if lifeline.isdecimal():
         hold_lifeline(int(lifeline))
     else:
         hold_lifeline_at(lifeline)
         folder = _begun_by_launcher(folder)
+        if not is_here(lifeline):  # clocks of other hosts have another zero
+            process_start = time.monotonic()
     stay_on_cores()
-    work(folder, process_start=float(start))
+    work(folder, process_start)
 
 
 def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:

@@ -44,13 +44,18 @@ def place_of(descriptor: int) -> str:
     return f"{this_host()}:/proc/{os.getpid()}/fd/{descriptor}"
 
 
+def is_here(place: str) -> bool:
+    """Return True if the lifeline at `place_of` is one of this host."""
+    return place.partition(":")[0] == this_host()
+
+
 def hold_lifeline_at(place: str) -> None:
     """Tie this process group's life to the lifeline at `place_of`; ends it if that is gone.
 
     On another host it does nothing: the launcher ends processes there.
     """
-    host, _, path = place.partition(":")
-    if sys.platform != "linux" or host != this_host():
+    path = place.partition(":")[2]
+    if sys.platform != "linux" or not is_here(place):
         return
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
