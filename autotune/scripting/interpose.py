@@ -23,7 +23,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compiled_calls import compiled_modules
-from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
+from autotune.knobs.torch_private import compiled_call, set_compiled_call
+from autotune.scripting.ddp import before_wrapping, is_eager, within_ddp
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
@@ -81,6 +82,7 @@ class Interposition:
             if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*_MODEL):
+            before_wrapping(self._laid_out)
             self.stepping.watch()
             self.stepping.listeners.append(self._after_step)
             if self._counts_samples or self.asked.intersection(_MODEL):
@@ -151,10 +153,17 @@ class Interposition:
     def _meet(self, module: nn.Module) -> None:
         self._inside.update(module.modules())
         if not self._models:
-            self.observed.model = module
+            self.observed.model = within_ddp(module)
         self._models.append(weakref.ref(module))
+        self._lay_out(module)
+
+    def _laid_out(self, module: nn.Module) -> None:
+        with self._guarded("channels_last"):
+            self._lay_out(module)
+
+    def _lay_out(self, module: nn.Module) -> None:
+        """Set the memory layout before the first step, so that the optimizer's state has it."""
         if "channels_last" in self.asked:
-            # Before the first step, so that the optimizer's state has the same layout.
             KNOBS["channels_last"].on_model(self.config["channels_last"], module)
 
     def _trained(self) -> list[nn.Module]:
@@ -188,7 +197,8 @@ class Interposition:
         """Compile the models that training calls, and wrap them in autocast, if asked for."""
         for restore in self._restores:
             restore()
-        models = self._trained()
+        called = self._trained()
+        models = list(map(within_ddp, called))
         if models:
             self.observed.model = models[0]
         else:
@@ -196,7 +206,7 @@ class Interposition:
                 self.failed.setdefault(name, _NO_MODEL)
         if "compile_mode" in self.asked and self.config["compile_mode"]:
             with self._guarded("compile_mode"):
-                for model in filter(_is_eager, models):
+                for model in filter(is_eager, models):
                     self._settings.compiled(model)
                     if not self.is_trial:
                         for module in compiled_modules(model):
@@ -211,7 +221,7 @@ class Interposition:
                 for model in models:
                     under_autocast(model, self._autocast, self._saw_autocast, failed)
         if self._counts_samples and not self.loaders.gave:
-            for model in models:
+            for model in called:
                 counted(model, self.calls)
 
     def _autocast(self, device: torch.device) -> Any:
@@ -259,11 +269,6 @@ class Interposition:
 
 def _is_readable(knob: Knob) -> bool:
     return knob.is_readable
-
-
-def _is_eager(model: nn.Module) -> bool:
-    """Return True unless the script has compiled the model itself."""
-    return compiled_call(model) is None and not is_compiled_wrapper(model)
 
 
 def _first_line(error: BaseException) -> str:
