@@ -39,10 +39,17 @@ from autotune.configuration.job import (
 from autotune.scripting.program import AfterImport, run_call
 from autotune.scripting.surroundings.record import Record
 from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
-from autotune.system.launched import KNOWN, TELLS, note_of, place_in
+from autotune.system.launched import KNOWN, TELLS, note_of, this_place
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Failure, Lost, Rejected, TrialOutcome, UserError, outcome_to_json
+from autotune.values.outcome import (
+    Failure,
+    Lost,
+    Rejected,
+    TrialOutcome,
+    UserError,
+    outcome_to_json,
+)
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ def main() -> None:
 
 def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
     """Return the folder as this rank sees it, which notes its place and prints to its own logs."""
-    place = place_in(os.environ)
+    place = this_place()
     if place is None:
         sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
     own = folder.of_rank(place.rank)
@@ -117,13 +124,13 @@ def _take_place(job: Job, folder: TrialFolder) -> None:
 
     A script does by itself what it does under that launcher.
     """
-    place = place_in(os.environ)
+    place = this_place()
     assert place is not None
     if job.processes not in (0, place.size):
         sys.exit(1)  # the parent knows both numbers
     if job.script is None and job.model_path is not None:
         os.environ.update(place.in_torch_s_words)
-        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if absent and place.size > 1:
             leave(folder, Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
 
@@ -163,7 +170,7 @@ def run(
 
 def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     """Take the script's arguments out of the job's file, once all its processes have read it."""
-    place = place_in(os.environ) if job.is_of_ranks else None
+    place = this_place() if job.is_of_ranks else None
     size = 1 if place is None else place.size
     if job.script is not None and all(map(folder.has_begun, range(size))):
         write_atomically(folder.job, job_to_json(without_arguments(job)))

@@ -24,11 +24,11 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_facts import asked, observation, observe, out_of_reach
-from autotune.context.search_context import inspect, inspection, inspection_of_device
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
@@ -187,9 +187,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
         UsageError: a side has settings that cannot reach the workload.
     """
     check_room(options.resources)
-    job = replace(
-        inspection(options.device, options.model_path), fresh_data=options.fresh_data
-    )
+    job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
     job = options.resources.started(job)
     observed = None
     if options.script is not None:

@@ -75,8 +75,8 @@ def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOpt
     """Return the options with the processes that a launcher was found to start."""
     if options.resources.launch is None:
         return options
-    told = {"processes": found.processes, "on_host": found.on_host}
-    return replace(options, resources=replace(options.resources, **told))
+    told = replace(options.resources, processes=found.processes, on_host=found.on_host)
+    return replace(options, resources=told)
 
 
 def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None:

@@ -15,10 +15,15 @@ from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import check_launched, check_room, held_by_each, space_of_each, with_ranks
+from autotune.context.ranks import (
+    check_room,
+    held_by_each,
+    space_of_each,
+    with_ranks,
+)
 from autotune.context.script_facts import asked, observation, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
@@ -29,18 +34,12 @@ from autotune.context.script_loss import (
 )
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
-from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
 from autotune.values.lr_scaling import lr_factor
 from autotune.values.machine import Machine
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Inspected,
-    Lost,
     Observed,
-    Rejected,
-    TimedOut,
-    as_failure,
-    describe,
 )
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -211,20 +210,16 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     check_own_knobs(file, options.workload)
     folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
-    if observed is not None:
-        options = with_ranks(options, observed)
     options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
-    if observed is None:
-        options = with_ranks(options, inspected)
+    options = with_ranks(options, observed or inspected)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
-    assert facts is not None
-    _check_options(options, facts)
+    facts = _checked(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
     held = held_by_each(options, baseline)
@@ -258,12 +253,14 @@ def _made_folder(study: StudyOptions) -> Path:
     return study.folder / "trials" / "inspect"
 
 
-def _check_options(options: SearchOptions, facts: WorkloadFacts) -> None:
-    """Raise a UsageError for options that do not fit the workload, before a trial does."""
+def _checked(options: SearchOptions, facts: WorkloadFacts | None) -> WorkloadFacts:
+    """Return the facts; raise a UsageError for options that do not fit, before a trial does."""
+    assert facts is not None
     path = options.workload.model_path
     options.accuracy.check(facts, path)
     options.objective.for_workload(facts)
     options.objective.counts_tokens(facts, path)
+    return facts
 
 
 def _mapped(
@@ -308,42 +305,6 @@ def _inspected(
         if options.resources.launch:  # perhaps on other hosts
             job = options.resources.started(job)
     return inspect(runner, job, folder)
-
-
-def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
-    """Return the job that inspects the device on which a script was seen to train."""
-    job = inspection(observed.device, None, deadline_seconds)
-    return replace(job, task=Inspect(observed.visible_devices))
-
-
-def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:
-    """Return the job that inspects a device and, with a path, a workload."""
-    path = None if model_path is None else str(model_path.resolve())
-    return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
-
-
-def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
-    """Inspect the machine in a child process, and the workload if the job has a path.
-
-    Raises:
-        UsageError: there is no such device.
-        WorkloadError: the workload cannot be imported or built.
-        NotSearchedEnoughError: the time budget is too short for the inspection.
-    """
-    outcome = runner.run(job, folder)
-    check_launched(job, outcome)
-    if isinstance(outcome, Inspected):
-        return outcome
-    is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds
-    if is_cut or outcome == Lost(OUT_OF_TIME):
-        raise NotSearchedEnoughError(
-            "not searched enough: inspecting the machine and the workload took the time budget, or "
-            "a quarter of it. Use a --time-budget of at least five times the seconds that building "
-            "the model and the dataset takes."
-        )
-    if isinstance(outcome, Rejected):
-        raise UsageError(outcome.detail)
-    raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
 
 
 def sha256_of(path: Path) -> str:

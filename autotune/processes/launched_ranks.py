@@ -1,4 +1,4 @@
-"""Processes that a launcher of the user's starts, perhaps on several hosts, as they note themselves.
+"""Processes that a launcher of the user's starts, perhaps on several hosts.
 
 A launcher gets the words of its command, then a program that it can start as such or as a Python
 script: launchers do the one or the other. All that the program needs is in the trial's folder.
@@ -105,8 +105,8 @@ class LaunchedRanks:
                 self._known[rank] = found
         if self._known and self._first_at is None:
             self._first_at = time.monotonic()
-        if (found := self._another_size()) is not None:
-            return found
+        if (lost := self._another_size()) is not None:
+            return lost
         waited = 0.0 if self._first_at is None else time.monotonic() - self._first_at
         if self.missing and waited > PATIENCE_SECONDS:
             return Lost(f"{self._said(f'within {PATIENCE_SECONDS:g} s')}; {self._last_words()}")

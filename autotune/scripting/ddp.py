@@ -1,4 +1,4 @@
-"""DistributedDataParallel in a script: the module that it wraps, which settings of the model are of.
+"""DistributedDataParallel in a script, and the module that it wraps: settings are put on that one.
 
 Torch compiles that module while DDP calls it, and cuts the graph where buckets of gradients are
 exchanged, whether the script compiles the wrapped or the wrapping module.
@@ -37,8 +37,8 @@ def before_wrapping(change: Callable[[nn.Module], None]) -> None:
     original = DistributedDataParallel.__init__
 
     @functools.wraps(original)
-    def __init__(ddp: DistributedDataParallel, module: nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(ddp: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         change(module)
         original(ddp, module, *args, **kwargs)
 
-    DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign, assignment]

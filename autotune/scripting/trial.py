@@ -25,7 +25,7 @@ from autotune.scripting.quality.losses import LossRecorder
 from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
-from autotune.system.launched import place_in
+from autotune.system.launched import this_place
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
 from autotune.training.profiling import profiling
@@ -65,7 +65,7 @@ class Trial:
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
         self._changes = 0
-        place = place_in(os.environ) if job.is_of_ranks else None
+        place = this_place() if job.is_of_ranks else None
         self._processes = 1 if place is None else place.size
         self._on_host = 1
         self._is_fork = False

@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -49,12 +48,12 @@ class Place:
         return dict(zip(_WORDS[0], map(str, values), strict=True))
 
 
-def place_in(environ: Mapping[str, str]) -> Place | None:
-    """Return the place that a launcher's variables tell; None if no launcher is known by them."""
+def this_place() -> Place | None:
+    """Return the place that a launcher has given this process; None if no launcher is known."""
     for rank, size, local in _WORDS:
-        if rank.startswith("SLURM") and not environ.get(_SLURM_STEP, "").isdecimal():
+        if rank.startswith("SLURM") and not os.environ.get(_SLURM_STEP, "").isdecimal():
             continue
-        told = environ.get(rank, ""), environ.get(size, ""), environ.get(local) or "0"
+        told = os.environ.get(rank, ""), os.environ.get(size, ""), os.environ.get(local) or "0"
         if all(map(str.isdecimal, told)):
             return Place(*map(int, told))
     return None

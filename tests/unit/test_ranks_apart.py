@@ -130,7 +130,8 @@ def test_processes_that_do_not_fit_are_refused_before_any_is_started(
 
 
 @pytest.mark.parametrize(
-    ("device", "backend", "seen"), [("cpu", "gloo", 0), ("cuda:1", "nccl", 2), ("cuda:0", "nccl", 1)]
+    ("device", "backend", "seen"),
+    [("cpu", "gloo", 0), ("cuda:1", "nccl", 2), ("cuda:0", "nccl", 1)],
 )
 def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(
     device, backend, seen, monkeypatch

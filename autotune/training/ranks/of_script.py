@@ -20,8 +20,8 @@ UNJOINED = (
 )
 ANOTHER_SIZE = "it was started in {started} processes, and its process group has {size}"
 STARTS_OTHERS = (
-    "it trains in {size} processes that it starts itself. Let it leave that to a launcher, as under "
-    "torchrun, and say how many: --nproc-per-node {size}"
+    "it trains in {size} processes that it starts itself. Let it leave that to a launcher, as under"
+    " torchrun, and say how many: --nproc-per-node {size}"
 )
 
 
@@ -61,8 +61,9 @@ def before_parting(last: Callable[[], None]) -> None:
             last()
         original(group)
 
-    for module in (distributed, distributed.distributed_c10d):
-        module.destroy_process_group = destroy_process_group
+    holders: tuple[Any, ...] = (distributed, distributed.distributed_c10d)
+    for holder in holders:
+        holder.destroy_process_group = destroy_process_group
 
 
 def _size() -> int | None:
