@@ -88,6 +88,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     from autotune.context.options import SearchOptions
 
     check_model(model)
+    check_processes(flags)
     flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
@@ -258,7 +259,7 @@ def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
     Raises:
         UsageError: they contradict each other.
     """
-    count, launch = flags["nproc_per_node"] or 1, flags["launch"]
+    count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
     if launch is not None and count > 1:
         raise UsageError(
             f"--nproc-per-node {count} with --launch: the launcher says itself how many processes "

@@ -214,7 +214,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
-    common.check_processes(flags, bool(devices))
+    common.check_processes(flags, has_devices=bool(devices))
     if script is not None:
         devices = seen_alone(devices)
     if devices:
