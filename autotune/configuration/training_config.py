@@ -90,6 +90,12 @@ class TrainingConfig:
         )
 
     @property
+    def alone(self) -> TrainingConfig:
+        """The settings of one process: those of several have their defaults."""
+        ranks = {knob.name: knob.default for knob in ALL_KNOBS if knob.of_ranks}
+        return TrainingConfig.of_checked({**self.as_dict(), **ranks})
+
+    @property
     def effective_batch(self) -> int:
         """Samples of an optimizer step: batch_size x accumulation_steps."""
         return int(self["batch_size"] or 1) * int(self["accumulation_steps"] or 1)

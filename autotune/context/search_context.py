@@ -18,7 +18,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import check_room, held_by_each, space_of_each
+from autotune.context.ranks import check_graph, check_room, held_by_each, space_of_each
 from autotune.context.script_facts import asked, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
@@ -176,7 +176,8 @@ class SearchContext:
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
-        workload = self.options.workload
+        workload, is_of_all = self.options.workload, isinstance(task, Measure | Probe)
+        config = config if is_of_all else config.alone
         return Job(
             task=task,
             device=self.machine.device,
@@ -190,7 +191,7 @@ class SearchContext:
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             count_tokens=self.counts_tokens,
             fresh_data=workload.fresh_data,
-            processes=self.processes if isinstance(task, Measure | Probe) else 1,
+            processes=self.processes if is_of_all else 1,
         )
 
     def _call(self, config: TrainingConfig) -> Script | None:
@@ -226,6 +227,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     _check_options(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
+    if facts.ranks is None:
+        baseline = baseline.alone
+    check_graph(facts, baseline, workload.model_path)
     held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)

@@ -118,6 +118,11 @@ class StaticGraph(_DdpKnob):
     def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
         return ranks.graph_obstacle or None
 
+    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
+        if value or facts.ranks is None or not facts.ranks.unused:
+            return None
+        return f"no step uses {facts.ranks.unused[0]}"
+
     def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {"static_graph": True} if value else {}
 
