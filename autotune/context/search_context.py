@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Measure, Probe, Task
+from autotune.configuration.job import Gate, Inspect, Job, Measure, Probe, Task
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
@@ -176,7 +176,9 @@ class SearchContext:
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
-        workload, is_of_all = self.options.workload, isinstance(task, Measure | Probe)
+        workload = self.options.workload
+        exchanges = isinstance(task, Gate) and config["ddp_comm_dtype"] is not None
+        is_of_all = exchanges or isinstance(task, Measure | Probe)
         config = config if is_of_all else config.alone
         return Job(
             task=task,

@@ -159,3 +159,21 @@ def test_no_step_is_no_evidence():
 def test_the_shipped_spaces_offer_the_knobs_of_several_processes():
     offered = {name: set(read_space(find_space(name)).offers) for name in ("full", "ddp")}
     assert all(set(RANK_KNOBS) <= names for names in offered.values())
+
+
+def test_another_format_of_the_exchange_is_checked_in_all_processes_and_probed(tmp_path):
+    runner = two()
+    space = "ddp_comm_dtype: [null, float16]\namp_dtype: [null, bfloat16]\n"
+    events_of(options_in(tmp_path, space, trials=4, nproc_per_node=2), runner)
+    checks = [job for job in runner.jobs if job.task.kind == "gate"]
+    assert {(job.processes, job.config.get("ddp_comm_dtype")) for job in checks} == {
+        (1, None),
+        (2, "float16"),
+    }
+    of_two = [job for job in checks if job.processes == 2]
+    assert {job.config["amp_dtype"] for job in of_two} == {None, "bfloat16"}
+    for job in of_two:
+        assert not job.task.in_double
+        assert job.task.reference == {n: v for n, v in job.config.items() if n != "ddp_comm_dtype"}
+    probed = {job.config.get("ddp_comm_dtype") for job in runner.jobs if job.task.kind == "probe"}
+    assert probed == {None, "float16"}
