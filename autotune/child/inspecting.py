@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.utils.data import IterableDataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
+from autotune.configuration.training_config import TrainingConfig
 from autotune.training import inspection, memory
+from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.loading.sharding import beginning, ranks_obstacle
+from autotune.training.ranks.exchange import comm_dtypes
+from autotune.training.ranks.graph import graph_obstacle, unused_in, uses_in
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.tasks import use_device
+from autotune.training.training_setup import build_model
 from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, TrialOutcome
+from autotune.values.workload_facts import RankFacts
+
+# Samples of a batch, and steps, that show which parameters are used; BatchNorm needs two samples.
+_SMALL = 2
+_STEPS = 5
 
 
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
@@ -59,6 +72,9 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     workload, dataset_seconds = with_dataset(workload)
     _check_stream(workload, world)
     facts = world.on_first(partial(inspection.describe_workload, workload, own, found.machine))
+    if not world.is_alone:
+        device = torch.device(device_of_rank(found.machine.device))
+        facts = replace(facts, ranks=_observed_together(workload, world, device))
     return replace(
         found,
         workload=facts,
@@ -67,6 +83,37 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         processes=world.size,
         on_host=world.on_host(),
     )
+
+
+def _observed_together(workload: Workload, world: World, device: torch.device) -> RankFacts:
+    """Return what some small steps in each process show, and what the backend can add up.
+
+    A step that fails shows nothing: the baseline tells why it does.
+    """
+    model = build_model(workload).to(device).train()
+    try:
+        steps = uses_in(model, _small_losses(workload, model, device))
+    except Exception as error:
+        steps, failed = [], f"a step of {_SMALL} samples failed: {type(error).__name__}"
+    else:
+        failed = ""
+    of_all = [uses for shared in world.shares(steps) for uses in shared]
+    return RankFacts(
+        comm_dtypes=comm_dtypes(device),
+        has_buffers=any(True for _ in model.buffers()),
+        graph_obstacle=world.told(failed or graph_obstacle(of_all)),
+        unused=unused_in(of_all) if of_all else (),
+    )
+
+
+def _small_losses(workload: Workload, model: nn.Module, device: torch.device) -> Iterator[Tensor]:
+    """Yield the losses of a few small batches of the training set, each as it is asked for."""
+    plain = Settings(TrainingConfig.of({}), workload.knobs)
+    dataset = workload.build_dataset()
+    stream = isinstance(dataset, IterableDataset)
+    loader = DataLoader(dataset, _SMALL, shuffle=not stream, collate_fn=workload.collate_fn)
+    for batch in islice(loader, _STEPS):
+        yield workload.compute_loss(model, plain.transfer(batch, device))
 
 
 def _met(job: Job, machine: Machine) -> World:

@@ -125,7 +125,9 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
     if irrelevant:
         return f"frozen: {irrelevant}"
     allowed = knob.suggestions(machine)
-    text = ", ".join(map(spelled, allowed)) + (f"  (with {knob.needs})" if knob.needs else "")
+    text = ", ".join(map(spelled, allowed))
+    if knob.needs:
+        text += f"  ({'without' if knob.has_effect(None) else 'with'} {knob.needs})"
     if not isinstance(knob.values, OneOf):
         return text
     refused = {v: knob.obstacle(v, machine) for v in knob.values.options if v not in allowed}

@@ -6,17 +6,22 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from autotune.configuration.job import Job
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
+from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.values.errors import UsageError
+from autotune.knobs.ranks import ALONE
+from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
 from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
+from autotune.values.workload_facts import WorkloadFacts
 
 _AFFINITY = "cpu_affinity"
+_MOST_NAMES = 3
 
 
 def check_room(resources: Resources) -> None:
@@ -99,6 +104,36 @@ def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None
     return held // processes
 
 
+def check_graph(facts: WorkloadFacts, baseline: TrainingConfig, path: Path) -> None:
+    """Check that DistributedDataParallel can train a model under the user's settings.
+
+    Raises:
+        WorkloadError: it has parameters that no step uses.
+    """
+    ranks = facts.ranks
+    if ranks is None or not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
+        return
+    names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
+    way = (
+        f"and {ranks.graph_obstacle}"
+        if ranks.graph_obstacle
+        else "which --baseline static_graph=true allows"
+    )
+    raise WorkloadError(
+        f"{path}: no step gives a gradient to {names}, on which DistributedDataParallel fails, "
+        f"{way}. Or leave them out by requires_grad_(False)."
+    )
+
+
+def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
+    """Return a space without the knobs of several processes, and a note on those that it had."""
+    lost = [knob.name for knob in ALL_KNOBS if knob.of_ranks and knob.name in file.offers]
+    if not lost:
+        return file, ()
+    offers = {name: values for name, values in file.offers.items() if name not in lost}
+    return replace(file, offers=offers), (f"{', '.join(lost)}: left out, {ALONE}",)
+
+
 def space_of_each(
     file: SpaceFile,
     options: SearchOptions,
@@ -117,7 +152,7 @@ def space_of_each(
     """
     processes = options.resources.processes
     if processes == 1:
-        return file, ()
+        return _without_ranks(file)
     on_host = options.resources.on_host or processes
     cores = max(1, machine.host.usable_cores // on_host)
     notes: list[str] = []

@@ -10,7 +10,15 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Measure, Probe, TakeFirstSteps, Task
+from autotune.configuration.job import (
+    Gate,
+    Inspect,
+    Job,
+    Measure,
+    Probe,
+    TakeFirstSteps,
+    Task,
+)
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
@@ -19,6 +27,7 @@ from autotune.context.inspection import inspect, inspection, inspection_of_devic
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
+    check_graph,
     check_room,
     held_by_each,
     space_of_each,
@@ -171,6 +180,9 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload = self.options.workload
+        exchanges = isinstance(task, Gate) and config["ddp_comm_dtype"] is not None
+        is_of_all = exchanges or isinstance(task, Measure | Probe | TakeFirstSteps)
+        config = config if is_of_all else config.alone
         job = Job(
             task=task,
             device=self.machine.device,
@@ -186,7 +198,6 @@ class SearchContext:
             # A host that built the dataset could not be forked for several processes next.
             fresh_data=workload.fresh_data or self.processes > 1,
         )
-        is_of_all = isinstance(task, Measure | Probe | TakeFirstSteps)
         return self.options.resources.started(job) if is_of_all else job
 
     def _call(self, config: TrainingConfig) -> Script | None:
@@ -222,6 +233,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     facts = _checked(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
+    if facts.ranks is None:
+        baseline = baseline.alone
+    check_graph(facts, baseline, workload.model_path)
     held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -49,6 +50,8 @@ class ObservedTraining:
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
         self.batches_per_step: int | None = None
         """Batches of an optimizer step; None if they are not counted."""
+        self.ddp: DistributedDataParallel | None = None
+        """Wrapper of the model in several processes; None in one."""
         self._noted: dict[str, Value] = {}
 
     @property

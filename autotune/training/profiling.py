@@ -10,6 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,6 @@ from autotune.training.timing import Step, StepRequests, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
-    apply,
     build_dataset,
     build_loader,
 )
@@ -186,10 +186,9 @@ def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> fl
     """
     if loaded.config["compile_mode"] is not None:
         return None
-    config = loaded.config.replace(amp_dtype="bfloat16")
-    job = loaded.job
+    half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16"))
     try:
-        setup = apply(config, loaded.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup = half.setup(dataset, loaded.job.seed)
         setup.model.train()
         batch = setup.transfer(next(iter(setup.loader)))
         return _seconds_of_training(setup, batch, plan)

@@ -37,10 +37,10 @@ from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,
-    across,
     apply,
     build_dataset,
     build_loader,
+    scale_learning_rates,
 )
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import (
@@ -81,8 +81,9 @@ class LoadedJob:
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
-        own = apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
-        return across(own, self.world, seed)
+        setup = apply(self.config, self.workload, job.device, seed, dataset, self.world)
+        scale_learning_rates(setup.optimizer, job.lr_factor)
+        return setup
 
 
 def prepare(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotune.knobs.ranks import as_sharded
 from autotune.system.launched import this_host
 
 Told = TypeVar("Told")
@@ -81,7 +82,7 @@ class World:
     @property
     def is_alone(self) -> bool:
         """True if this process trains alone."""
-        return self.size == 1
+        return self.control is None
 
     @property
     def launcher(self) -> int | None:
@@ -132,27 +133,29 @@ class World:
         """Return the slowest process's seconds of each event; every process has to call it."""
         return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
 
-    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return the model that is called in training: with several processes wrapped by DDP.
-
-        Side effect: every process gets the weights of rank 0.
-        """
-        if self.is_alone:
-            return model
-        return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
-
-    def without_sync(self, trained: nn.Module) -> AbstractContextManager[None]:
-        """Return the context of a backward pass after which gradients are not exchanged yet."""
-        if isinstance(trained, DistributedDataParallel):
-            return trained.no_sync()
-        return nullcontext()
-
     def on_first(self, action: Callable[[], Told]) -> Told:
         """Return what `action` gives on rank 0, which alone calls it; the others wait for it."""
         return self.told(action() if self.rank == 0 else None)  # type: ignore[return-value]
 
 
 ALONE = World()
+
+
+@contextmanager
+def without_exchange(trained: nn.Module) -> Iterator[None]:
+    """Do not exchange the gradients of the backward passes inside, but add them up.
+
+    A sharded model keeps them whole until they are exchanged.
+    """
+    if (shards := as_sharded(trained)) is None:
+        with trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext():
+            yield
+        return
+    shards.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        shards.set_requires_gradient_sync(True)
 
 
 def device_of_rank(device: str) -> str:
