@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
@@ -24,7 +25,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compiled_calls import compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
-from autotune.scripting.ddp import before_wrapping, is_eager, within_ddp
+from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, Wrappings, ddp_in, is_eager, within_ddp
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
@@ -70,6 +71,7 @@ class Interposition:
         self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
+        self.wrappings = Wrappings(self.config, self.asked, self._laid_out, self._fail)
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""
@@ -81,8 +83,9 @@ class Interposition:
         with self._guarded("optimizer_impl"):
             if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
+        with self._guarded(*(knob.name for knob in DDP_KNOBS)):
+            self.wrappings.watch(self._wrapped)
         with self._guarded(*_MODEL):
-            before_wrapping(self._laid_out)
             self.stepping.watch()
             self.stepping.listeners.append(self._after_step)
             if self._counts_samples or self.asked.intersection(_MODEL):
@@ -157,6 +160,10 @@ class Interposition:
         self._models.append(weakref.ref(module))
         self._lay_out(module)
 
+    def _wrapped(self, ddp: DistributedDataParallel) -> None:
+        if self.observed.ddp is None:
+            self.observed.ddp = ddp
+
     def _laid_out(self, module: nn.Module) -> None:
         with self._guarded("channels_last"):
             self._lay_out(module)
@@ -200,7 +207,7 @@ class Interposition:
         called = self._trained()
         models = list(map(within_ddp, called))
         if models:
-            self.observed.model = models[0]
+            self.observed.model, self.observed.ddp = models[0], ddp_in(called[0])
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
@@ -246,6 +253,9 @@ class Interposition:
         self.failed = self.loaders.refused | self.failed
         for knob, wanted in self.config.items():
             if knob.name in self.failed or not self._is_to_be_read(knob):
+                continue
+            if knob in DDP_KNOBS and self.observed.ddp is None and wanted != knob.default:
+                self.failed[knob.name] = NO_DDP
                 continue
             try:
                 value = self.observed.read(knob)
