@@ -276,7 +276,7 @@ def _way(knob: Knob, script: ScriptOptions) -> str:
         return script.refusal
     if knob.name in {flag.knob for flag in script.flags}:
         return f"it changes the course of training: {_unjudged(script)}"
-    if knob.effect == "statistics":
+    if knob.effect == "statistics" and not knob.of_ranks:
         return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from asked_scripts import SCRIPTS, Ask
-from autotune.configuration.job import Job, Measure, TakeFirstSteps
+from asked_scripts import SCRIPTS, Ask, InTwo
+from autotune.configuration.job import Measure, TakeFirstSteps
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import (
     Crashed,
@@ -29,23 +28,13 @@ from factories import written
 DEADLINE = 30.0
 
 
-class InTwo:
-    """Runs jobs in two processes, forked from a warm host or started by torch's launcher."""
-
-    def __init__(self, runner: SubprocessRunner) -> None:
-        self._runner = runner
-
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
-        return self._runner.run(replace(job, processes=2, deadline_seconds=DEADLINE), folder)
-
-
 Ends = Callable[..., TrialOutcome]
 
 
 @pytest.fixture(params=["forked", "launched"])
 def outcome_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]:
     with SubprocessRunner(tmp_path / "inductor", warm=request.param == "forked") as runner:
-        ask = Ask(InTwo(runner), tmp_path / "trial")  # type: ignore[arg-type]
+        ask = Ask(InTwo(runner, DEADLINE), tmp_path / "trial")
 
         def run(fault: str, *arguments: str, script: str = "faulty_rank.py") -> TrialOutcome:
             return ask(script, fault, *arguments, task=Measure(QUICK), settings={})
@@ -134,7 +123,7 @@ def test_a_loss_is_the_mean_over_the_ranks(tmp_path: Path) -> None:
     source = (SCRIPTS / "faulty_rank.py").read_text().replace("loss.backward()", LOSS)
     script = written(tmp_path, source, "offset.py")
     with SubprocessRunner(tmp_path / "inductor") as runner:
-        ask = Ask(InTwo(runner), tmp_path / "trial")  # type: ignore[arg-type]
+        ask = Ask(InTwo(runner, DEADLINE), tmp_path / "trial")
         found = ask(str(script), "none", task=TakeFirstSteps(4), settings={})
     assert found.losses == pytest.approx((5.0, 6.0, 7.0, 8.0))  # type: ignore[union-attr]
 
