@@ -65,19 +65,22 @@ def hold_lifeline_at(place: str) -> None:
         hold_lifeline(descriptor)
 
 
-def hold_lifeline(descriptor: int) -> None:
-    """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only)."""
+def hold_lifeline(descriptor: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only).
+
+    The kernel sends it the signal of that number when the parent has ended.
+    """
     if sys.platform != "linux":
         return
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, number)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
     with suppress(BlockingIOError):
         # Nothing is ever written. A read that returns has met the end of the pipe: the parent died
         # before the signal was requested.
         os.read(descriptor, 1)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        os.killpg(os.getpgrp(), number)
 
 
 def environ_for(cores: Iterable[int]) -> dict[str, str]:
