@@ -266,7 +266,8 @@ def plan_run(
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
         allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
-        if is_harmless(knob) or (means_something and allowed):
+        is_free = is_harmless(knob) and not knob.script_obstacle
+        if is_free or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
