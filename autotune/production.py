@@ -28,7 +28,7 @@ from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
     not_proven_texts,
-    processes_text,
+    ranks_texts,
 )
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report
@@ -218,7 +218,7 @@ class Best:
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
-            *filter(None, [processes_text(self.answer)]),
+            *_ranks(self.answer),
             *_quality(accuracy),
             *_mode(self.config),
         ]
@@ -262,6 +262,12 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
         yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
     if (joules := best.evidence.joules_per_sample) is not None:
         yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
+
+
+def _ranks(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the processes that trained together."""
+    for label, text in ranks_texts(best).items():
+        yield text if label == "processes" else f"{label}: {text}"
 
 
 def _mode(config: TrainingConfig) -> Iterator[str]:

@@ -5,12 +5,16 @@ It is determined once, before the first trial, and does not change during the se
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Gate, Inspect, Job, Measure, Probe, Task
+from autotune.configuration.job import (
+    Inspect,
+    Job,
+    Task,
+)
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
@@ -18,7 +22,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import check_graph, check_room, held_by_each, space_of_each
+from autotune.context.ranks import check_room, held_by_each, is_of_all, own_of_each, space_of_each
 from autotune.context.script_facts import asked, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
@@ -177,9 +181,8 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload = self.options.workload
-        exchanges = isinstance(task, Gate) and config["ddp_comm_dtype"] is not None
-        is_of_all = exchanges or isinstance(task, Measure | Probe)
-        config = config if is_of_all else config.alone
+        all_train = is_of_all(task, config)
+        config = config if all_train else config.alone
         return Job(
             task=task,
             device=self.machine.device,
@@ -193,7 +196,7 @@ class SearchContext:
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             count_tokens=self.counts_tokens,
             fresh_data=workload.fresh_data,
-            processes=self.processes if is_of_all else 1,
+            processes=self.processes if all_train else 1,
         )
 
     def _call(self, config: TrainingConfig) -> Script | None:
@@ -229,9 +232,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     _check_options(options, facts)
     file, found = as_found(file, workload, facts)
     baseline = workload.own_settings(facts, found).resolved(inspected.machine)
-    if facts.ranks is None:
-        baseline = baseline.alone
-    check_graph(facts, baseline, workload.model_path)
+    baseline = own_of_each(baseline, facts, workload.model_path)
     held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)
@@ -346,8 +347,3 @@ def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
     if isinstance(outcome, Rejected):
         raise UsageError(outcome.detail)
     raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 digest of a file, in hex."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

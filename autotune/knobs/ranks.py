@@ -112,7 +112,10 @@ class StaticGraph(_DdpKnob):
     effect = "statistics"
     summary = "Tell DistributedDataParallel that every step uses the same parameters equally often."
     pays = "Models with parameters that no step uses, and with activation checkpointing."
-    hurts = "A graph that changes later fails, or leaves gradients out."
+    hurts = (
+        "A graph that changes later fails, or leaves gradients out. The first backward pass has to "
+        "exchange gradients: no no_sync() around it."
+    )
     call = "DistributedDataParallel(model, static_graph=...)"
 
     def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:

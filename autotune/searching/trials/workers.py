@@ -20,6 +20,7 @@ from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
 from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observe
@@ -28,7 +29,6 @@ from autotune.context.search_context import (
     inspect,
     inspection,
     inspection_of_device,
-    sha256_of,
 )
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
