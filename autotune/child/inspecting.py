@@ -76,7 +76,12 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         device = torch.device(device_of_rank(found.machine.device))
         facts = replace(facts, ranks=_observed_together(workload, world, device))
     return replace(
-        found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
+        found,
+        workload=facts,
+        import_seconds=import_seconds,
+        dataset_seconds=dataset_seconds,
+        processes=world.size,
+        on_host=world.on_host(),
     )
 
 
@@ -117,19 +122,27 @@ def _met(job: Job, machine: Machine) -> World:
     Raises:
         UsageError: there are fewer devices or cores.
     """
-    if job.processes == 1:
+    processes = job.processes or int(os.environ["WORLD_SIZE"])
+    if processes == 1:
         return ALONE
     room = machine.host.usable_cores
     if machine.has_accelerator:
         room = torch.accelerator.device_count()
-    if job.processes > room:
-        kind = machine.device_type if machine.has_accelerator else "cores"
+    kind = machine.device_type if machine.has_accelerator else "cores"
+    if not job.launch and processes > room:
         raise UsageError(
-            f"--nproc-per-node {job.processes}: there are {room} ({kind}) here. Give fewer."
+            f"--nproc-per-node {processes}: there are {room} ({kind}) here. Give fewer."
         )
     device = torch.device(device_of_rank(machine.device))
     use_device(device)
-    return join(job.processes, device, job.deadline_seconds)
+    world = join(processes, device, job.deadline_seconds)
+    # A launcher may let each process see one accelerator alone.
+    if world.on_host() > room > 1:
+        raise UsageError(
+            f"--launch starts {world.on_host()} processes on a host with {room} ({kind}). Start "
+            "fewer."
+        )
+    return world
 
 
 def _check_stream(workload: Workload, world: World) -> None:

@@ -52,8 +52,14 @@ PROCESSES = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Train in so many processes at once, by torch's launcher, one for each GPU or several on "
-    "the CPU; batch_size is of each. For a model.py.",
+    help="Train in so many processes at once on this host, as torch's launcher does: one for each "
+    "GPU, or several on the CPU; batch_size is of each.",
+)
+LAUNCH = click.option(
+    "--launch",
+    metavar="COMMAND",
+    help="Let this command start the processes of each trial, perhaps on several hosts: "
+    "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
 )
 FRESH_DATA = click.option(
     "--fresh-data",
@@ -82,6 +88,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     from autotune.context.options import SearchOptions
 
     check_model(model)
+    check_processes(flags)
     flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
@@ -244,6 +251,25 @@ def tell_mismatches(
         raise MismatchError(mismatch_text(str(best), found))
     if found:
         click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
+
+
+def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
+    """Check the flags that say how many processes a trial has.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
+    if launch is not None and count > 1:
+        raise UsageError(
+            f"--nproc-per-node {count} with --launch: the launcher says itself how many processes "
+            "it starts. Give one of them."
+        )
+    if has_devices and (launch is not None or count > 1):
+        name = "--nproc-per-node" if launch is None else "--launch"
+        raise UsageError(
+            f"--devices runs a trial on each device, {name} one trial on all. Give one."
+        )
 
 
 def write_new(path: Path, text: str, force: bool) -> None:

@@ -29,8 +29,9 @@ from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
+from autotune.context.inspection import inspect, inspection
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.search_context import SearchContext, inspect, inspection, survey
+from autotune.context.search_context import SearchContext, survey
 from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
@@ -299,7 +300,7 @@ def inspect_once(device: str, model: Path | None) -> Inspected:
     """Return facts on this machine and, with a model, on the workload.
 
     Raises:
-        AutotuneError: see `autotune.context.search_context.inspect`.
+        AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
         runner = SubprocessRunner(folder / "inductor", warm=False)
@@ -312,7 +313,7 @@ def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
     Raises:
         UsageError: the file has none.
         WorkloadError: some break it; all that is broken is told.
-        AutotuneError: see `autotune.context.search_context.inspect`.
+        AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
         runner = SubprocessRunner(folder / "inductor", warm=False)

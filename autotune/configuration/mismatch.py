@@ -8,7 +8,6 @@ torch uses.
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.configuration.best_config import BestConfig
+from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.values.text import size
@@ -104,9 +104,9 @@ def report(name: str, found: Sequence[str], *, strict: bool) -> None:
 
 
 def world_size() -> int:
-    """Return the number of processes that torch's launcher started with this one; 1 without it."""
-    text = os.environ.get("WORLD_SIZE", "")
-    return max(1, int(text)) if text.isdecimal() else 1
+    """Return the number of processes that a launcher started with this one; 1 without one."""
+    place = this_place()
+    return 1 if place is None else max(1, place.size)
 
 
 def _minor(python: str) -> str:

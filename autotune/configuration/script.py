@@ -51,7 +51,8 @@ class Script:
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings; the script gets changed copies of the files."""
     workdir: str | None = None
-    """Folder in which the process gets a folder of its own to run in; None: the current one."""
+    """Folder in which a job gets a folder of its own to run in; None: the current one. The runner
+    replaces it by that folder."""
 
 
 @dataclass(frozen=True, slots=True)

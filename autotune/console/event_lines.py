@@ -97,6 +97,16 @@ def waiting_line(seconds: float, what: str) -> str:
     return f"  ... {what or 'inspecting machine and file'}, {span(seconds)} so far"
 
 
+def _processes(context: SearchContext) -> str:
+    """Return how many processes a trial has and what starts them; empty for one of our own."""
+    launch = context.options.resources.launch
+    if context.processes == 1 and launch is None:
+        return ""
+    started = "" if launch is None else f", started by {launch}"
+    several = "process" if context.processes == 1 else "processes"
+    return f", {context.processes} {several} in each trial{started}"
+
+
 def plan_lines(context: SearchContext) -> list[str]:
     """Return the plan of a search: study, device, limits, space and budget."""
     options, space = context.options, context.space
@@ -107,7 +117,7 @@ def plan_lines(context: SearchContext) -> list[str]:
         f"study {options.study.name} in {options.study.folder}",
         f"device {context.machine.device} ({context.machine.device_name}), "
         f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}"
-        + (f", {context.processes} processes in each trial" if context.processes > 1 else ""),
+        + _processes(context),
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
         *script_lines(context),

@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from autotune.configuration.job import Job
-from autotune.system.child_ties import channel, path_of, receive, send
+from autotune.processes.launched_ranks import write_program
+from autotune.system.child_ties import channel, place_of, receive, send
 from autotune.system.trial_folder import TrialFolder
 
 HOST_PATIENCE_SECONDS = 120.0
@@ -50,19 +51,25 @@ class FreshInterpreter:
     host_pid: int | None = None
 
     def __init__(
-        self, files: TrialFolder, environ: Mapping[str, str], lifeline: int, processes: int = 1
+        self, job: Job, files: TrialFolder, environ: Mapping[str, str], lifeline: int
     ) -> None:
-        module = ["-m", "autotune.child.main", str(files.path), str(lifeline)]
-        if processes > 1:
-            ranks = (str(files.path), path_of(lifeline), str(processes))
-            module = ["-m", "autotune.child.launch_ranks", *ranks]
+        place, start = str(files.path), repr(time.monotonic())
+        words = ["autotune.child.main", place, str(lifeline), start]
+        if job.launch:
+            program = str(write_program(files, environ))
+            call = (*job.launch, program, place, place_of(lifeline), start)
+            words = ["autotune.child.become_launcher", str(lifeline), *call]
+        elif job.processes > 1:
+            ranks = (place, place_of(lifeline), str(job.processes), start)
+            words = ["autotune.child.launch_ranks", *ranks]
+        if job.is_of_ranks:
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
             log.write_bytes(b"")
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, *module, repr(time.monotonic())],
+                [sys.executable, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -226,6 +233,7 @@ class WarmHost:
             "folder": str(files.path),
             "model_path": job.model_path,
             "is_script": job.script is not None,
+            "processes": job.processes,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

@@ -26,6 +26,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
+from autotune.system.launched import this_place
 from autotune.values.text import clean
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class ScriptRun:
             return
         if self._copies:
             shutil.rmtree(self._copies, ignore_errors=True)
+        place = this_place()
+        if place is not None and place.rank:  # all processes would say the same
+            return
         with suppress(OSError):  # stderr may be closed
             report(self._plan, self._interposition)
 

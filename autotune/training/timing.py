@@ -69,7 +69,7 @@ class Timer:
     """A timer of training steps.
 
     `warm_up` and `time_blocks` take the steps themselves. `warming_up` and `timing_blocks` are the
-    same as generators, for a caller that takes the steps.
+    same as generators, for a caller that takes the steps; of several processes, in `together`.
     """
 
     step: Step
@@ -91,22 +91,25 @@ class Timer:
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
-        return self._together(self.warming_up(plan))
+        return self._take(self.together(self.warming_up(plan)))
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> tuple[Block, ...]:
         """Take and time blocks of steps as `timing_blocks` says."""
-        return self._together(self.timing_blocks(plan, step_seconds, batch_size))
+        return self._take(self.together(self.timing_blocks(plan, step_seconds, batch_size)))
 
-    def _together(self, requests: StepRequests[Result]) -> Result:
-        """Take the steps that rank 0's generator asks for, and return its result in each rank."""
+    def together(self, requests: StepRequests[Result]) -> StepRequests[Result]:
+        """Ask for the steps that rank 0's generator asks for, and return its result in each rank.
+
+        `requests` is `warming_up` or `timing_blocks`; ranks beside rank 0 do not run theirs.
+        """
         if self.world.rank == 0:
-            result = self._take(requests)
+            result = yield from requests
             self.world.lead(0)
             return self.world.told(result)
         while steps := self.world.follow():
-            lap = self._take(self._own_lap(steps))
+            lap = yield from self._own_lap(steps)
             noise = self.noise()
             self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
         return self.world.told(None)  # type: ignore[return-value]

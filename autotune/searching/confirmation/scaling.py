@@ -24,7 +24,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.searching.run.time_budget import SCALING_ROUNDS
+from autotune.searching.run.time_budget import SCALING_ROUNDS, is_compared_with_one
 from autotune.values.measurement import Measurement
 from autotune.values.statistics import median_interval
 
@@ -32,7 +32,9 @@ _ALL, _ONE = "all", "one"
 
 
 def time_scaling(prober: AccuracyProber, config: TrainingConfig) -> Scaling | None:
-    """Time all processes against one; None for a script or one process, and if a round fails.
+    """Time all processes of this host against one; None if that cannot be, or if a round fails.
+
+    A script's batches are its own, and one process has a share of what a launcher has on all hosts.
 
     Args:
         prober: context, runner and study of the search.
@@ -40,7 +42,7 @@ def time_scaling(prober: AccuracyProber, config: TrainingConfig) -> Scaling | No
     """
     context = prober.context
     alone = one_of_all(config, context)
-    if context.processes == 1 or context.options.workload.script is not None or alone is None:
+    if not is_compared_with_one(context) or alone is None:
         return None
     jobs = {_ALL: context.job(TASK, config), _ONE: _job_of_one(context, config, alone)}
     compared = PairedComparison()
@@ -69,7 +71,7 @@ def one_of_all(config: TrainingConfig, context: SearchContext) -> TrainingConfig
 def _job_of_one(context: SearchContext, config: TrainingConfig, alone: TrainingConfig) -> Job:
     """Return the job of the one process, at the learning rate of all."""
     of_all = context.job(TASK, config)
-    return replace(of_all, config=alone.as_dict(), processes=1)
+    return replace(of_all, config=alone.as_dict(), processes=1, launch=())
 
 
 def _rounds(

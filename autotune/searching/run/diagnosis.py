@@ -318,8 +318,11 @@ def _reached(study: TuningStudy) -> float | None:
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
     if context.observed is not None:
+        if context.processes > 1:
+            return Rejected("the stages of a script's processes are not timed apart")
         return context.observed.stages or Rejected(_NOT_TOLD)
-    cores = max(1, context.machine.host.usable_cores // context.processes)
+    on_host = context.options.resources.on_host or context.processes
+    cores = max(1, context.machine.host.usable_cores // on_host)
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:
         workers = (0,)  # more would load other samples

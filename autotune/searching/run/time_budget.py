@@ -314,9 +314,15 @@ def last_seconds(context: SearchContext, run_seconds: float) -> float:
 
     `run_seconds` are those of a timing.
     """
-    if context.processes == 1 or context.options.workload.script is not None:
-        return LIMITS_SECONDS
-    return LIMITS_SECONDS + SCALING_ROUNDS * 2 * run_seconds
+    compared = SCALING_ROUNDS * 2 * run_seconds if is_compared_with_one(context) else 0.0
+    return LIMITS_SECONDS + compared
+
+
+def is_compared_with_one(context: SearchContext) -> bool:
+    """Return whether a result is compared with one process: several of a model.py on this host."""
+    options = context.options
+    is_of_host = context.processes > 1 and options.resources.launch is None
+    return is_of_host and options.workload.script is None
 
 
 def _needs_accuracy(context: SearchContext) -> bool:

@@ -15,7 +15,7 @@ def uses_in(model: nn.Module, losses: Iterable[Tensor]) -> list[dict[str, int]]:
     """Return the uses of each step, given the losses of some; gradients are dropped."""
     found = []
     for loss in losses:
-        with _counting(model) as uses:
+        with counting(model) as uses:
             loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
         found.append(dict(uses))
@@ -23,7 +23,8 @@ def uses_in(model: nn.Module, losses: Iterable[Tensor]) -> list[dict[str, int]]:
 
 
 @contextmanager
-def _counting(model: nn.Module) -> Iterator[dict[str, int]]:
+def counting(model: nn.Module) -> Iterator[dict[str, int]]:
+    """Yield the gradients that each parameter gets in the block, by its name."""
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     uses = dict.fromkeys(trained, 0)
 

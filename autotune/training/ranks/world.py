@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.knobs.ranks import as_sharded
+from autotune.system.launched import this_host
 
 Told = TypeVar("Told")
 
@@ -104,6 +106,10 @@ class World:
         distributed.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
+    def on_host(self) -> int:
+        """Return the most processes on one host; every process has to call it."""
+        return max(Counter(self.shares(this_host())).values())
+
     def meet(self) -> None:
         """Wait until every process is here."""
         if not self.is_alone:
@@ -163,9 +169,15 @@ def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
 
 
 def device_of_rank(device: str) -> str:
-    """Return the device of this process: one accelerator for each rank on this host, or the CPU."""
+    """Return the device of this process: one accelerator for each rank on this host, or the CPU.
+
+    A launcher may let each process see its own alone.
+    """
     kind = torch.device(device).type
-    return device if kind == "cpu" else f"{kind}:{os.environ['LOCAL_RANK']}"
+    if kind == "cpu":
+        return device
+    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
+    return f"{kind}:{own}"
 
 
 def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
