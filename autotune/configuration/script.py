@@ -116,7 +116,7 @@ class ScriptOptions:
             return unchanged
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
-        settings = config.as_dict()
+        settings = config.whole()
         return replace(
             unchanged,
             arguments=with_flags(self.arguments, self.flags, config),
@@ -257,7 +257,8 @@ def plan_run(
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
         value, own = config[knob.name], baseline.get(knob.name, knob.default)
-        if knob.name in mapped:
+        is_of_one = knob.of_ranks and value == own == knob.default
+        if knob.name in mapped or is_of_one:
             continue
         if knob.name in BY_FLAG_ALONE:
             if value != baseline.get(knob.name, value):
@@ -283,7 +284,7 @@ def plan_run(
             asked.append(name)
         else:
             mapped[name] = name.removeprefix("flags.")
-    settings = config.replace(**left_alone).as_dict()
+    settings = config.replace(**left_alone).whole()
     edits = edits_of(flags, settings)
     return Plan(settings, tuple(asked), mapped, withheld, edits)
 

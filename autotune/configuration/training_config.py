@@ -70,6 +70,10 @@ class TrainingConfig:
             if not (knob.of_ranks and value == knob.default)
         }
 
+    def whole(self) -> dict[str, Value]:
+        """Return knob name to value, those of several processes too."""
+        return {knob.name: value for knob, value in self.items()}
+
     def of_kind(self, kind: Kind) -> dict[str, Value]:
         """Return the user's own knobs of a kind: variable, flag or argument to value."""
         return own_of_kind(dict(self.own), kind)

@@ -63,7 +63,7 @@ class ScriptRun:
             interposition = Interposition(config, asked, by_flag)
             interposition.install()
             # num_threads may be lower than asked for, by cpu_affinity.
-            self._plan = replace(self._plan, settings=interposition.config.as_dict())
+            self._plan = replace(self._plan, settings=interposition.config.whole())
             self._interposition = interposition
         except Exception:
             traceback.print_exc()
