@@ -116,7 +116,7 @@ class ScriptOptions:
             return unchanged
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
-        settings = config.whole()
+        settings = config.every()
         return replace(
             unchanged,
             arguments=with_flags(self.arguments, self.flags, config),
@@ -284,7 +284,7 @@ def plan_run(
             asked.append(name)
         else:
             mapped[name] = name.removeprefix("flags.")
-    settings = config.replace(**left_alone).whole()
+    settings = config.replace(**left_alone).every()
     edits = edits_of(flags, settings)
     return Plan(settings, tuple(asked), mapped, withheld, edits)
 

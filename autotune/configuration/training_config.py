@@ -70,8 +70,8 @@ class TrainingConfig:
             if not (knob.of_ranks and value == knob.default)
         }
 
-    def whole(self) -> dict[str, Value]:
-        """Return knob name to value, those of several processes too."""
+    def every(self) -> dict[str, Value]:
+        """Return knob name to value of every knob, those of several processes included."""
         return {knob.name: value for knob, value in self.items()}
 
     def of_kind(self, kind: Kind) -> dict[str, Value]:

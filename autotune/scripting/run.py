@@ -63,7 +63,7 @@ class ScriptRun:
             interposition = Interposition(config, asked, by_flag)
             interposition.install()
             # num_threads may be lower than asked for, by cpu_affinity.
-            self._plan = replace(self._plan, settings=interposition.config.whole())
+            self._plan = replace(self._plan, settings=interposition.config.every())
             self._interposition = interposition
         except Exception:
             traceback.print_exc()
@@ -124,8 +124,11 @@ def _by_flag(plan: Plan, name: str) -> str:
 
 
 def _says_something(plan: Plan, name: str) -> bool:
-    """Return True unless the setting only means "whatever torch takes"."""
-    return plan.settings[name] is not None or not is_harmless(knob_named(name))
+    """Return True unless the setting means "whatever torch takes", or nothing in one process."""
+    knob, value = knob_named(name), plan.settings[name]
+    if knob.of_ranks:
+        return value != knob.default
+    return value is not None or not is_harmless(knob)
 
 
 def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:

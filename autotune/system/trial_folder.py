@@ -94,8 +94,11 @@ class TrialFolder:
 
     @property
     def program(self) -> Path:
-        """Return the path of the program that a launcher starts as each rank."""
-        return self.path / "rank.py"
+        """Return the path of the program that a launcher starts as each rank.
+
+        It has no suffix, so that it does not count as a module of the user's.
+        """
+        return self.path / "rank"
 
     @property
     def place(self) -> Path:

@@ -7,8 +7,24 @@ import time
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
+
+
+class Points(Dataset):
+    """Noise that lies on a disk, which takes its time."""
+
+    def __init__(self, samples: int, seconds: float) -> None:
+        self.x = torch.randn(samples, 32, generator=torch.Generator().manual_seed(0))
+        self.labels = self.x.sum(1).gt(0).long()
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        time.sleep(self.seconds)
+        return self.x[index], self.labels[index]
 
 
 def main() -> None:
@@ -16,14 +32,14 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16, help="of each process")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--read-seconds", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--bucket-cap-mb", type=int)
     args = parser.parse_args()
     distributed.init_process_group("gloo")
     rank, size = distributed.get_rank(), distributed.get_world_size()
 
-    x = torch.randn(args.samples, 32, generator=torch.Generator().manual_seed(0))
-    data = TensorDataset(x, x.sum(1).gt(0).long())
+    data = Points(args.samples, args.read_seconds)
     sampler = DistributedSampler(data, drop_last=True)
     loader = DataLoader(data, batch_size=args.batch_size, sampler=sampler, drop_last=True)
     network = nn.Sequential(nn.Linear(32, args.width), nn.ReLU(), nn.Linear(args.width, 2))
