@@ -91,18 +91,18 @@ def _observed_together(workload: Workload, world: World, device: torch.device) -
     A step that fails shows nothing: the baseline tells why it does.
     """
     model = build_model(workload).to(device).train()
+    steps, failed = list[dict[str, int]](), ""
     try:
         steps = uses_in(model, _small_losses(workload, model, device))
     except Exception as error:
-        steps, failed = [], f"a step of {_SMALL} samples failed: {type(error).__name__}"
-    else:
-        failed = ""
+        failed = f"a step of {_SMALL} samples failed: {type(error).__name__}"
+    failures = [f"{one} (rank {rank})" for rank, one in enumerate(world.shares(failed)) if one]
     of_all = [uses for shared in world.shares(steps) for uses in shared]
     return RankFacts(
         comm_dtypes=comm_dtypes(device),
         has_buffers=any(True for _ in model.buffers()),
-        graph_obstacle=world.told(failed or graph_obstacle(of_all)),
-        unused=unused_in(of_all) if of_all else (),
+        graph_obstacle=failures[0] if failures else graph_obstacle(of_all),
+        unused=() if failures or not of_all else unused_in(of_all),
     )
 
 

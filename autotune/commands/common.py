@@ -237,7 +237,8 @@ def tell_mismatches(
 ) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
 
-    `processes` train together; None: as many as the environment says.
+    Of several processes that a launcher started, one prints. `processes` train together; None: as
+    many as the environment says.
 
     Raises:
         UsageError: a file cannot be read.
@@ -245,11 +246,13 @@ def tell_mismatches(
     """
     from autotune.configuration.best_config import read_best
     from autotune.configuration.mismatch import mismatch_text, mismatches
+    from autotune.system.launched import this_place
 
     found = mismatches(read_best(best), model, processes)
     if found and strict:
         raise MismatchError(mismatch_text(str(best), found))
-    if found:
+    place = this_place()
+    if found and (place is None or place.rank == 0):
         click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
 
 

@@ -36,8 +36,9 @@ from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
-from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
+from autotune.searching.run.diagnosis import diagnosis_of, time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join

@@ -18,6 +18,7 @@ from autotune.values.errors import UsageError
 @common.SPACE
 @common.DEVICE
 @common.BASELINE
+@common.PROCESSES
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET

@@ -136,7 +136,12 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     if model is None and not path.is_file():
         return []
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = sha256_of(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
     return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

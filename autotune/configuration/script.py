@@ -257,7 +257,8 @@ def plan_run(
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
         value, own = config[knob.name], baseline.get(knob.name, knob.default)
-        if knob.name in mapped:
+        is_of_one = knob.of_ranks and value == own == knob.default
+        if knob.name in mapped or is_of_one:
             continue
         if knob.name in BY_FLAG_ALONE:
             if value != baseline.get(knob.name, value):

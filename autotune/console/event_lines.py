@@ -193,11 +193,11 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
     limits = diagnosis.limits()
     width = max(map(len, limits))
     waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
-    busy = busy_line(diagnosis)
+    told = [*filter(None, [busy_line(diagnosis)]), *rank_lines(diagnosis)]
     return [
         f"\ndiagnosis: {waits}each stage alone would reach",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
-        *([f"  {busy}"] if busy else []),
+        *(f"  {line}" for line in told),
     ]
 
 
@@ -209,6 +209,22 @@ def busy_line(diagnosis: Diagnosis) -> str:
     if diagnosis.is_launch_bound:
         return f"{line}: it waits for launches. Larger batches or CUDA graphs can help."
     return f"{line}."
+
+
+def rank_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return lines on the exchange of several processes and on one that the others wait for."""
+    if diagnosis.doubt:
+        return []
+    lines = []
+    if (share := diagnosis.exchange_share) is not None:
+        lines.append(f"Exchanging gradients takes {100 * share:.2g} % of a step.")
+    if (slow := diagnosis.slow_rank) is not None:
+        low, high = slow.interval
+        lines.append(
+            f"Rank {slow.rank} computes {slow.ratio:.2f} times as long as the others "
+            f"({low:.2f} to {high:.2f}), which wait for it."
+        )
+    return lines
 
 
 def costs_line(event: CostsMeasured) -> str:

@@ -8,7 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.configuration.job import Job
+from autotune.configuration.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Job,
+    Measure,
+    Probe,
+    Profile,
+    TakeFirstSteps,
+    Task,
+)
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
@@ -21,6 +31,7 @@ from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 from autotune.values.workload_facts import WorkloadFacts
 
 _AFFINITY = "cpu_affinity"
+_OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, FindLimits, Profile)
 _MOST_NAMES = 3
 
 
@@ -104,15 +115,25 @@ def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None
     return held // processes
 
 
-def check_graph(facts: WorkloadFacts, baseline: TrainingConfig, path: Path) -> None:
-    """Check that DistributedDataParallel can train a model under the user's settings.
+def is_of_all(task: Task, config: TrainingConfig) -> bool:
+    """Return whether all processes of a trial carry out a task together, and not one alone."""
+    if isinstance(task, Gate):
+        return config["ddp_comm_dtype"] is not None
+    return isinstance(task, _OF_ALL)
+
+
+def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> TrainingConfig:
+    """Return the user's settings without those of several processes, if one trains alone.
 
     Raises:
-        WorkloadError: it has parameters that no step uses.
+        WorkloadError: DistributedDataParallel cannot train the model under them, because it has
+            parameters that no step uses.
     """
     ranks = facts.ranks
-    if ranks is None or not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
-        return
+    if ranks is None:
+        return baseline.alone
+    if not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
+        return baseline
     names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
     way = (
         f"and {ranks.graph_obstacle}"

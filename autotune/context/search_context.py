@@ -5,31 +5,34 @@ It is determined once, before the first trial, and does not change during the se
 
 from __future__ import annotations
 
-import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.configuration.job import (
-    Gate,
     Inspect,
     Job,
-    Measure,
-    Probe,
-    TakeFirstSteps,
     Task,
 )
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.inspection import inspect, inspection, inspection_of_device
-from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
+from autotune.context.options import (
+    SearchOptions,
+    StudyOptions,
+    WorkloadOptions,
+    time_budget_of,
+)
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
-    check_graph,
     check_room,
     held_by_each,
+    is_of_all,
+    own_of_each,
     space_of_each,
     with_ranks,
 )
@@ -41,6 +44,7 @@ from autotune.context.script_loss import (
     of_script,
     without_needless_loss,
 )
+from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
 from autotune.values.lr_scaling import lr_factor
@@ -180,9 +184,8 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload = self.options.workload
-        exchanges = isinstance(task, Gate) and config["ddp_comm_dtype"] is not None
-        is_of_all = exchanges or isinstance(task, Measure | Probe | TakeFirstSteps)
-        config = config if is_of_all else config.alone
+        all_train = is_of_all(task, config)
+        config = config if all_train else config.alone
         job = Job(
             task=task,
             device=self.machine.device,
@@ -198,7 +201,7 @@ class SearchContext:
             # A host that built the dataset could not be forked for several processes next.
             fresh_data=workload.fresh_data or self.processes > 1,
         )
-        return self.options.resources.started(job) if is_of_all else job
+        return self.options.resources.started(job) if all_train else job
 
     def _call(self, config: TrainingConfig) -> Script | None:
         script = self.options.workload.script
@@ -232,10 +235,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
     facts = _checked(options, facts)
     file, found = as_found(file, workload, facts)
-    baseline = workload.own_settings(facts, found).resolved(inspected.machine)
-    if facts.ranks is None:
-        baseline = baseline.alone
-    check_graph(facts, baseline, workload.model_path)
+    baseline = _own_settings(workload, facts, found).resolved(inspected.machine)
     held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)
@@ -265,6 +265,14 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
 def _made_folder(study: StudyOptions) -> Path:
     make_private(study.folder)
     return study.folder / "trials" / "inspect"
+
+
+def _own_settings(
+    workload: WorkloadOptions, facts: WorkloadFacts, found: Mapping[str, Value]
+) -> TrainingConfig:
+    """Return the user's settings, as each process has them."""
+    own = workload.own_settings(facts, found)
+    return own_of_each(own, facts, workload.model_path)
 
 
 def _checked(options: SearchOptions, facts: WorkloadFacts | None) -> WorkloadFacts:
@@ -319,8 +327,3 @@ def _inspected(
         if options.resources.launch:  # perhaps on other hosts
             job = options.resources.started(job)
     return inspect(runner, job, folder)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 digest of a file, in hex."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

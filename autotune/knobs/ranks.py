@@ -112,7 +112,10 @@ class StaticGraph(_DdpKnob):
     effect = "statistics"
     summary = "Tell DistributedDataParallel that every step uses the same parameters equally often."
     pays = "Models with parameters that no step uses, and with activation checkpointing."
-    hurts = "A graph that changes later fails, or leaves gradients out."
+    hurts = (
+        "A graph that changes later fails, or leaves gradients out. The first backward pass has to "
+        "exchange gradients: no no_sync() around it."
+    )
     call = "DistributedDataParallel(model, static_graph=...)"
 
     def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
@@ -263,11 +266,16 @@ def as_sharded(model: nn.Module) -> FSDPModule | None:
     return model if isinstance(model, fsdp.FSDPModule) else None
 
 
-def sharded(model: nn.Module, device: torch.device, settings: Mapping[str, Value]) -> nn.Module:
-    """Return `model`, sharded in place over all processes as `settings` (knob to value) say.
+def sharded(model: nn.Module, device: torch.device, reshards: bool) -> nn.Module:
+    """Return `model`, sharded in place over all processes.
 
     Each of its repeated blocks is gathered by itself, and what is around them together. Every
     process gets the weights of rank 0 first. An optimizer has to be made afterwards.
+
+    Args:
+        model: the model on its device.
+        device: that device.
+        reshards: free gathered parameters after the forward pass, see `ReshardAfterForward`.
     """
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
@@ -276,9 +284,8 @@ def sharded(model: nn.Module, device: torch.device, settings: Mapping[str, Value
     for tensor in (*model.parameters(), *model.buffers()):
         distributed.broadcast(tensor.detach(), src=0)
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
-    keeps = bool(settings.get("reshard_after_forward", True))
     for module in (*repeated_blocks(model), model):
-        fully_shard(module, mesh=mesh, reshard_after_forward=keeps)
+        fully_shard(module, mesh=mesh, reshard_after_forward=reshards)
     return model
 
 

@@ -114,7 +114,7 @@ class Settings:
         Side effect: every process gets the weights of rank 0.
         """
         if self.config["sharding"]:
-            return sharded(model, device, self.config.as_dict())
+            return sharded(model, device, bool(self.config["reshard_after_forward"]))
         devices = None if device.type == "cpu" else [device]
         ddp = DistributedDataParallel(model, device_ids=devices, **self.ddp_kwargs())
         self.on_ddp(ddp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -255,13 +255,25 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 
 
 def seconds_per_batch(
-    setup: TrainingSetup, step: Step, source: Any, plan: MeasurePlan, batches_per_step: int = 1
+    setup: TrainingSetup,
+    step: Step,
+    source: Any,
+    plan: MeasurePlan,
+    batches_per_step: int = 1,
+    watch: Callable[[tuple[float, ...]], object] = lambda _: None,
 ) -> float:
-    """Return the seconds of a step for each of its batches: the median over the blocks."""
-    timer = _timer(setup, step, batches_per_step, source)
+    """Return the seconds of a step for each of its batches: the median over the blocks.
+
+    Several processes take such steps at the same time, each with batches of its own. `watch` gets
+    the seconds of each process, by rank, for the warm-up's steps and for each block.
+    """
+    timer = replace(
+        _timer(setup, step, batches_per_step, source),
+        watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
+    )
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
-    return median(block.seconds_per_sample for block in blocks)
+    return setup.world.size * median(block.seconds_per_sample for block in blocks)
 
 
 def _timer(

@@ -17,7 +17,7 @@ import torch
 
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches, Clock, Synchronize
-from autotune.training.ranks.world import ALONE, Lap, World
+from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 
@@ -86,6 +86,8 @@ class Timer:
     """Batches that a step takes."""
     world: World = ALONE
     """The processes that take the steps together; rank 0 decides for all."""
+    watch: Callable[[Sequence[Lap]], object] = lambda _: None
+    """Function that gets the laps of all processes, by rank, before they become one."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
@@ -109,7 +111,7 @@ class Timer:
         while steps := self.world.follow():
             lap = yield from self._own_lap(steps)
             noise = self.noise()
-            self.world.together(replace(lap, stopped=noise.stopped, gpu=noise.gpu))
+            self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
         return self.world.told(None)  # type: ignore[return-value]
 
     def _take(self, requests: StepRequests[Result]) -> Result:
@@ -248,7 +250,9 @@ class Timer:
         """
         self.world.lead(steps)
         lap = yield from self._own_lap(steps)
-        return self.world.together(lap)
+        laps = self.world.shares(lap)
+        self.watch(laps)
+        return slowest(laps)
 
     def _own_lap(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps of this process."""

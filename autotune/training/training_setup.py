@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -143,6 +143,21 @@ class TrainingSetup:
         wanted = [item for item in self.settings.items() if item[1].is_readable]
         read = ((name, value, knob.read_back(self)) for name, knob, value in wanted)
         return [(name, value, found) for name, value, found in read if found != value]
+
+
+def step_apart(setup: TrainingSetup) -> Callable[[Iterator[Any]], object]:
+    """Return a training step after which no gradients are exchanged, if the model allows that.
+
+    A sharded model's parameters are gathered and its gradients shared out all the same.
+    """
+    if setup.ddp is None:
+        return setup.step
+
+    def step(batches: Iterator[Any]) -> object:
+        with without_exchange(setup.trained):
+            return setup.step(batches)
+
+    return step
 
 
 class BackwardPasses:

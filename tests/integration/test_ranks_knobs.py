@@ -17,7 +17,9 @@ EXCHANGE = {
     "broadcast_buffers": False,
     "ddp_comm_dtype": "float16",
 }
-SETTINGS = [EXCHANGE, FSDP, {**FSDP, "reshard_after_forward": False, "accumulation_steps": 2}]
+STATIC = {"static_graph": True, "accumulation_steps": 2}
+KEPT = {**FSDP, "reshard_after_forward": False, "accumulation_steps": 2}
+SETTINGS = [EXCHANGE, STATIC, FSDP, KEPT]
 
 
 def of_two(model, settings, **options):

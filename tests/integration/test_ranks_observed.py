@@ -36,6 +36,7 @@ def test_one_process_has_no_such_facts(tmp_path):
     [
         ("unused", "", ("other.weight", "other.bias")),
         ("sometimes", "steps differ in how they use other.weight", ()),
+        ("fails", "a step of 2 samples failed: ValueError (rank 1)", ()),
     ],
 )
 def test_parameters_that_steps_leave_out_are_named(kind, obstacle, unused, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from torch import nn
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.ranks import check_graph
+from autotune.context.ranks import own_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
 from autotune.searching.search import search
@@ -64,8 +64,9 @@ def test_a_model_with_unused_parameters_keeps_a_static_graph():
 def test_parameters_that_no_step_uses_are_refused_unless_ddp_can_train_them(settings, tmp_path):
     facts = replace(FACTS, ranks=RankFacts(unused=("a", "b", "c", "d")))
     with pytest.raises(WorkloadError, match=r"gradient to a, b, c \.\.\., on which"):
-        check_graph(facts, TrainingConfig.of({}), tmp_path)
-    check_graph(facts, TrainingConfig.of(settings), tmp_path)
+        own_of_each(TrainingConfig.of({}), facts, tmp_path)
+    allowed = TrainingConfig.of(settings)
+    assert own_of_each(allowed, facts, tmp_path) == allowed
 
 
 def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):

@@ -1,4 +1,4 @@
-"""Models with parameters that no step uses, or that some do not; `KIND` says which."""
+"""Models with parameters that no step uses, or some do not, or that fail; `KIND` says which."""
 
 import os
 
@@ -16,6 +16,8 @@ class Parts(nn.Module):
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
         first = self.always(points)
+        if KIND == "fails" and os.environ.get("RANK") == "1":
+            raise ValueError("rank 1 is too small")
         if KIND == "sometimes" and torch.rand(()) < 0.5:
             first = first + self.other(points)
         return first

@@ -20,11 +20,12 @@ from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observation, observe
-from autotune.context.search_context import SearchContext, sha256_of
+from autotune.context.search_context import SearchContext
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner

@@ -8,12 +8,13 @@ trains alone is a world of one, in which nothing is sent.
 from __future__ import annotations
 
 import os
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import distributed, nn
@@ -125,10 +126,6 @@ class World:
         self.meet()
         return steps
 
-    def together(self, lap: Lap) -> Lap:
-        """Return the lap of all processes; every process has to call it."""
-        return slowest(self.shares(lap))
-
     def slowest(self, own_seconds: tuple[float, ...]) -> tuple[float, ...]:
         """Return the slowest process's seconds of each event; every process has to call it."""
         return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
@@ -145,10 +142,11 @@ ALONE = World()
 def without_exchange(trained: nn.Module) -> Iterator[None]:
     """Do not exchange the gradients of the backward passes inside, but add them up.
 
-    A sharded model keeps them whole until they are exchanged.
+    A sharded model keeps them whole until they are exchanged. A static graph exchanges those of
+    the first pass: DistributedDataParallel fails otherwise.
     """
     if (shards := as_sharded(trained)) is None:
-        with trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext():
+        with trained.no_sync() if _may_keep(trained) else nullcontext():
             yield
         return
     shards.set_requires_gradient_sync(False)
@@ -156,6 +154,18 @@ def without_exchange(trained: nn.Module) -> Iterator[None]:
         yield
     finally:
         shards.set_requires_gradient_sync(True)
+
+
+_begun: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
+    """Return True for a DistributedDataParallel that may keep gradients to itself."""
+    if not isinstance(trained, DistributedDataParallel):
+        return False
+    is_first = trained.static_graph and trained not in _begun
+    _begun.add(trained)
+    return not is_first
 
 
 def device_of_rank(device: str) -> str:
