@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.installed-core
 TEST := $(VENV)/.installed-test
 ALL := $(VENV)/.installed-all
+ZOO := $(VENV)/.installed-zoo
+# Libraries of the zoo's scripts that nothing else here needs. Their versions do not conflict.
+LIBRARIES := fastai segmentation-models-pytorch skorch stable-baselines3 torch_geometric
 # Holds pip to a torch that the environment shares; empty otherwise.
 CONSTRAINTS := $(VENV)/constraints.txt
 # A file of versions to install, such as .ci/constraints.txt; the newest that fit without one.
@@ -16,11 +19,13 @@ HOLD = --constraint $(CONSTRAINTS) $(if $(LOCK),--constraint $(LOCK))
 PIP = -m pip install --quiet 'pip>=25.1'
 INSTALL = $(BIN)/python $(PIP) && $(BIN)/python -m pip install --quiet $(HOLD)
 # Optional packages that tests import; the others are skipped where they are missing.
-TESTED := '.[dashboard,samplers,table]'
+TESTED := '.[dashboard,samplers,table,torch]'
+comma := ,
+OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -28,7 +33,7 @@ $(CONSTRAINTS):
 	$(if $(SHARED),$(PYTHON) .ci/shared_torch.py $(VENV),printf '') > $@
 
 $(CORE): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) --editable . --group examples
+	$(INSTALL) --editable '.[torch]' --group examples
 	touch $@
 
 $(TEST): pyproject.toml | $(CONSTRAINTS)
@@ -36,8 +41,12 @@ $(TEST): pyproject.toml | $(CONSTRAINTS)
 	touch $(CORE) $@
 
 $(ALL): pyproject.toml | $(CONSTRAINTS)
-	$(INSTALL) --editable '.[all]' $(foreach group,examples test check frameworks browser site,--group $(group))
+	$(INSTALL) --editable '.[all,torch]' $(foreach group,examples test check frameworks browser site,--group $(group))
 	touch $(CORE) $(TEST) $@
+
+$(ZOO): $(ALL)
+	$(INSTALL) $(LIBRARIES)
+	touch $@
 
 # A new environment for the demo uses the packages of PYTHON where its torch will do. Tests get one of their own.
 demo: SHARED := yes
@@ -59,11 +68,12 @@ test-long: $(TEST)
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
 	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py
 
-# The private names of torch and every knob, on the oldest torch that pyproject.toml allows: 5 GB of its own.
+# The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With
+# OLDEST_TORCH=2.6.0 on the oldest to which settings are applied.
 test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(PIP)
-	$(OLDEST)/bin/python -m pip install --quiet torch==2.11.0 --editable $(TESTED) --group test
+	$(OLDEST)/bin/python -m pip install --quiet torch==$(OLDEST_TORCH) --editable $(subst $(comma)torch,,$(TESTED)) --group test
 	$(OLDEST)/bin/python -m pytest tests/contract
 
 fuzz: $(TEST)
@@ -88,12 +98,13 @@ format: $(ALL)
 
 docs: $(CORE)
 	$(BIN)/python docs/knobs_page.py > docs/knobs.md
+	$(BIN)/python docs/best_yaml_page.py > docs/best_yaml.md
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python tests/covering.py
 
 # Pages, command line and docstrings as one site; a link within it that leads nowhere is an error.
 site: $(ALL)
-	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
+	$(BIN)/python -m sphinx -E -W --keep-going -q docs build/site
 
 # Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
 docs-pictures: $(ALL)
@@ -115,14 +126,17 @@ bench-same: $(CORE)
 bench-reproduction: $(CORE)
 	$(BIN)/python -m benchmarks.reproduction
 
+# With --torch and --demo it downloads gigabytes.
+bench-install: $(CORE)
+	$(BIN)/python -m benchmarks.install
+
 bench-report: $(CORE)
 	$(BIN)/python -m benchmarks.report
 
 bench-studies: $(CORE)
 	$(BIN)/python -m benchmarks.example_studies
 
-# Scripts whose packages are not installed are left out, and the table names what they need.
-zoo: $(ALL)
+zoo: $(ZOO)
 	$(BIN)/python -m benchmarks.zoo --by-hand
 
 # Each search is one process: linear algebra of its own threads would only be in the way.

@@ -31,16 +31,16 @@ from autotune.values.text import clean
 # Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 _COMMANDS = (
-    init,
     search,
-    worker,
     run,
+    report,
+    export,
+    init,
     profile,
     compare,
-    report,
     dashboard,
+    worker,
     repair,
-    export,
     knobs,
     spaces,
     doctor,
@@ -74,7 +74,15 @@ def main() -> None:
         _report_bug(error)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _InOrder(click.Group):
+    """A group that lists its commands in the order in which people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names in the order of `_COMMANDS`."""
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="autotune")
 def cli() -> None:
     """Find the settings under which a PyTorch model trains fastest on this machine."""

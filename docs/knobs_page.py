@@ -20,8 +20,8 @@ The settings that autotune can tune, in the order in which configurations list t
 writes this page from the classes in `autotune/knobs/`. `autotune knobs` shows the values that this
 machine allows.
 
-Knobs of your own stand in a space file, or in model.py as a class like those here: see
-[commands.md](commands.md#knobs-of-your-own). `autotune knobs model.py` lists the latter.
+[Knobs of your own](own_knobs.md) stand in a space file, or in model.py as a class like those here.
+`autotune knobs model.py` lists the latter.
 """
 
 

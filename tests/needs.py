@@ -23,6 +23,7 @@ HOW = {
     "psycopg": _EXTRA.format("postgres"),
     "tensorboard": _EXTRA.format("tensorboard"),
     "jsonschema": _GROUP.format("test"),
+    "tyro": _GROUP.format("test"),
 }
 """What `pip install` has to be told, in a checkout, to get a library."""
 

@@ -20,9 +20,9 @@ from autotune.accuracy.numerics_verdict import (
 )
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import AccuracyRule
-from autotune.configuration.job import TakeFirstSteps
+from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.values.outcome import (
     Failure,
@@ -101,10 +101,25 @@ class FirstLossChecker(NumericsChecker):
         key = f"{_UNTOUCHED}-rounded-{nudge:g}" if nudge else _UNTOUCHED
         outcome = self.study.notes.numerics_check(key)
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
-            outcome = self._first_losses(self.context.baseline, nudge, self._folder(key))
+            outcome = None if nudge else self._observed()
+            outcome = outcome or self._first_losses(self.context.baseline, nudge, self._folder(key))
             if not isinstance(outcome, Lost | OutOfMemory):
                 self.study.notes.set_numerics_check(key, outcome)
         return outcome
+
+    def _observed(self) -> FirstLosses | None:
+        """Return the observed run's first losses; None if a run of the baseline would have others.
+
+        It would with another seed, or if the baseline is not what was observed.
+        """
+        seen, own = self.context.observed, self.context.baseline
+        if seen is None or seen.loss is None or len(seen.loss.first) < _STEPS:
+            return None
+        settings = TrainingConfig.of(seen.workload.baseline)
+        same = all(settings[name] == own[name] for name in (*BATCH_KNOBS, *_NUMERICS))
+        if not same or self.context.options.sampling.seed != FIRST_SEED:
+            return None
+        return FirstLosses(seen.loss.first[:_STEPS], seen.loss.backwards_per_step)
 
     def _first_losses(self, config: TrainingConfig, nudge: float, folder: Path) -> TrialOutcome:
         return self.runner.run(self.context.job(TakeFirstSteps(_STEPS, nudge), config), folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from autotune.calling.flag import Flag
 from autotune.knobs.base import Value, spelled
@@ -14,12 +15,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "batch_size": (
         "batch_size",
         "batchsize",
+        "batch",
         "bs",
         "train_batch_size",
         "batch_size_train",
         "per_device_train_batch_size",
         "per_gpu_train_batch_size",
         "per_device_batch_size",
+        "device_batch_size",
         "micro_batch_size",
     ),
     "accumulation_steps": (
@@ -37,7 +40,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def proposals(
-    surroundings: Surroundings, found: Mapping[str, Value], arguments: Sequence[str]
+    surroundings: Surroundings,
+    found: Mapping[str, Value],
+    arguments: Sequence[str],
+    is_fed: bool = True,
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     """Return the maps of which there is no doubt, and a note on each flag of which there is.
 
@@ -45,10 +51,12 @@ def proposals(
         surroundings: what the observed run of the script showed.
         found: settings of its training there, for each knob that may be mapped.
         arguments: the script's arguments, whose spelling of a flag is kept.
+        is_fed: True if a torch DataLoader feeds training, whose batch size is known for certain.
     """
     maps, notes = [], []
+    flags = [*surroundings.flags, *_written(arguments, surroundings)]
     for knob, value in found.items():
-        named = [flag for flag in surroundings.flags if _is_name_of(knob, flag)]
+        named = [flag for flag in flags if _is_name_of(knob, flag)]
         equal = [flag for flag in named if flag.value == value]
         if len(equal) == 1:
             maps.append(Flag(knob, _spelling(equal[0], arguments)))
@@ -56,24 +64,49 @@ def proposals(
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
             notes.append(f"{both} are {spelled(value)} alike: say which with --map {knob}=FLAG")
         else:
-            notes += [_doubt(knob, flag, value, arguments) for flag in named]
+            notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in named]
     return tuple(maps), tuple(notes)
 
 
+def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[ScriptFlag]:
+    """Yield the flags and keys among the arguments that no parser was seen to know.
+
+    A script may read its arguments itself: `--name 12`, `--name=12` and `name=12`.
+    """
+    known = {name for flag in surroundings.flags for name in flag.names}
+    words = list(arguments)
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name not in known and (equals or name.startswith("-")):
+            text = value if equals else after
+            number = int(text) if text.isascii() and text.isdigit() else None
+            yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
+
+
 def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
-    bare = {name.rpartition(".")[2].lstrip("-").replace("-", "_").lower() for name in flag.names}
+    bare = {
+        name.removesuffix("=").rpartition(".")[2].lstrip("-").replace("-", "_").lower()
+        for name in flag.names
+    }
     return flag.value is not None and not bare.isdisjoint(_NAMES[knob])
 
 
 def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
     """Return the flag as the arguments spell it; else its longest name."""
     given = {word.partition("=")[0] for word in arguments}
-    used = [name for name in flag.names if name in given]
+    used = [name for name in flag.names if name.removesuffix("=") in given]
     return (used or sorted(flag.names, key=len))[-1]
 
 
-def _doubt(knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str]) -> str:
+def _doubt(
+    knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str], is_fed: bool
+) -> str:
     name = _spelling(flag, arguments)
+    if knob == "batch_size" and not is_fed:  # a map of it would be read back as something else
+        return (
+            f"{name} is {flag.value}, and the first dimension of what the model is given is "
+            f"{spelled(value)}: only a batch that is the first one can be searched"
+        )
     return (
         f"{name} is {flag.value}, and training was seen with {knob}={spelled(value)}: "
         f"--map {knob}={name} if it is the one"

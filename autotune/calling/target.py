@@ -8,16 +8,31 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
+# Run by another interpreter, which knows where its packages lie.
+_ASK = """\
+import sys
+sys.path = [place for place in sys.path if place]
+from autotune.calling.target import module_file
+from autotune.values.errors import UsageError
+try:
+    print(module_file(sys.argv[1]))
+except UsageError as error:
+    sys.exit(str(error))
+"""
 
-def module_file(name: str) -> Path:
-    """Return the file that `python -m name` runs; no package is imported for it.
+
+def module_file(name: str, python: Interpreter | None = None) -> Path:
+    """Return the file that `PYTHON -m name` runs; no package is imported for it.
 
     Raises:
         UsageError: there is no such module, or it is no Python source.
     """
+    if python is not None and python.is_other:
+        return Path(python.answer(_ASK, name))
     places: list[str] | None = [str(Path.cwd()), *sys.path]
     spec = None
     for number, part in enumerate(parts := name.split(".")):
@@ -58,8 +73,8 @@ def _where(parts: list[str]) -> str:
     return ".".join(parts) or "this folder and among the installed packages"
 
 
-def is_program(path: Path) -> bool:
-    """Return True if a file is Python source for this interpreter: by its name or first line.
+def is_program(path: Path, python: Interpreter | None = None) -> bool:
+    """Return True if a file is source for `python` (None: this one), by its name or first line.
 
     Raises:
         UsageError: its first line names the Python of another environment.
@@ -69,26 +84,27 @@ def is_program(path: Path) -> bool:
     interpreter = _interpreter(path)
     if interpreter is None:
         return False
-    here = Path(sys.executable)
+    here = (python or own_interpreter()).path
     if interpreter.parent.name == "bin" and interpreter.parent.resolve() != here.parent.resolve():
         raise UsageError(
-            f"{path} runs with {interpreter}, and autotune with {here}. Install autotune where "
-            "the command is installed, and start it there."
+            f"{path} runs with {interpreter}, and autotune with {here}. Add --python {interpreter}."
         )
     return True
 
 
-def console_command(word: str) -> Path | None:
+def console_command(word: str, python: Interpreter | None = None) -> Path | None:
     """Return the file of an installed command that is a Python program; None if there is none.
+
+    `python` runs it; None for the interpreter of this process.
 
     Raises:
         UsageError: it is one of another environment.
     """
     if "/" in word:
         return None
-    beside = Path(sys.executable).parent / word
+    beside = (python or own_interpreter()).path.parent / word
     found = beside if beside.is_file() else shutil.which(word)
-    return Path(found) if found and is_program(Path(found)) else None
+    return Path(found) if found and is_program(Path(found), python) else None
 
 
 def _interpreter(path: Path) -> Path | None:

@@ -10,6 +10,8 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from autotune.scripting.surroundings.trackers import TRACKERS
+
 _READS = ("get", "copy", "items", "keys", "values")
 
 
@@ -17,15 +19,17 @@ _READS = ("get", "copy", "items", "keys", "values")
 def preload(model_path: Path) -> None:
     """Import what the file imports from installed packages; errors are left to the trial.
 
-    Modules beside the file are the user's code, which runs in trials only. Nothing is imported if
-    the file may set environment variables first.
+    Modules beside the file are the user's code, which runs in trials only. Experiment trackers are
+    left out, because some read their switches when they are imported. Nothing is imported if the
+    file may set environment variables first.
     """
     with suppress(OSError, SyntaxError, ValueError):
         tree = ast.parse(model_path.read_bytes())
         if _sets_environment(tree):
             return
         for name, attributes in _imports(tree):
-            if not _is_beside(name.partition(".")[0], model_path):
+            top = name.partition(".")[0]
+            if top not in TRACKERS and not _is_beside(top, model_path):
                 # A module may raise anything when it is imported, SystemExit included.
                 with suppress(BaseException):
                     __import__(name, fromlist=attributes)

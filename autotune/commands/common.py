@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.calling.target import is_program
-from autotune.configuration.flag_types import SettingsType, folder_name
+from autotune.configuration.flag_types import InterpreterType, SettingsType, folder_name
+from autotune.system.interpreter import SEARCHES, Interpreter
 from autotune.system.optional_packages import check_installed
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
@@ -27,6 +28,20 @@ Command = Callable[..., None]
 
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
+
+
+def python_option(oldest_torch: tuple[int, int]) -> Callable[[Command], Command]:
+    """Return the option that names the Python that trains; it is checked as it is read."""
+    return click.option(
+        "--python",
+        type=InterpreterType(oldest_torch),
+        metavar="PATH",
+        default="",
+        envvar="AUTOTUNE_PYTHON",
+        help="Train with this Python, such as .venv/bin/python, where autotune is installed apart "
+        "from torch. Default: AUTOTUNE_PYTHON of the environment, else the Python of this command.",
+    )
+
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 DEVICE = click.option(
@@ -61,6 +76,7 @@ LAUNCH = click.option(
     help="Let this command start the processes of each trial, perhaps on several hosts: "
     "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
 )
+PYTHON = python_option(SEARCHES)
 FRESH_DATA = click.option(
     "--fresh-data",
     is_flag=True,
@@ -87,7 +103,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     """
     from autotune.context.options import SearchOptions
 
-    check_model(model)
+    check_model(model, flags.get("python"))
     check_processes(flags)
     flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
@@ -203,8 +219,8 @@ def _out(folder: Path) -> Path:
     return folder / "best.yaml"
 
 
-def check_model(model: Path) -> None:
-    """Check that a model is a Python file; warn if other users can change it.
+def check_model(model: Path, python: Interpreter | None = None) -> None:
+    """Check that a model is a program of `python` (None: this); warn if others can change it.
 
     Raises:
         UsageError: it does not exist, or is no Python file.
@@ -212,7 +228,7 @@ def check_model(model: Path) -> None:
     if not model.exists():
         raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
     _check_text("the model's path", str(model))
-    if not is_program(model):
+    if not is_program(model, python):
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
     _warn_of_strangers(model)
 
@@ -233,12 +249,16 @@ def _warn_of_strangers(model: Path) -> None:
 
 
 def tell_mismatches(
-    best: Path, model: Path | None, strict: bool, processes: int | None = None
+    best: Path,
+    model: Path | None,
+    strict: bool,
+    python: Interpreter,
+    processes: int | None = None,
 ) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
 
-    Of several processes that a launcher started, one prints. `processes` train together; None: as
-    many as the environment says.
+    `python` trains, in `processes` that train together; None: as many as the environment says. Of
+    several processes that a launcher started, one prints.
 
     Raises:
         UsageError: a file cannot be read.
@@ -248,7 +268,7 @@ def tell_mismatches(
     from autotune.configuration.mismatch import mismatch_text, mismatches
     from autotune.system.launched import this_place
 
-    found = mismatches(read_best(best), model, processes)
+    found = mismatches(read_best(best), model, processes, python)
     if found and strict:
         raise MismatchError(mismatch_text(str(best), found))
     place = this_place()

@@ -15,7 +15,11 @@ from autotune.console.interrupts import unwind_on_sigterm
 _NOT_FASTER = 8
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Time two configurations in alternation.",
+)
 @common.MODEL
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path), required=False)
@@ -27,6 +31,7 @@ _NOT_FASTER = 8
     help="Time both this many times; at least 6, which a 95 % interval needs.",
 )
 @common.DEVICE
+@common.PYTHON
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(min=1),
@@ -37,6 +42,7 @@ _NOT_FASTER = 8
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET
+@scripts.WORKDIR
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",
@@ -61,7 +67,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
     for best in files:
-        common.tell_mismatches(best, model, strict, flags["nproc_per_node"])
+        common.tell_mismatches(best, model, strict, flags["python"], flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     flags["processes"] = flags.pop("nproc_per_node")
     unwind_on_sigterm()

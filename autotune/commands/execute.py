@@ -44,6 +44,7 @@ from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.storage.database import check_storage, database_of, is_shared
 from autotune.storage.mutex import study_lock
+from autotune.system.interpreter import Interpreter
 from autotune.values.errors import (
     NotSearchedEnoughError,
     TooManyLostError,
@@ -125,7 +126,11 @@ def _runners(
 
         def runner(cores: Sequence[int] = (), visible: str | None = None) -> SubprocessRunner:
             made = SubprocessRunner(
-                cache, cores=cores, is_cancelled=stop.is_at_once, visible_devices=visible
+                cache,
+                cores=cores,
+                is_cancelled=stop.is_at_once,
+                visible_devices=visible,
+                interpreter=options.workload.interpreter,
             )
             return opened.enter_context(made)
 
@@ -158,6 +163,7 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
             cores=device.cores,
             is_cancelled=stop.is_at_once,
             visible_devices=device.visible,
+            interpreter=options.python,
         ) as runner,
     ):
         for event in join(options, DeviceRunner(runner, device, stop), stop):
@@ -189,11 +195,8 @@ def show_plan(options: SearchOptions) -> None:
     """
     clock = Clock(time_budget_of(options))
     with _scratch_folder() as folder, signs_of_life(""):
-        context = survey(
-            options,
-            BudgetedRunner(SubprocessRunner(folder / "inductor", warm=False), clock),
-            folder,
-        )
+        runner = _runner(folder, options.workload.interpreter, warm=False)
+        context = survey(options, BudgetedRunner(runner, clock), folder)
     trials = min(context.trials, context.space.size)
     processes = trials + RUNS + 2 * LOOKS[0]
     plan = MeasurePlan()
@@ -218,7 +221,7 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     comparison = PairedComparison()
     with (
         _scratch_folder() as folder,
-        SubprocessRunner(folder / "inductor") as runner,
+        _runner(folder, options.python) as runner,
         signs_of_life("a round") as write,
     ):
         for now in compare(options, runner, folder):
@@ -237,7 +240,7 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         UsageError: the trace cannot be written, or there is none.
         WorkloadError: the workload fails with the user's settings.
     """
-    with _scratch_folder() as folder, SubprocessRunner(folder / "inductor") as runner:
+    with _scratch_folder() as folder, _runner(folder, options.workload.interpreter) as runner:
         # The profiler does not report failed writes. It writes here; a file found here is copied.
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
         task = Profile(trace_path=None if trace is None else str(written.resolve()))
@@ -296,18 +299,17 @@ def _keep_trace(written: Path, trace: Path) -> None:
     to_stderr(f"Wrote {trace}")
 
 
-def inspect_once(device: str, model: Path | None) -> Inspected:
+def inspect_once(device: str, model: Path | None, python: Interpreter) -> Inspected:
     """Return facts on this machine and, with a model, on the workload.
 
     Raises:
         AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
-        runner = SubprocessRunner(folder / "inductor", warm=False)
-        return inspect(runner, inspection(device, model), folder)
+        return inspect(_runner(folder, python, warm=False), inspection(device, model), folder)
 
 
-def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
+def check_knobs(device: str, model: Path, python: Interpreter) -> tuple[KnobFacts, ...]:
     """Hold the knobs in a model.py's code to the contract of a knob; return their descriptions.
 
     Raises:
@@ -316,7 +318,7 @@ def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
         AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
-        runner = SubprocessRunner(folder / "inductor", warm=False)
+        runner = _runner(folder, python, warm=False)
         inspected = inspect(runner, inspection(device, model), folder / "inspect")
         facts = inspected.workload
         if facts is None or not facts.knobs:
@@ -327,6 +329,10 @@ def check_knobs(device: str, model: Path) -> tuple[KnobFacts, ...]:
     if checked.knob_faults:
         raise WorkloadError("\n".join(checked.knob_faults))
     return facts.knobs
+
+
+def _runner(folder: Path, python: Interpreter, *, warm: bool = True) -> SubprocessRunner:
+    return SubprocessRunner(folder / "inductor", warm=warm, interpreter=python)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 
 
-@click.command()
+@click.command(short_help="Write a model.py to start from.")
 @click.argument("path", type=click.Path(path_type=Path), default=Path("model.py"))
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(path: Path, force: bool) -> None:

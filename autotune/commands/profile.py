@@ -13,15 +13,21 @@ from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import UsageError
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Show what bounds a training.",
+)
 @common.MODEL
 @common.SPACE
 @common.DEVICE
+@common.PYTHON
 @common.BASELINE
 @common.PROCESSES
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET
+@scripts.WORKDIR
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),

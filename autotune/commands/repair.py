@@ -12,7 +12,7 @@ from autotune.values.errors import UsageError
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
-@click.command()
+@click.command(short_help="Rebuild a study's database from its journal.")
 @click.argument("study")
 @click.option(
     "--storage",

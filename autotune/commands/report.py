@@ -22,7 +22,7 @@ _STDOUT = "-"
 _WIDEST = 100
 
 
-@click.command()
+@click.command(short_help="Show what a study found, and why.")
 @click.argument("study")
 @click.argument("other", required=False)
 @click.option("--study", "name", help="Choose this study in a storage that holds several.")

@@ -12,11 +12,13 @@ import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
+from autotune.system.interpreter import APPLIES
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
+    from autotune.system.interpreter import Interpreter
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -46,6 +48,7 @@ class _BeforeTheScript(click.Command):
     cls=_BeforeTheScript,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
+    short_help="Run a script under the settings of a best.yaml.",
 )
 @click.argument("best", type=click.Path(path_type=Path))
 @click.argument("command", metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
@@ -77,6 +80,7 @@ class _BeforeTheScript(click.Command):
     type=click.IntRange(min=1),
     help="Run SCRIPT in so many processes, by torch's launcher. Default: in this process.",
 )
+@common.python_option(APPLIES)
 @click.option("--print-command", is_flag=True, help="Print environment and command; run nothing.")
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
@@ -95,9 +99,10 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
-    script = _checked(script, as_module)
+    python: Interpreter = flags["python"]
+    script = _checked(script, as_module, python)
     config, own = answer.training_config, answer.evidence.baseline.config
-    measured = _if_measured(script, as_module, answer)
+    measured = _if_measured(script, as_module, answer, python)
     given = {text.partition("=")[0] for text in flags["maps"]}
     known = [text for text in answer.maps if text.partition("=")[0] not in given]
     texts = [*flags["maps"], *(known if measured is not None else ())]
@@ -110,14 +115,14 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     config = TrainingConfig.of(plan.settings)
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
-    common.tell_mismatches(best, measured, flags["strict"], flags["nproc_per_node"])
+    common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
-    program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
-    program = [*_launcher(flags["nproc_per_node"]), *program]
-    environment = {**environ_of(config), **variables_of(maps, config.every())}
+    program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
+    program = [*_launcher(python, flags["nproc_per_node"]), *program]
+    environment = {**python.environ, **environ_of(config), **variables_of(maps, config.every())}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
@@ -125,12 +130,12 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     _become(program, environment)
 
 
-def _launcher(processes: int | None) -> list[str]:
+def _launcher(python: Interpreter, processes: int | None) -> list[str]:
     """Return the command of torch's launcher, which runs the program that follows so many times."""
     if processes is None:
         return []
     options = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
-    return [sys.executable, "-m", "torch.distributed.run", *options]
+    return [str(python.path), "-m", "torch.distributed.run", *options]
 
 
 def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
@@ -140,7 +145,7 @@ def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
     os.execve(program[0], program, {**os.environ, **environment})  # noqa: S606 - no shell is meant
 
 
-def _checked(script: str, as_module: bool) -> str:
+def _checked(script: str, as_module: bool, python: Interpreter) -> str:
     """Return the script, or the file of the installed command of that name.
 
     Raises:
@@ -149,10 +154,10 @@ def _checked(script: str, as_module: bool) -> str:
     from autotune.calling.target import console_command, module_file
 
     if as_module:
-        module_file(script)
+        module_file(script, python)
         return script
     path = Path(script)
-    if not path.exists() and (command := console_command(script)):
+    if not path.exists() and (command := console_command(script, python)):
         return str(command)
     if not path.exists():
         raise UsageError(f"{script} does not exist. Name a script, or a module after -m.")
@@ -161,14 +166,16 @@ def _checked(script: str, as_module: bool) -> str:
     return script
 
 
-def _if_measured(script: str, as_module: bool, answer: BestConfig) -> Path | None:
+def _if_measured(
+    script: str, as_module: bool, answer: BestConfig, python: Interpreter
+) -> Path | None:
     """Return the file of the script if it has the name of the measured one, else None.
 
     The result of a model.py may run any script.
     """
     from autotune.calling.target import module_file
 
-    path = module_file(script) if as_module else Path(script)
+    path = module_file(script, python) if as_module else Path(script)
     return path if path.name == Path(answer.provenance.model).name else None
 
 

@@ -16,6 +16,7 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from autotune.calling.flag import Flag
     from autotune.configuration.script import ScriptOptions
+    from autotune.system.interpreter import Interpreter
 
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
@@ -104,15 +105,11 @@ def script_options(
 
     own = {name: flags.pop(name) for name in _OF_SCRIPTS}
     module = str(model) if own.pop("as_module") else None
-    model = flags["model"] = _file_of(model, module)
-    common.check_model(model)
+    model = flags["model"] = _file_of(model, module, flags["python"])
+    common.check_model(model, flags["python"])
     if arguments is None and module is None and not _is_script(model):
-        given = [f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value]
-        if given:
-            raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; {given[0]} is "
-                f"for training scripts. To have it run as a script, write: {model} --"
-            )
+        given = (f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value)
+        _check_for_scripts(model, list(given))
         return None
     maps, preset = _searched(own["preset"], own["maps"])
     options = ScriptOptions(
@@ -147,7 +144,7 @@ def _searched(preset: str | None, maps: Sequence[str]) -> tuple[tuple[Flag, ...]
     return tuple(own), tuple(flag for flag in added if flag.knob in BATCH_KNOBS)
 
 
-def _file_of(model: Path, module: str | None) -> Path:
+def _file_of(model: Path, module: str | None, python: Interpreter) -> Path:
     """Return the file of a module, or of an installed command; other files as they are.
 
     Raises:
@@ -156,8 +153,8 @@ def _file_of(model: Path, module: str | None) -> Path:
     from autotune.calling.target import console_command, module_file
 
     if module is not None:
-        return module_file(module)
-    return model if model.exists() else console_command(str(model)) or model
+        return module_file(module, python)
+    return model if model.exists() else console_command(str(model), python) or model
 
 
 def _workdir(place: str | None) -> str | None:
@@ -199,31 +196,39 @@ def called_script(
 
     module = str(model) if flags.pop("as_module", False) else None
     maps, preset = flags.pop("maps", ()), flags.pop("preset", None)
-    model = _file_of(model, module)
-    common.check_model(model)
+    workdir = flags.pop("workdir", None)
+    model = _file_of(model, module, flags["python"])
+    common.check_model(model, flags["python"])
     arguments = arguments_given()
     if arguments is None and module is None and not _is_script(model):
-        if maps or preset:
-            raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; "
-                f"{'--map' if maps else '--preset'} is for training scripts. To have it run as a "
-                f"script, write: {model} --"
-            )
+        named = {"--map": maps, "--preset": preset, "--workdir": workdir}
+        _check_for_scripts(model, [name for name, value in named.items() if value])
         return model, None
     given = {text.partition("=")[0] for text in maps}
     unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
     mapped = with_preset(preset, [flag_from(text) for text in (*maps, *unnamed)])
-    options = ScriptOptions(arguments or (), mapped, keeps_nothing=True, module=module)
+    options = ScriptOptions(
+        arguments or (), mapped, keeps_nothing=True, module=module, workdir=_workdir(workdir)
+    )
     faults = [*_of_processes(), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return model, options
 
 
+def _check_for_scripts(model: Path, given: Sequence[str]) -> None:
+    """Raise a UsageError if options for scripts are given beside a model.py."""
+    if given:
+        raise UsageError(
+            f"{model} was read as a model.py, because it defines a part of one; {given[0]} is "
+            f"for training scripts. To have it run as a script, write: {model} --"
+        )
+
+
 def _is_script(model: Path) -> bool:
     from autotune.configuration.script import is_script
 
-    return is_script(model.read_bytes())
+    return is_script(model)
 
 
 def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 _NOTHING_FEASIBLE = 3
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Find the fastest settings; write best.yaml.",
+)
 @common.MODEL
 @common.SPACE
 @click.option(
@@ -54,6 +58,7 @@ _NOTHING_FEASIBLE = 3
     help="Write the result to this file. Default: best.yaml in the study's folder.",
 )
 @common.DEVICE
+@common.PYTHON
 @click.option(
     "--devices",
     metavar="DEVICE,...",

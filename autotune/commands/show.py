@@ -14,31 +14,33 @@ from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export.schema import Kind
+    from autotune.system.interpreter import Interpreter
     from autotune.values.outcome import Inspected
     from autotune.values.workload_facts import KnobFacts
 
 
-@click.command()
+@click.command(short_help="List what can be tuned on this machine.")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
+@common.PYTHON
 @click.option(
     "--check",
     is_flag=True,
     help="Hold the KNOBS in MODEL's code to the contract of a knob: each value trains, is read "
     "back, and gives way to the default.",
 )
-def knobs(model: Path | None, device: str, check: bool) -> None:
+def knobs(model: Path | None, device: str, check: bool, python: Interpreter) -> None:
     """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
     from autotune.console.tables import show_checked, show_knobs
 
     if check:
-        show_checked(_checked(device, model))
+        show_checked(_checked(device, model, python))
         return
-    inspected = _inspect(device, model)
+    inspected = _inspect(device, model, python)
     show_knobs(inspected.machine, inspected.workload)
 
 
-@click.command()
+@click.command(short_help="List the shipped search spaces.")
 def spaces() -> None:
     """List the shipped search spaces."""
     from autotune.console.tables import show_spaces
@@ -46,16 +48,17 @@ def spaces() -> None:
     show_spaces()
 
 
-@click.command()
+@click.command(short_help="Show the facts on this machine.")
 @common.DEVICE
-def doctor(device: str) -> None:
+@common.PYTHON
+def doctor(device: str, python: Interpreter) -> None:
     """Show the facts on this machine: device, cores, memory, torch."""
     from autotune.console.tables import show_machine
 
-    show_machine(_inspect(device, None).machine)
+    show_machine(_inspect(device, None, python).machine)
 
 
-@click.command()
+@click.command(short_help="Print the JSON Schema of a file.")
 @click.argument("kind", type=click.Choice(["best", "space"]))
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
@@ -64,7 +67,7 @@ def schema(kind: Kind) -> None:
     click.echo(json.dumps(schema(kind), indent=2))
 
 
-@click.command()
+@click.command(short_help="Check files: best.yaml, search spaces.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> None:
     """Check each of FILES: a best.yaml, told by its key `autotune`, or a search space.
@@ -91,18 +94,18 @@ def _fault_of(path: Path) -> str:
     return ""
 
 
-def _checked(device: str, model: Path | None) -> Sequence[KnobFacts]:
+def _checked(device: str, model: Path | None, python: Interpreter) -> Sequence[KnobFacts]:
     from autotune.commands.execute import check_knobs
 
     if model is None:
         raise UsageError("--check needs a MODEL: autotune knobs --check model.py")
     common.check_model(model)
-    return check_knobs(device, model)
+    return check_knobs(device, model, python)
 
 
-def _inspect(device: str, model: Path | None) -> Inspected:
+def _inspect(device: str, model: Path | None, python: Interpreter) -> Inspected:
     from autotune.commands.execute import inspect_once
 
     if model is not None:
         common.check_model(model)
-    return inspect_once(device, model)
+    return inspect_once(device, model, python)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from autotune.console.live import Mode
 
 
-@click.command(cls=scripts.ScriptCommand, options_metavar="[OPTIONS]")
+@click.command(
+    cls=scripts.ScriptCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Work on a study from one more device or host.",
+)
 @click.argument("study")
 @click.option(
     "--storage",
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
 )
+@common.PYTHON
 @click.option(
     "--allow-mixed",
     is_flag=True,
@@ -65,5 +70,7 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
         raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
     (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, chosen_one, allow_mixed, script)
+    options = WorkerOptions(
+        study, storage, model, folder, chosen_one, allow_mixed, script, flags["python"]
+    )
     execute_worker(options, progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from autotune.context.ranks import check_room
 from autotune.context.script_facts import asked, observation, observe, out_of_reach
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
@@ -72,6 +73,8 @@ class ComparisonOptions:
     """Processes that train together; 0: as many as `launch` starts."""
     launch: str | None = None
     """Command of a launcher that starts them; None for those of this host."""
+    python: Interpreter = field(default_factory=own_interpreter)
+    """Python that trains."""
 
     @property
     def resources(self) -> Resources:

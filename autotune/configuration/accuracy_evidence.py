@@ -59,6 +59,7 @@ class AccuracyEvidence(Part):
     computes the same."""
     gate: GateEvidence | None = None
     metric: str
+    """Name of the quality."""
     baseline: float
     best: float
     difference: float | None = None
@@ -69,9 +70,11 @@ class AccuracyEvidence(Part):
     None if no seed of `best` was trained, because it trains as the baseline does.
     """
     tolerance: float
+    """Loss of quality that is allowed, in the metric's unit."""
     allowed: str | None = None
     """The meaning of the tolerance, in words; None in older files."""
     margin: float
+    """Relative excess over what is allowed; <= 0 holds."""
     samples: int
     """Samples that each probe trained on; of a script, the fewest."""
     epochs: float | None = None
@@ -81,7 +84,9 @@ class AccuracyEvidence(Part):
     smallest_shown: float | None = None
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int
+    """Seeds that were trained with each of both settings."""
     needs_full_run: bool
+    """True if a setting changed that can change the course of training: check a full one."""
     split_error: float | None = None
     """Relative difference of the gradients that smaller batches add up to, on the same samples.
 

@@ -101,7 +101,9 @@ class Evidence(Part):
     best: Throughput
     speedup: Speedup
     compile_seconds: float
+    """One-time seconds of compiling."""
     break_even_samples: int
+    """Samples after which the speed-up has paid for the one-time cost."""
     predicted_run: PredictedRun | None = None
     """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
     blocks: Blocks | None = None
@@ -162,6 +164,7 @@ class MachineRecord(Part):
     driver: str | None = None
     """Version of the accelerator's driver; None without an accelerator and in older files."""
     fingerprint: str
+    """Hash of all facts on the machine; a measurement may not hold where it differs."""
 
 
 class Provenance(Part):
@@ -171,6 +174,7 @@ class Provenance(Part):
     study: str
     storage: str
     trial: int
+    """Number of the trial in the study; 0 is the baseline."""
     model: str
     model_sha256: str
     maps: tuple[str, ...] | None = None

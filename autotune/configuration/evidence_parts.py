@@ -40,9 +40,13 @@ class DeviceMemoryEvidence(Part):
 
     total: int
     free: int
+    """Memory that no process held."""
     reserved: int
+    """Peak of the allocator, its cache included; the limit is for this."""
     allocated: int
+    """Peak of the memory of tensors."""
     context: int
+    """Memory outside of the allocator: the driver's context, libraries, other processes."""
 
 
 class MemoryEvidence(Part):
@@ -52,6 +56,7 @@ class MemoryEvidence(Part):
     peak_bytes: int
     limit_bytes: int
     margin: float
+    """Peak over limit, less 1."""
     device: DeviceMemoryEvidence | None = None
     """None on a CPU and in older files."""
     longest_of: int | None = None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
+from autotune.system.interpreter import Interpreter, interpreter_at, own_interpreter
+
 if TYPE_CHECKING:
     from click import ParamType
 
@@ -150,6 +152,29 @@ class SettingsType(ParamType["dict[str, Value]"]):
             is_text = name.strip().startswith("env.") and text != "null"
             settings[name.strip()] = text if is_text else _setting(text)
         return settings
+
+
+class InterpreterType(ParamType[Interpreter]):
+    """A Python that can train, from its path, its name or the folder of its environment."""
+
+    name = "interpreter"
+
+    def __init__(self, oldest_torch: tuple[int, int]) -> None:
+        self._oldest_torch = oldest_torch
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Interpreter:
+        """Return the interpreter; that of this process for "".
+
+        Raises:
+            UsageError: it is none, or cannot train under autotune.
+        """
+        if isinstance(value, Interpreter):
+            return value
+        found = interpreter_at(str(value)) if value else own_interpreter()
+        found.check(self._oldest_torch)
+        return found
 
 
 def folder_name(study: str) -> str:

@@ -21,6 +21,10 @@ SEARCH_HOST = "search"
 """Name of the warm host from which trials are forked."""
 
 
+FIRST_SEED = 0
+"""Seed of a job that is given none, such as the observation of a script."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasurePlan:
     """Length of the warm-up and of the timing."""
@@ -178,7 +182,7 @@ class Job:
     model_path: str | None = None
     """Absolute path of the model.py or script; None for an inspection of the machine alone."""
     config: dict[str, Value] | None = None
-    seed: int = 0
+    seed: int = FIRST_SEED
     lr_factor: float = 1.0
     """Factor on every learning rate of the workload's optimizer."""
     memory_limit_bytes: int | None = None

@@ -8,13 +8,12 @@ torch uses.
 from __future__ import annotations
 
 import hashlib
-import platform
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.configuration.best_config import BestConfig
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
@@ -22,7 +21,10 @@ from autotune.values.text import size
 
 
 def mismatches(
-    best: BestConfig, model: Path | None = None, processes: int | None = None
+    best: BestConfig,
+    model: Path | None = None,
+    processes: int | None = None,
+    python: Interpreter | None = None,
 ) -> list[str]:
     """Return the differences between the recorded machine and this one, one line each.
 
@@ -32,16 +34,17 @@ def mismatches(
             relative to the current folder.
         processes: the processes that will train together. Default: the world size that a launcher
             put into the environment, else 1.
+        python: the Python that will train. Default: that of this process.
 
     Raises:
         UsageError: `model` cannot be read.
     """
-    recorded, host = best.machine, probe_host()
+    recorded, host, here = best.machine, probe_host(), python or own_interpreter()
     facts: list[tuple[str, str | int, str | int]] = [
         ("CPU", recorded.cpu, host.cpu_name),
         ("usable cores", recorded.cores, host.usable_cores),
-        ("Python", _minor(recorded.python), _minor(platform.python_version())),
-        ("torch", *_torch_versions(recorded.torch)),
+        ("Python", _minor(recorded.python), _minor(here.python)),
+        ("torch", *_torch_versions(recorded.torch, here.torch or "none")),
         ("processes", best.processes or 1, processes or world_size()),
     ]
     if recorded.driver is not None:
@@ -114,15 +117,11 @@ def _minor(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
-def _torch_versions(recorded: str) -> tuple[str, str]:
+def _torch_versions(recorded: str, here: str) -> tuple[str, str]:
     """Return the recorded and the installed version of torch, in comparable form.
 
     torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
     """
-    try:
-        here = version("torch")
-    except PackageNotFoundError:
-        here = "none"
     return (recorded if "+" in here else recorded.partition("+")[0]), here
 
 

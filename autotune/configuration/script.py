@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -72,6 +73,8 @@ class ScriptOptions:
     """Name of the module to run, as `python -m` does; None: the file itself."""
     proposes: bool = True
     """True to map flags that the script is seen to have, where there is no doubt."""
+    proposed: tuple[Flag, ...] = ()
+    """Those of `flags` that no `--map` named: the script was seen to have them."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
     loss: Literal["mean", "sum"] | None = None
@@ -177,16 +180,33 @@ class Plan:
         return cls(**{**fields, "edits": tuple(Edit(**edit) for edit in fields["edits"])})
 
 
-def is_script(source: bytes) -> bool:
-    """Return True if a source defines no part of a model.py.
+def is_script(path: Path) -> bool:
+    """Return True if a file defines no part of a model.py.
 
-    A file that cannot be parsed counts as a model.py, so that its error is reported as usual.
+    A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
+    does one that imports all names of a module beside it, unless it calls `backward` itself.
     """
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return False
-    return not any(_bound_by(statement) & _MODEL_PARTS for statement in tree.body)
+    if any(_bound_by(statement) & _MODEL_PARTS for statement in tree.body):
+        return False
+    return _calls_backward(tree) or not any(_imports_all(node, path) for node in tree.body)
+
+
+def _calls_backward(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
+
+
+def _imports_all(statement: ast.stmt, path: Path) -> bool:
+    """Return True for `from module import *` of a module beside the file."""
+    match statement:
+        case ast.ImportFrom(module, names, level) if any(name.name == "*" for name in names):
+            place = path.parent / (module or "").partition(".")[0]
+            return level != 0 or place.is_dir() or place.with_suffix(".py").exists()
+        case _:
+            return False
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
@@ -195,8 +215,7 @@ def _bound_by(statement: ast.stmt) -> set[str]:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.ImportFrom(names=names):
-            bound = {alias.asname or alias.name for alias in names}
-            return set(_MODEL_PARTS) if "*" in bound else bound
+            return {alias.asname or alias.name for alias in names}
         case ast.Assign(targets=targets):
             parts = (part for target in targets for part in ast.walk(target))
             return {part.id for part in parts if isinstance(part, ast.Name)}
@@ -267,8 +286,7 @@ def plan_run(
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
         allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
-        is_free = is_harmless(knob) and not knob.script_obstacle
-        if is_free or (means_something and allowed):
+        if _is_free(knob) or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
@@ -288,6 +306,11 @@ def plan_run(
     settings = config.replace(**left_alone).every()
     edits = edits_of(flags, settings)
     return Plan(settings, tuple(asked), mapped, withheld, edits)
+
+
+def _is_free(knob: Knob) -> bool:
+    """Return True if a knob can be applied to any script without asking."""
+    return is_harmless(knob) and not knob.script_obstacle
 
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,20 @@ from autotune.values.workload_facts import WorkloadFacts
 
 EffectiveBatch = Literal["free", "keep"] | int
 """Samples of an optimizer step: any number, the baseline's, or this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The part of a search space that is tried first, and for how long."""
+
+    offers: Mapping[str, tuple[Value, ...]]
+    """Values of each knob; all of the space for a knob that is not named."""
+    trials: int
+    """Trials, the baseline included, after which the whole space is tried."""
+    seconds: float
+    """Seconds of the search after which it is."""
+
+
 # Domain of a knob that is younger than the record of a space.
 _ONE: tuple[Value, ...] = (None,)
 # Divisors that an error names, the largest ones.
@@ -38,6 +53,8 @@ class SearchSpace:
     """Samples of every optimizer step, from which accumulation_steps follows; None: they vary."""
     effects: Mapping[str, Effect] = field(default_factory=dict)
     """Effects of the user's own knobs, by name."""
+    beginning: Beginning | None = None
+    """Part of the space that is tried first; None: all at once."""
 
     def effect(self, name: str) -> Effect:
         """Return the effect of a knob on the trained model."""
@@ -72,6 +89,18 @@ class SearchSpace:
             batches = self.effective_batch // int(settings["batch_size"] or 1)
             settings["accumulation_steps"] = max(1, batches)
         return TrainingConfig.of_checked(settings)
+
+    @property
+    def first(self) -> SearchSpace:
+        """The part of the space that is tried first; all of it without a beginning."""
+        if self.beginning is None:
+            return self
+        offers = self.beginning.offers
+        domains = {
+            name: tuple(value for value in values if value in offers.get(name, values)) or values
+            for name, values in self.domains.items()
+        }
+        return replace(self, domains=domains, beginning=None)
 
     def noted(self, notes: Iterable[str]) -> SearchSpace:
         """Return the space with further notes."""
@@ -157,29 +186,29 @@ def narrow(
         UsageError: the file is not portable and has values that this machine cannot run, or no
             batch size divides `effective_batch`.
     """
-    faults: list[str] = []
-    notes: list[str] = []
+    faults, notes = list[str](), list[str]()
     domains: dict[str, tuple[Value, ...]] = {}
     own = dict.fromkeys((*file.own.offers, *dict(baseline.own)))
     for knob in map(knob_named, (*KNOBS, *own)):
         offered = file.offers.get(knob.name, ())
-        others = [value for value in offered if value != baseline[knob.name]]
-        irrelevant = knob.irrelevance(facts) if facts and others else None
+        varies = not {*offered} <= {baseline[knob.name]}
+        irrelevant = knob.irrelevance(facts) if facts and varies else None
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
         if knob.needs is not None and not any(map(knob.has_effect, domains[knob.needs])):
             offered = ()  # what it needs stays off
-        kept = []
+        kept, dropped = list[Value](), defaultdict[str, list[str]](list)
         for index, value in enumerate(offered):
             spelling, obstacle = f"{knob.name}={spelled(value)}", knob.obstacle(value, machine)
             if obstacle and not file.portable:
-                place = file.position(knob.name, index)
-                faults.append(f"{place}: {spelling} is not possible on this machine; {obstacle}.")
+                at = file.position(knob.name, index)
+                faults.append(f"{at}: {spelling} is not possible on this machine; {obstacle}.")
             elif obstacle := obstacle or _excluded(knob, value, facts, baseline):
-                notes.append(f"{spelling} dropped: {obstacle}")
+                dropped[obstacle].append(spelled(value))
             else:
                 kept.append(knob.resolve(value, machine))
+        notes += [f"{knob.name}={', '.join(dropped[why])} dropped: {why}" for why in dropped]
         # The baseline's value of an idle knob (null without workers) is no value to try.
         idle = baseline.is_idle(knob) and kept
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))
@@ -189,8 +218,30 @@ def narrow(
         sizes = _dividing(file, domains, facts, baseline, effective_batch)
         domains |= {"batch_size": sizes, "accumulation_steps": (effective_batch // sizes[0],)}
         notes.append(_kept(effective_batch, sizes))
-    effects = {name: file.own.effects.get(name, "numerics") for name in own}
-    return SearchSpace(domains, tuple(notes), effective_batch, effects)
+    first = _beginning(file, machine, baseline, effective_batch)
+    return SearchSpace(domains, tuple(notes), effective_batch, _effects(file, own), first)
+
+
+def _effects(file: SpaceFile, own: Iterable[str]) -> dict[str, Effect]:
+    """Return the effect of each knob of the user's own."""
+    return {name: file.own.effects.get(name, "numerics") for name in own}
+
+
+def _beginning(
+    file: SpaceFile, machine: Machine, baseline: TrainingConfig, effective_batch: int | None
+) -> Beginning | None:
+    """Return the values of the space that a file names as its first, with the baseline's."""
+    if (first := file.first) is None:
+        return None
+    offers = {
+        name: (
+            baseline[name],
+            *(knob.resolve(value, machine) for value in first.offers.get(name, ())),
+        )
+        for name, knob in KNOBS.items()
+        if name != "batch_size" or effective_batch is None  # its divisors are in no file
+    }
+    return Beginning(offers, first.trials, first.seconds or math.inf)
 
 
 def _dividing(

@@ -22,6 +22,10 @@ _WORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "portable": (lambda value: isinstance(value, bool), "true or false"),
     "trials": (lambda value: type(value) is int and value > 0, "a whole number above 0"),
     "seconds": (lambda value: type(value) is int and value > 0, "a whole number above 0"),
+    "first": (
+        lambda value: isinstance(value, str) and value in shipped_spaces(),
+        "the name of a shipped space",
+    ),
 }
 _DEFAULT_TRIALS = 40
 
@@ -43,6 +47,8 @@ class SpaceFile:
     own: OwnKnobs
     """Knobs of the user's own."""
     document: Document
+    first: SpaceFile | None = None
+    """Space whose values are tried first, for its own seconds or trials; None: all at once."""
 
     def position(self, name: str, index: int | None = None) -> str:
         """Return file:line:column of a knob, or of one of its values."""
@@ -114,6 +120,7 @@ def read_space(path: Path) -> SpaceFile:
         offers={**offers, **own.offers},
         own=own,
         document=document,
+        first=read_space(find_space(written["first"])) if "first" in written else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from decimal import Decimal
 from statistics import median
 from typing import Any
@@ -65,7 +66,17 @@ def answer_lines(event: Answered) -> list[str]:
         changes = course_changes(best)
         said = f"{changes[0].upper()}{changes[1:]} changed"
         lines.append(f"  {said}: check one full training before you rely on it.")
-    return [*lines, f"  written to  {event.path}"]
+    return [*lines, f"  written to  {event.path}", *_use_lines(event)]
+
+
+def _use_lines(event: Answered) -> list[str]:
+    """Return a line on how to train with the answer; none where the settings are kept."""
+    if event.best.keeps_baseline:
+        return []
+    path = shlex.quote(str(event.path))
+    if event.script_start is not None:
+        return [f"  use it      autotune run {path} SCRIPT ARGUMENTS..."]
+    return [f"  use it      autotune.load({str(event.path)!r}), or autotune export {path}"]
 
 
 def processes_lines(best: BestConfig) -> list[str]:

@@ -121,13 +121,20 @@ def plan_lines(context: SearchContext) -> list[str]:
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
         *script_lines(context),
-        f"your settings: {render(context.baseline.as_dict())}",
+        f"your settings: {_own_settings(context)}",
         f"objective: {_objective_line(context)}",
         f"search space {options.sampling.space}: {space.size} configurations",
         *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
         *(f"  note: {note}" for note in space.notes),
         f"budget: {budget}",
     ]
+
+
+def _own_settings(context: SearchContext) -> str:
+    """Return the user's settings that the search varies, or that are no default of PyTorch."""
+    config, varied = context.baseline.items(), context.space.varied()
+    told = {k.name: value for k, value in config if k.name in varied or value != k.default}
+    return f"{render(told)}; all others are PyTorch's defaults" if told else "PyTorch's defaults"
 
 
 def _script_lines(context: SearchContext) -> list[str]:

@@ -22,6 +22,11 @@ _MOST = 5
 _SENT = {
     "wandb": "wandb is switched off (WANDB_MODE=disabled)",
     "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
+    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
+    " disabled=False",
+    "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
+    " script says mode=...",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders",
     "TensorBoard": "TensorBoard's event files are written into the trials' folders",
 }
 
@@ -37,7 +42,7 @@ def script_lines(context: SearchContext) -> list[str]:
         f"runs: {_command(context.options.workload.model_path, script)}{each}",
         f"  {_often(context, around)}",
         *(f"  {line}" for line in _places(script, around)),
-        *(f"  {_SENT.get(name, f'{name} is not switched off')}" for name in around.trackers),
+        *(f"  {_SENT[name]}" for name in around.trackers),
     ]
 
 
@@ -64,7 +69,9 @@ def _often(context: SearchContext, around: Surroundings) -> str:
     trials = min(context.trials, context.space.size)
     least = RUNS + trials + 2 * LOOKS[0]
     each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
-    return f"about {least} times: as it is, {trials} trials, rounds that confirm{each}"
+    ends = "" if context.time_budget_seconds is None else "; the time budget may end that before"
+    runs = f"as it is, {trials} trials, rounds that confirm"
+    return f"up to about {least} times: {runs}{each}{ends}"
 
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:

@@ -22,6 +22,7 @@ from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value
 from autotune.knobs.older_names import present
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
 from autotune.values.machine import Machine
@@ -51,6 +52,8 @@ class WorkloadOptions:
     """True if each process builds its dataset itself, instead of forking a host that did."""
     deterministic: bool = False
     """True if all settings, the user's included, run in torch's deterministic mode."""
+    interpreter: Interpreter = field(default_factory=own_interpreter)
+    """Python that trains."""
 
     @property
     def has_quality(self) -> bool:
@@ -220,8 +223,7 @@ class Resources:
     at_once: int = 1
     """Trials that run at the same time; they share the memory of the host evenly."""
     processes: int = 1
-    """Processes that train together in each trial, one for each accelerator; 0: as many as `launch`
-    starts, until the first of them have told."""
+    """Processes that train together in each trial; 0: as many as `launch` starts, until told."""
     launch: str | None = None
     """Command of a launcher that starts the processes of a trial; None for those of this host."""
     on_host: int | None = None
@@ -240,8 +242,7 @@ class Resources:
     def host_bytes_per_trial(self, machine: Machine) -> int | None:
         """Return the most host memory in bytes that a trial on an accelerator may use.
 
-        Trials that run at the same time share it evenly. None on a CPU, where `bytes_per_trial` is
-        of the host.
+        Trials at the same time share it evenly. None on a CPU: `bytes_per_trial` is of the host.
         """
         if not machine.has_accelerator:
             return None
@@ -334,6 +335,7 @@ _VALUES: dict[str, type[Any]] = {
 # Flat names that differ from their field's; flags and stored notes have them.
 _OTHER_NAMES = {
     ("study", "name"): "study",
+    ("workload", "interpreter"): "python",
     ("budget", "seconds"): "time_budget_seconds",
     ("objective", "name"): "objective",
     ("accuracy", "tolerance"): "accuracy_tolerance",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from autotune.values.outcome import (
     Observed,
     TimedOut,
     TrialOutcome,
+    UserError,
     as_failure,
     describe,
     outcome_from_json,
@@ -36,6 +39,10 @@ from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
 
 _SCALED = "float16"
+# As argparse does, once it has said what it lacks.
+_NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
+_MOST_WORDS = 300
+_TRACEBACK = "Traceback (most recent call last)"
 _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
@@ -73,10 +80,34 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}\n"
-        "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+        f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
+
+
+def _last_words(outcome: TrialOutcome, folder: Path) -> str:
+    """Return the last line on stderr of a script that left with no more than a number."""
+    if not isinstance(outcome, UserError) or not _NUMBER_ALONE.search(outcome.detail):
+        return ""
+    with suppress(OSError):
+        said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace")
+        lines = said.partition(_TRACEBACK)[0].strip().splitlines()
+        return f": {lines[-1].strip()[:_MOST_WORDS]}" if lines else ""
+    return ""
+
+
+def _advice(outcome: TrialOutcome) -> str:
+    """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
+    match outcome:
+        case TimedOut():
+            return ""
+        case UserError(_, where) if where:
+            return "It ran with the arguments after `--`, without a terminal and without input.\n"
+        case _:
+            return (
+                "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+            )
 
 
 def _digest(path: Path, script: ScriptOptions) -> str:
@@ -151,18 +182,23 @@ def with_maps(
     )
     wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
     knobs = [name for name in wanted if name not in mapped]
-    flags, notes = proposals(around, {name: today[name] for name in knobs}, script.arguments)
+    found = {name: today[name] for name in knobs}
+    is_fed = bool(observed.training_loader)
+    flags, notes = proposals(around, found, script.arguments, is_fed)
     flags = tuple(flag for flag in flags if flag.name not in own.values())
     if not script.tries_numerics:
         lack = "without --only exact" if script.only_exact else "with --metric-regex"
         later = (f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags)
         return workload, (*lacking, *later)
-    taken = (
-        f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
-        for flag in flags
-    )
-    mapped_script = replace(script, flags=(*script.flags, *flags))
-    return replace(workload, script=mapped_script), (*lacking, *taken, *notes)
+    mapped_script = replace(script, flags=(*script.flags, *flags), proposed=flags)
+    return replace(workload, script=mapped_script), (*lacking, *notes)
+
+
+def _taken(script: ScriptOptions) -> Iterator[str]:
+    """Yield a note on each flag that is searched although no `--map` names it."""
+    for flag in script.proposed:
+        if flag.knob not in script.refused:
+            yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
 
 
 def _with_preset(
@@ -232,7 +268,7 @@ def reachable(
         f"{name} stays {spelled(own[name]) if name in KNOBS else 'as it is'}: {why}"
         for name, why in obstacles.items()
     )
-    return replace(file, offers=offers), tuple(notes)
+    return replace(file, offers=offers), (*_taken(script), *notes)
 
 
 def out_of_reach(

@@ -33,7 +33,8 @@ from autotune.values.script_losses import FirstLosses, ObservedLoss
 _SECONDS = 15.0
 _FEWEST_SECONDS = 3.0
 _SHARE = 1 / 10
-_FIRST_STEPS = 10
+# Steps with the other batch size: the first loss is compared; the second step tells accumulation.
+_OTHER_STEPS = 2
 # Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
 _FACTOR = 4
 _DEVIATIONS = 2
@@ -94,7 +95,7 @@ class OtherBatches:
         if other is None:
             return self.script
         job = Job(
-            TakeFirstSteps(_FIRST_STEPS),
+            TakeFirstSteps(_OTHER_STEPS),
             device="auto",
             model_path=str(self.options.workload.model_path.resolve()),
             config=other.as_dict(),

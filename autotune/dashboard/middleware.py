@@ -1,4 +1,4 @@
-"""Two WSGI applications in front of Optuna Dashboard: one refuses requests, one shortens answers.
+"""WSGI applications in front of Optuna Dashboard: refuse requests, begin with the note, shorten.
 
 The dashboard deletes studies for anybody who can reach it, and a page of another site can make a
 browser send requests to this machine. The Host header shows requests under the site's own name (DNS
@@ -85,6 +85,21 @@ def _with_headers(start: StartResponse) -> StartResponse:
         return start(status, kept + _ADDED, failure)
 
     return started
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A WSGI application that leads the bare address to a page of another one."""
+
+    app: WSGIApplication
+    page: str
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """Answer a request, that for "/" by naming the page."""
+        if environ.get("PATH_INFO") not in ("", "/"):
+            return self.app(environ, start)
+        start("302 Found", [("Location", self.page), ("Content-Length", "0")])
+        return []
 
 
 @dataclass(frozen=True)

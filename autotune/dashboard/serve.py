@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
 from autotune.dashboard.attach import attach
-from autotune.dashboard.middleware import Guard, Shortened
+from autotune.dashboard.middleware import Guard, Opened, Shortened
 from autotune.storage.database import existing, storage_errors
 from autotune.storage.mutex import study_lock
 from autotune.study.find_study import StudyPlace
@@ -81,7 +81,8 @@ def serve(place: StudyPlace, options: ServeOptions) -> None:
     with _held(place, options.allow_edit):  # no search may run while the study can be edited
         _bring_up_to_date(place, storage)
         app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
-        guarded = Guard(Shortened(app), options.allow_edit, options.expose)
+        opened = Opened(Shortened(app), _first_page(storage, names))
+        guarded = Guard(opened, options.allow_edit, options.expose)
         server = _bound(guarded, options)
         with server:
             _announce(place, options, server.server_port, names)
@@ -101,6 +102,13 @@ def _opened(place: StudyPlace) -> tuple[optuna.storages.BaseStorage, list[str]]:
     if not names:
         raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
     return storage, names
+
+
+def _first_page(storage: optuna.storages.BaseStorage, names: list[str]) -> str:
+    """Return the page to begin with: the note on the study; the list where there are several."""
+    if len(names) > 1:
+        return "/dashboard"
+    return f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
 
 
 @contextmanager

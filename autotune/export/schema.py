@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.space_file import shipped_spaces
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import AnyPlain, Effect, Integers, Knob, OneOf
 from autotune.knobs.older_names import RENAMED
@@ -53,6 +54,10 @@ def space_schema() -> Schema:
         },
         "trials": {**_COUNT, "description": "Default number of trials."},
         "seconds": {**_COUNT, "description": "Default time budget in seconds."},
+        "first": {
+            "enum": list(shipped_spaces()),
+            "description": "Space whose values are tried first, for its own seconds or trials.",
+        },
     }
     knobs = {knob.name: _values(knob) for knob in ALL_KNOBS}
     older = _listed({"enum": [False, True]}) | {"deprecated": True}

@@ -111,8 +111,9 @@ def on_compilation(start: Callable[[], None], end: Callable[[], None]) -> None:
     """Call `start` and `end` around each compilation; no public event tells its seconds."""
     from torch._dynamo import callback
 
-    callback.on_compile_start(lambda _: start())
-    callback.on_compile_end(lambda _: end())
+    # Until torch 2.7 they get no arguments.
+    callback.on_compile_start(lambda *_: start())
+    callback.on_compile_end(lambda *_: end())
 
 
 def draw_as_eager_does() -> None:
@@ -141,10 +142,11 @@ def checkpointed_calls() -> int:
     from torch._dynamo.variables.higher_order_ops import CheckpointHigherOrderVariable
     from torch.utils import checkpoint
 
+    is_new = hasattr(CheckpointHigherOrderVariable, "_call_function")  # not in torch 2.6
     for kind, method in (
         (checkpoint._CheckpointFrame, "__init__"),
         (checkpoint.CheckpointFunction, "forward"),
-        (CheckpointHigherOrderVariable, "_call_function"),
+        (CheckpointHigherOrderVariable, "_call_function" if is_new else "call_function"),
     ):
         original = getattr(kind, method)
         if not hasattr(original, _COUNTS):

@@ -9,10 +9,10 @@ import math
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.configuration.job import Job
@@ -51,12 +51,17 @@ class FreshInterpreter:
     host_pid: int | None = None
 
     def __init__(
-        self, job: Job, files: TrialFolder, environ: Mapping[str, str], lifeline: int
+        self,
+        python: Path,
+        job: Job,
+        files: TrialFolder,
+        environ: Mapping[str, str],
+        lifeline: int,
     ) -> None:
         place, start = str(files.path), repr(time.monotonic())
         words = ["autotune.child.main", place, str(lifeline), start]
         if job.launch:
-            program = str(write_program(files, environ))
+            program = str(write_program(files, python, environ))
             call = (*job.launch, program, place, place_of(lifeline), start)
             words = ["autotune.child.become_launcher", str(lifeline), *call]
         elif job.processes > 1:
@@ -69,7 +74,7 @@ class FreshInterpreter:
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *words],
+                [python, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -181,14 +186,14 @@ class Building:
 class WarmHost:
     """A process that has imported torch and forks a child for each job; Linux only."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         lifeline, self._lifeline_end = os.pipe()
         ends = (other_end.fileno(), lifeline)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "autotune.child.warm_host", *map(str, ends)],
+                [python, "-m", "autotune.child.warm_host", *map(str, ends)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

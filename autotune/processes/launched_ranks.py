@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -44,7 +43,7 @@ try:
 except OSError as error:
     sys.exit(f"{tells}{{socket.gethostname()}} does not see {{folder}}: {{error.strerror}}")
 os.environ.update(variables)
-sys.path[0] = folder
+sys.path[:1] = [folder, *filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
 if __name__ == "__main__":
     from autotune.child.main import main
 
@@ -52,14 +51,14 @@ if __name__ == "__main__":
 """
 
 
-def write_program(files: TrialFolder, environ: Mapping[str, str]) -> Path:
+def write_program(files: TrialFolder, python: Path, environ: Mapping[str, str]) -> Path:
     """Write the program that a launcher starts as each rank; return its path.
 
     It goes to the working directory of this process and sets the variables, because few launchers
     do so on other hosts.
     """
     text = _PROGRAM.format(
-        python=shlex.quote(sys.executable),
+        python=shlex.quote(str(python)),
         folder=str(Path.cwd()),
         variables=dict(environ),
         tells=TELLS,

@@ -39,6 +39,7 @@ from autotune.processes.running_child import (
 )
 from autotune.processes.warm_hosts import Hosts
 from autotune.system.child_ties import environ_for, open_lifeline
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,
@@ -81,6 +82,7 @@ class SubprocessRunner:
         cores: Sequence[int] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
         visible_devices: str | None = None,
+        interpreter: Interpreter | None = None,
     ) -> None:
         """Set up a runner without starting anything.
 
@@ -91,14 +93,18 @@ class SubprocessRunner:
             cores: cores that children stay on; empty for all.
             is_cancelled: called about once a second; True ends the running job.
             visible_devices: `CUDA_VISIBLE_DEVICES` of children; None for that of this process.
+            interpreter: Python of children; None for that of this process.
         """
         self._family = Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
+        interpreter = interpreter or own_interpreter()
+        self._python = interpreter.path
         self._environ = {**self._family.environ, **cache, **environ_for(cores)}
+        self._environ |= interpreter.environ
         if visible_devices is not None:
             self._environ["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._is_cancelled = is_cancelled
-        self._hosts = Hosts(self._environ)
+        self._hosts = Hosts(self._python, self._environ)
         self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
 
     def __enter__(self) -> Self:
@@ -211,7 +217,8 @@ class SubprocessRunner:
             self._why_fresh = why_fresh = forked
         how = why_fresh if job.launch else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
-        return FreshInterpreter(job, files, {**self._environ, **_environ(job)}, lifeline)
+        environ = {**self._environ, **_environ(job)}
+        return FreshInterpreter(self._python, job, files, environ, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""

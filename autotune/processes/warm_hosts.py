@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from autotune.configuration.job import Job, job_to_json
 from autotune.configuration.training_config import own_of_kind
@@ -27,8 +28,9 @@ def _dataset_of(job: Job) -> _Dataset:
 class Hosts:
     """The warm host of one runner; call `close` to end it."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Set the variables that hosts get in addition to the environment of this process."""
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+        """Set the Python of hosts, and what they get in addition to this process's environment."""
+        self._python = python
         self._environ = environ
         self._host: WarmHost | None = None
         self._name: str | None = None
@@ -99,5 +101,5 @@ class Hosts:
         """
         if self._host is None:
             threads = {_THREADS: os.environ.get(_THREADS, "1")} if self._is_of_ranks else {}
-            self._host = WarmHost({**self._environ, **threads})
+            self._host = WarmHost(self._python, {**self._environ, **threads})
         return self._host

@@ -85,6 +85,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "rows": _rows(data, data.trials),
         "pareto": _rows(data, data.pareto_best),
         "fastest": _rows(data, data.fastest),
+        "busy": _busy(data.fastest),
         "unmeasured": NOT_MEASURED,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,
@@ -95,6 +96,13 @@ def _view(data: ReportData) -> dict[str, Any]:
 def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:
     """Return the standing of each trial, and its cells."""
     return [(data.standing(trial), *row_of(data, trial)) for trial in trials]
+
+
+def _busy(trials: Iterable[FinishedTrial]) -> dict[str, str]:
+    """Return the share of the time in which the GPU ran kernels, by number, where it is known."""
+    runs = {str(trial.number): trial.details.measurement for trial in trials}
+    shares = {number: run.gpu_busy_share for number, run in runs.items() if run is not None}
+    return {number: f"{100 * one:.0f} %" for number, one in shares.items() if one is not None}
 
 
 def changes(data: ReportData, effects: tuple[KnobEffect, ...]) -> list[Change]:

@@ -148,6 +148,11 @@ class BatchStream(Batches):
         return self.is_fed or self._called.samples > 0
 
     @property
+    def is_played(self) -> bool:
+        """True if the model plays episodes, as in reinforcement learning, between the steps."""
+        return not self.is_fed and self.calls.is_played
+
+    @property
     def _use(self) -> _Use:
         return self._given_out if self.is_fed else self._called
 

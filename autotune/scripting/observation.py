@@ -30,6 +30,7 @@ from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import local_modules, process_settings
+from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
 from autotune.training.ranks.exchange import comm_dtypes
 from autotune.training.ranks.graph import counting, graph_obstacle
@@ -44,9 +45,10 @@ OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
 NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
 BY_HAND = "the script updates its weights without a torch optimizer"
 COMPILES_PARTS = "the script compiles parts of its model itself"
-# Steps before the speed is measured, and steps over which it is.
+# Steps before the speed is measured, and steps over which it is: fewer where they take long.
 _FIRST = 3
-_STEPS = 10
+_STEPS, _FEWEST = 10, 3
+_LONG_SECONDS = 5.0
 # Steps in which the gradients of each parameter are counted, in several processes.
 _LOOKS = 3
 
@@ -88,7 +90,7 @@ class Observation:
         stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
         boundaries = len(stream.boundary_seconds)
-        yield _STEPS
+        yield from some_steps(stream.clock, world)
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
@@ -252,6 +254,15 @@ class Observation:
     def _loader_dataset(self) -> Any:
         loader = self._stream.loader
         return loader.dataset if loader is not None and self._stream.is_fed else None
+
+
+def some_steps(clock: Clock, world: World = ALONE) -> StepRequests[None]:
+    """Ask for the steps over which the speed is measured, one at a time, as long as rank 0 says."""
+    start = clock()
+    for taken in range(_STEPS):
+        if taken >= _FEWEST and world.told(clock() - start > _LONG_SECONDS):
+            break
+        yield 1
 
 
 def _unfed() -> str:

@@ -29,6 +29,9 @@ Stepper = Optimizer | None
 # Backward passes after which an optimizer that was built but does not step is taken for unused:
 # more than gradients are accumulated over.
 _PATIENCE = 512
+# Ratio of the longest backward pass to the shortest, in calls of the model with one sample, beyond
+# which they are taken for episodes.
+_EPISODES = 1.5
 
 
 class Steps:
@@ -157,7 +160,8 @@ class ModelCalls:
     """Samples that a script's model is given in training, where no loader tells.
 
     They are the leading dimension of the first tensor of a call, of the first call in each backward
-    pass. Time between such calls in which the model is evaluated is left out.
+    pass. Calls with one sample each all count: a policy is asked once for each step that it plays.
+    Time between such calls in which the model is evaluated is left out.
     """
 
     def __init__(self) -> None:
@@ -168,18 +172,22 @@ class ModelCalls:
         self.aside_seconds = 0.0
         """Seconds of evaluations so far."""
         self._is_first = True
-        self._passes = self._samples = self._last = 0
+        self._passes = self._samples = self._last = self._alone = 0
+        self._fewest = self._most = 0
         self._evaluated: tuple[float, float] | None = None
 
     def called(self, arguments: Iterable[Any]) -> None:
         """Record a call in training with these arguments."""
         if self._evaluated is not None:
             self._leave_out()
-        if not self._is_first:
+        if not self._is_first and self._last != 1:
             return
-        self._is_first = False
         given = tuple(arguments)
         size = next(filter(None, map(samples_in, given)), 0)
+        if not self._is_first and size != 1:
+            return
+        self._is_first = False
+        self._alone += size == 1
         self._samples += size
         self._last = size
         if self.size is None and size:
@@ -200,6 +208,14 @@ class ModelCalls:
         if not (in_closure and self._passes):
             self._passes += 1
             self._is_first = not in_closure
+        if self._alone:
+            self._fewest = min(self._fewest or self._alone, self._alone)
+            self._most, self._alone = max(self._most, self._alone), 0
+
+    @property
+    def is_played(self) -> bool:
+        """True if the calls with one sample vary in number, as the lengths of episodes do."""
+        return self._most > _EPISODES * self._fewest
 
     def keep_last(self) -> None:
         """Forget all backward passes since the last step but the last one."""

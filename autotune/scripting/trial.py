@@ -36,7 +36,10 @@ from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Observed, Probed, TrialOutcome, UserError
 
-NO_STEP = "it ended without training: no torch optimizer stepped, and nothing called backward"
+NO_STEP = (
+    "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
+    "process; those that a script starts itself are not looked into"
+)
 IN_TURN = (
     "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
     "train one of them, for longer"

@@ -42,7 +42,8 @@ from autotune.study.parameters import config_of, distributions_of, params_of
 from autotune.study.revocations import amend
 from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study.stored_study import StoredStudy
-from autotune.study.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
+from autotune.study.surrogate_sampler import Oracle, TrialCost, alike
+from autotune.study.widening_sampler import WideningSampler
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 
@@ -78,6 +79,7 @@ class TuningStudy:
         self._seen: set[int] = set()
         self._fingerprint = ""
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
+        self.widened_at: int | None = None  # finished trials when the whole space was opened
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
         for trial in self._study.get_trials(deepcopy=False):
@@ -97,7 +99,10 @@ class TuningStudy:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
             known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_revoked)
-            self._study.sampler = SurrogateSampler(self._space, Oracle(*known, cost), seed)
+            oracle = Oracle(*known, cost)
+            self._study.sampler = WideningSampler(
+                self._space, oracle, seed, lambda: self.widened_at is None
+            )
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
         self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)

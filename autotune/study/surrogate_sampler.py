@@ -92,6 +92,7 @@ class SurrogateSampler(BaseSampler):
     ) -> dict[str, Any]:
         """Return the configuration with the highest acquisition value; empty if all are known."""
         told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        told = [one for one in told if self._is_within(one)]
         running = self._running_beside(study, trial)
         seen = self._seen(told, running)
         found = self._chosen(seen, len(told) + len(running))
@@ -127,6 +128,11 @@ class SurrogateSampler(BaseSampler):
             return acquisition.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
 
         return self._best_unknown(improvement_for_its_cost, seen)
+
+    def _is_within(self, trial: FrozenTrial) -> bool:
+        """Return True for a trial of this space, and for the baseline's, which may lie outside."""
+        config = config_of(trial.params, self._encoding.space)
+        return trial.number == 0 or self._encoding.space.within(config) == config
 
     def _running_beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
         """Return the other trials that are running now."""

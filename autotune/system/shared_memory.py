@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,11 +20,9 @@ def free_shared_memory(pids: Iterable[int], begun: Path) -> None:
     Args:
         pids: the processes that have ended.
         begun: a file written before they started; older tensors are of others with a reused PID.
-
-    Raises:
-        OSError: there is no such file.
+            Without it, nothing is removed.
     """
-    since = begun.stat().st_mtime
+    since = begun.stat().st_mtime if begun.exists() else math.inf
     for pid in pids:
         for path in _SHARED.glob(f"torch_{pid}_*"):
             with suppress(OSError):

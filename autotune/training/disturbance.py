@@ -245,11 +245,13 @@ def _energy_of(device: torch.device, gpu: tuple[Any, Any] | None) -> Callable[[]
 
 def _gpu_noise(nvml: Any, handle: Any) -> Noise:
     """Return what slows the GPU down, its clock and its power, as far as NVML tells."""
-    clock_mhz = watts = None
+    clock_mhz = watts = busy = None
     with suppress(nvml.NVMLError):
         clock_mhz = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
     with suppress(nvml.NVMLError):
         watts = round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+    with suppress(nvml.NVMLError):
+        busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
     reasons, others = _throttled(nvml, handle), _is_shared(nvml, handle)
     slowing = {
         "thermal": nvml.nvmlClocksThrottleReasonSwThermalSlowdown
@@ -264,6 +266,7 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
         power_capped=bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap),
         clock_mhz=clock_mhz,
         watts=watts,
+        gpu_busy=busy,
     )
 
 

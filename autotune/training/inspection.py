@@ -41,7 +41,7 @@ def resolve_device(device: str) -> str:
     Raises:
         UsageError: the device does not exist, or is no device to train on.
     """
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = _accelerator()
     if device == "auto":
         return "cpu" if accelerator is None else f"{accelerator.type}:0"
     try:
@@ -56,9 +56,14 @@ def resolve_device(device: str) -> str:
     return f"{wanted.type}:{wanted.index or 0}"
 
 
+def _accelerator() -> torch.device | None:
+    # Its argument check_available, which does the same, came with torch 2.7.
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
 def accelerator_name() -> str:
     """Return the name of the accelerator in use as best.yaml spells it; "cpu" if there is none."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = _accelerator()
     if accelerator is None:
         return "cpu"
     index = torch.accelerator.current_device_index()

@@ -44,6 +44,8 @@ class Noise:
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
     watts: int | None = None
     """Power of the GPU then; None where NVML does not tell."""
+    gpu_busy: float | None = None
+    """Share of NVML's sampling period then, up to 1 s, in which a kernel ran; None as above."""
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
     nothing tells."""
@@ -265,6 +267,13 @@ class Measurement:
         if len(joules) < len(told) or sum(joules) <= 0:
             return None
         return sum(joules) / sum(block.samples for block in self.telling_blocks)
+
+    @property
+    def gpu_busy_share(self) -> float | None:
+        """Return the median of the blocks' `gpu_busy`, 0 to 1; None where NVML does not tell."""
+        told = [block.noise.gpu_busy for block in self.telling_blocks]
+        known = [share for share in told if share is not None]
+        return median(known) if known else None
 
     @property
     def boundary_share(self) -> float:

@@ -5,8 +5,10 @@
 Each script is searched by one command without options but the budget. The table tells for each
 what came of it, after how many configurations and seconds, and which settings were found. With
 `--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
-is. A script whose package is not installed is left out, and the table says so. `--save` writes the
-rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle machine.
+is. A dash is a setting that cannot be applied or fails; zoo-NAME.log in the folder for temporary
+files says why. A script whose package is not installed is left out, and the table says so. `--save`
+writes the rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle
+machine.
 """
 
 from __future__ import annotations
@@ -106,12 +108,12 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
         start = time.perf_counter()
         run = autotune(folder, entry, "search", "--time-budget", f"{seconds}s")
         took = f"{time.perf_counter() - start:.0f}"
-        (Path(tempfile.gettempdir()) / f"zoo-{entry.name}.log").write_text(run.stderr)
+        log = Path(tempfile.gettempdir()) / f"zoo-{entry.name}.log"
+        log.write_text(run.stderr)
+        tries = list(compared(folder, entry, log)) if by_hand else [""] * 3
         if run.returncode:
-            return [entry.name, refusal(run), "", took, *[""] * 4]
-        best = json.loads(run.stdout)["best"]
-        tries = list(compared(folder, entry)) if by_hand else [""] * 3
-        return [entry.name, *told(best, took), *tries]
+            return [entry.name, refusal(run), "", took, "", *tries]
+        return [entry.name, *told(json.loads(run.stdout)["best"], took), *tries]
 
 
 def autotune(
@@ -141,9 +143,16 @@ def told(best: dict, took: str) -> list[str]:
     return [answer, str(evidence["searched"]["measured"]), took, ", ".join(changed)]
 
 
-def compared(folder: Path, entry: Entry) -> Iterator[str]:
-    """Give the ratio of each setting that a person would try by hand."""
-    found = read_best(next(folder.rglob("best.yaml")))
+def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:
+    """Give the ratio of each setting that a person would try by hand.
+
+    Without an answer of the search there is none, unless it left its fastest trial.
+    """
+    files = [*folder.rglob("best.yaml"), *folder.rglob("best-so-far.yaml")]
+    if not files:
+        yield from ["-"] * 3
+        return
+    found = read_best(files[0])
     baseline = found.evidence.baseline.config
     for change in (
         {"amp_dtype": "bfloat16"},
@@ -154,6 +163,8 @@ def compared(folder: Path, entry: Entry) -> Iterator[str]:
         write_best(replace(found, config=baseline.replace(**change)), file)
         maps = ["--map", f"batch_size={entry.batch}"] if entry.batch else []
         run = autotune(folder, entry, "compare", str(file), "--rounds", "6", *maps)
+        with log.open("a") as lines:
+            lines.write(f"\nby hand: {change}\n{run.stderr}")
         yield "-" if run.returncode else ratio(json.loads(run.stdout))
 
 

@@ -66,8 +66,11 @@ def collected(*words: str) -> tuple[set[str], str]:
 def test_they_import_nothing_that_may_be_missing_beside_a_gpu() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    # What only tells more of an NVIDIA GPU is imported where it is installed.
-    own = [Requirement(each).name for each in (*project["dependencies"], *extras["nvidia"])]
+    # What trains, and what only tells more of an NVIDIA GPU is imported where it is installed.
+    own = [
+        Requirement(each).name
+        for each in (*project["dependencies"], *extras["nvidia"], *extras["torch"])
+    ]
     imported, said = collected("-m", "gpu", "tests/gpu")
     assert imported - with_needs([*own, *TOOLS]) - {"autotune"} == set()
     assert "cuda:0" in said

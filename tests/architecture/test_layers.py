@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
-    "both": "values system knobs calling configuration",
+    "both": "values stand_in system knobs calling configuration",
     "child": "training.ranks training.loading training contract numerics limits "
     "scripting.quality scripting scripting.surroundings adapters child",
     "parent": "processes sampling storage study context accuracy comparison "

@@ -17,6 +17,7 @@ TREES = {
 RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 # Whose import is the point: the user's own model.py, and what it imports.
 IMPORTERS = {
+    "stand_in/autotune.py",
     "training/workload.py",
     "child/preload.py",
     "child/warm_host.py",

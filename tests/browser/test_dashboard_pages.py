@@ -28,7 +28,7 @@ def plotted(page: Page, name: str) -> list[dict[str, Any]]:
 
 
 def test_the_list_of_studies_leads_to_its_trials(page: Page, dashboard: RunningDashboard) -> None:
-    page.goto(dashboard.url)
+    page.goto(f"{dashboard.url}dashboard")
     page.get_by_text(NAME).first.click()
     page.get_by_text("batch_size").first.wait_for()
     page.goto(f"{dashboard.url}dashboard/studies/1/trials")
@@ -68,7 +68,7 @@ def test_a_trial_is_not_wider_than_its_window(page: Page, dashboard: RunningDash
 
 
 def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) -> None:
-    page.goto(f"{dashboard.url}dashboard/studies/1/note")
+    page.goto(dashboard.url)  # the first page
     page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
     assert page.get_by_role("cell", name="batch_size").count() == 1
     page.get_by_role("link", name="The report").click()

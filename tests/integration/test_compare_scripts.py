@@ -142,6 +142,17 @@ def test_a_mapped_setting_reaches_the_script_by_its_flag(
     assert "amp_dtype" in calls["--bs", "64"].asked
 
 
+def test_each_timing_can_have_a_folder_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, num_workers=2)
+    done = compared(
+        monkeypatch, folder, runner := Sides(), "best.yaml", "--workdir", "temporary", "--"
+    )
+    assert done.code == 0, done.err
+    assert {job.script.workdir for job in runner.jobs if job.script} == {"temporary"}
+
+
 def test_settings_that_cannot_reach_the_script_are_all_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
+from autotune.calling.proposed_maps import proposals
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.console.event_lines import plan_lines
@@ -66,6 +67,7 @@ def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surrounding
         ("click", "click", ScriptFlag(("--bs",), 16)),
         ("json", "jsonargparse", ScriptFlag(("--data.batch_size",), 16)),
         ("hydra", "hydra", ScriptFlag(("train.batch_size",), 16)),
+        ("tyro", "tyro", ScriptFlag(("--train.batch_size", "--train.batch-size"), 16)),
     ],
 )
 def test_the_flags_of_each_parser_are_seen_with_their_values(
@@ -151,6 +153,25 @@ def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("--batch_size=16",), ["batch_size=--batch_size="]),
+        (("--train.batch_size", "16"), ["batch_size=--train.batch_size"]),
+        (("batch=16",), ["batch_size=batch"]),
+        (("--batch_size=32",), []),
+        (("--batch_size",), []),
+        (("batch_size", "16"), []),
+        (("--batch_size=16", "--bs=16"), []),
+    ],
+)
+def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_arguments(
+    tmp_path: Path, arguments: tuple[str, ...], found: list[str]
+) -> None:
+    plan, _ = planned(tmp_path, Surroundings(), replace(JUDGED, arguments=arguments))
+    assert maps(plan) == found
+
+
+@pytest.mark.parametrize(
     ("flags", "script", "note"),
     [
         ((BATCH,), replace(JUDGED, proposes=False), None),
@@ -177,6 +198,17 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     said = [one for one in plan.context.space.notes if "--b" in one and "stays" not in one]
     assert len(said) == (note is not None)
     assert note is None or note in said[0]
+
+
+def test_a_flag_of_a_batch_that_does_not_lead_is_not_advised() -> None:
+    """As of a language model that is given (time, batch)."""
+    around = Surroundings((ScriptFlag(("--bs",), 20),))
+    maps, notes = proposals(around, {"batch_size": 35}, (), is_fed=False)
+    assert maps == ()
+    assert notes == (
+        "--bs is 20, and the first dimension of what the model is given is 35: only a batch that "
+        "is the first one can be searched",
+    )
 
 
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
@@ -250,7 +282,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
         folders=(here, f"{here}/runs/a", f"{here}/runs", "/srv/out"),
         overwritten=tuple(f"{here}/{n}.pt" for n in range(7)),
         deleted=(f"{here}/old",),
-        trackers=("wandb", "MLflow", "Comet"),
+        trackers=("wandb", "MLflow", "Comet", "Neptune", "ClearML"),
         seconds=70.0,
     )
     arguments = ("--token", "planted-hunter2", "--key=planted-hunter2", "--name", "a b")
@@ -258,13 +290,15 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     text = "\n".join(plan_lines(plan.context))
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
-    assert "about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
+    assert "up to about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
     assert "it writes to: the current folder, runs, /srv/out\n" in text
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
     assert "MLflow writes into the trials' folders, unless the script sets" in text
-    assert "Comet is not switched off" in text
+    assert "Comet is switched off (COMET_AUTO_LOG_DISABLE=1)" in text
+    assert "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders" in text
+    assert "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials'" in text
     assert "--workdir temporary tries it in folders that are removed" in text
 
 
@@ -277,6 +311,11 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
         "writer.add_scalar('loss', 1.0)",
         "writer.flush()",
         "assert os.environ['WANDB_MODE'] == 'disabled'",
+        "assert os.environ['COMET_AUTO_LOG_DISABLE'] == '1'",
+        "assert os.environ['NEPTUNE_MODE'] == 'offline'",
+        "assert os.environ['CLEARML_OFFLINE_MODE'] == '1'",
+        f"assert os.environ['CLEARML_CACHE_DIR'].startswith({str(folder)!r})",
+        f"assert os.environ['NEPTUNE_DATA_DIRECTORY'].startswith({str(folder)!r})",
         "open('place', 'w').write(os.environ['MLFLOW_TRACKING_URI'])",
         SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
     ]

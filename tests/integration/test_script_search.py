@@ -153,20 +153,29 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
+    ("outcome", "said", "advice"),
     [
-        (TimedOut("start", 600.0), "no training step within 10 min 0 s"),
-        (Crashed("killed by SIGSEGV"), "it made no training step: killed by SIGSEGV"),
-        (UserError("ValueError: no", "train.py:3"), "train.py:3: ValueError: no"),
+        (TimedOut("start", 600.0), "no training step within 10 min 0 s", "give a longer one"),
+        (
+            Crashed("killed by SIGSEGV"),
+            "it made no training step: killed by SIGSEGV",
+            "`autotune init` writes a template",
+        ),
+        (
+            UserError("ValueError: no", "train.py:3"),
+            "train.py:3: ValueError: no",
+            "with the arguments after `--`, without a terminal and without input",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_observed_is_the_users_error(
-    tmp_path: Path, outcome: TrialOutcome, said: str
+    tmp_path: Path, outcome: TrialOutcome, said: str, advice: str
 ) -> None:
     with pytest.raises(WorkloadError) as error:
         events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
     assert f"run as a training script: {said}" in str(error.value)
-    assert "`autotune init` writes a template" in str(error.value)
+    assert advice in str(error.value)
+    assert ("autotune init" in str(error.value)) == ("autotune init" in advice)
 
 
 def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
@@ -177,6 +186,16 @@ def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: 
         pytest.raises(WorkloadError, match=r"it ended in its first steps: killed by SIGKILL"),
     ):
         list(real_search(job, runner))
+
+
+def test_a_script_that_lacks_arguments_is_quoted(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
+    done = autotune(tmp_path, "search", "train.py", "--", "lacks arguments")
+    assert done.returncode == 4
+    assert (
+        "sys.exit(2): train.py: error: the following arguments are required: --data" in done.stderr
+    )
+    assert "ran with the arguments after `--`" in done.stderr
 
 
 def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from asked_scripts import SCRIPTS, Ask, observed, reason
 from autotune.configuration.best_config import read_best
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, Observe
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied
@@ -105,6 +105,16 @@ def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
     """Each evaluation takes half a second, so that with them four steps would take longer."""
     seen = observed(ask("no_loader.py", "optimizer", "--evaluate-every", "4"))
     assert seen.steps_per_second > 4 / 0.5
+
+
+def test_each_step_of_an_episode_counts_and_its_loss_judges_nothing(ask: Ask) -> None:
+    """Episodes grow with training, so that a step of the optimizer is no measure of work."""
+    seen = observed(ask("plays.py", task=Observe(loss_seconds=0.5)))
+    played = seen.samples_per_second / seen.steps_per_second
+    assert 5 < played < 40
+    assert seen.workload.baseline["batch_size"] == 1
+    assert seen.loss is not None
+    assert "as reinforcement learning does" in seen.loss.doubt
 
 
 def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:

@@ -21,7 +21,10 @@ from children import QUICK, nobody_is_left
 from covering import covers
 from needs import installed
 
-NO_STEP = "it ended without training: no torch optimizer stepped, and nothing called backward"
+NO_STEP = (
+    "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
+    "process; those that a script starts itself are not looked into"
+)
 NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
 
 
@@ -152,6 +155,23 @@ def test_output_of_a_script_is_no_outcome(ask: Ask) -> None:
     printed = (ask.folder / "stdout.log").read_bytes()
     assert printed.startswith(b"1 disabled\n")
     assert printed.count(b"\xff") == 1000
+
+
+@pytest.mark.parametrize("way", ["catches everything", "forks", "changes its folder"])
+def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(ask: Ask, way: str) -> None:
+    """One that forks trains in both processes, of which the first is timed."""
+    outcome = ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0})
+    assert isinstance(outcome, Measured), outcome
+    assert nobody_is_left(ask.folder)
+
+
+def test_a_file_that_each_step_writes_is_named(ask: Ask, tmp_path: Path) -> None:
+    saved = tmp_path / "last.pt"
+    seen = observed(ask("faulty.py", "saves each step", str(saved)))
+    assert str(tmp_path) in seen.surroundings.folders
+    assert seen.surroundings.overwritten == ()
+    seen = observed(ask("faulty.py", "saves each step", str(saved)))
+    assert seen.surroundings.overwritten == (str(saved),)
 
 
 def test_a_trial_leaves_no_process_and_no_checkpoint(

@@ -95,6 +95,27 @@ def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
     assert runner.elapsed <= budget
 
 
+@pytest.mark.parametrize(("budget", "a_seed"), [(130.0, 7.0), (150.0, 9.0)])
+def test_seeds_that_were_put_off_are_drawn_once_the_candidate_without_any_has_lost(
+    budget, a_seed, timed, tmp_path
+):
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        by_workers = 1.0 if phase == "confirmation" else 1.6
+        by_batch = 1.5 if batch_of(config) > 8 else 1
+        return at(100 * (by_workers if config["num_workers"] else 1) * by_batch)
+
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        seeds = a_seed * len(runner.asked[-1].seeds)
+        return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 3.0}.get(phase, 3.0)
+
+    runner = timed(measure=rate, seconds=seconds, seed_seconds=a_seed)
+    space = "batch_size: [8, 16, 32, 64, 128, 256]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
+    options = options_with(tmp_path, budget, space + "num_threads: [1, 2]\n")
+    *_, last = events_of(options, runner)
+    assert last.best.config["batch_size"] > 8
+    assert not last.best.keeps_baseline
+
+
 def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed, tmp_path):
     def seconds(config: TrainingConfig | None, phase: str) -> float:
         return 3.0
@@ -337,3 +358,31 @@ def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_anothe
     *_, last = events_of(options_with(tmp_path, 900.0, COMPILED), runner)
     assert len(modes_of(runner) - {None}) == 1
     assert last.best.keeps_baseline
+
+
+@pytest.mark.parametrize(("wins", "is_late"), [(True, False), (False, False), (True, True)])
+def test_rounds_that_a_candidate_wins_are_finished_a_tenth_past_the_budget(
+    wins, is_late, timed, tmp_path
+):
+    """Its rounds take longer than they were estimated."""
+    rounds = []
+
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        if phase == "confirmation" and batch_of(config) > 8:
+            rounds.append(batch_of(config))
+            return at(90 if not wins and len(rounds) == 2 else 200)
+        return larger_is_faster(config, phase)
+
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return (14.0 if is_late else 9.0) if phase == "confirmation" else 5.0
+
+    budget = 160.0
+    runner = timed(measure=rate, seconds=seconds)
+    options = options_with(tmp_path, budget, "batch_size: [8, 16, 32, 64, 96, 128]\n")
+    if wins and not is_late:
+        events = events_of(options, runner)
+        assert not events[-1].best.keeps_baseline
+        assert budget < runner.elapsed <= 1.1 * budget + 13
+    else:
+        with pytest.raises(NotSearchedEnoughError):
+            events_of(options, runner)

@@ -1,7 +1,8 @@
-"""A training script whose parser is named first: argparse, click, json, hydra or own."""
+"""A training script whose parser is named first: argparse, click, json, hydra, tyro or own."""
 
 import argparse
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,11 +76,30 @@ def by_hydra(words: list[str]) -> None:
     main()
 
 
+@dataclass
+class Train:
+    batch_size: int = 16
+    note: str = "planted-hunter2"
+
+
+@dataclass
+class Settings:
+    train: Train = field(default_factory=Train)
+    epochs: int = 1
+
+
+def by_tyro(words: list[str]) -> None:
+    import tyro
+
+    settings = tyro.cli(Settings, args=words)
+    train(settings.train.batch_size, settings.epochs)
+
+
 def by_own(words: list[str]) -> None:
     values = dict(word.split("=") for word in words)
     train(int(values.get("size", 16)), int(values.get("epochs", 1)))
 
 
 if __name__ == "__main__":
-    ways = {f.__name__: f for f in (by_argparse, by_click, by_json, by_hydra, by_own)}
+    ways = {f.__name__: f for f in (by_argparse, by_click, by_json, by_hydra, by_tyro, by_own)}
     ways[f"by_{sys.argv[1]}"](sys.argv[2:])

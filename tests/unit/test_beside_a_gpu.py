@@ -70,6 +70,7 @@ def files(tmp_path: Path) -> TrialFolder:
 def test_a_child_that_outlives_sigkill_is_waited_for_a_while_and_named(
     hog: subprocess.Popen[str], files: TrialFolder
 ) -> None:
+    files.job.touch()  # as a runner writes it before
     child = Stuck(hog)
     with pytest.raises(TooManyLostError, match=f"process {hog.pid} cannot be ended: 0.5 s after"):
         RunningChild(child, files).end(Family(), None, SOON)

@@ -62,7 +62,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
 
     def compared(timing: Timing, *words: str) -> tuple[Done, Runner]:
         runner = Runner(timing)
-        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda _: runner)
+        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda *_, **__: runner)
         words = ("model.py", "large.yaml", *words, "--rounds", "6", "--json", "--require-faster")
         return command("compare", *words), runner
 

@@ -38,6 +38,13 @@ def test_the_page_about_knobs_is_what_the_knobs_say_now() -> None:
     assert page == program("knobs_page").knobs_page(), "docs/knobs.md is stale: run `make docs`"
 
 
+def test_the_page_about_best_yaml_is_what_its_classes_say_now() -> None:
+    page = (ROOT / "docs" / "best_yaml.md").read_text(encoding="utf-8")
+    expected = program("best_yaml_page").best_yaml_page()
+    assert page == expected, "docs/best_yaml.md is stale: run `make docs`"
+    assert "| `trial` | whole number | Number of the trial in the study" in page
+
+
 def test_the_page_about_commands_lists_the_exit_code_of_every_error() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     named = (UsageError, WorkloadError, StorageError, StudyMismatchError, MismatchError)
@@ -66,7 +73,7 @@ def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
 def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:
     from autotune.configuration.space_file import read_space
 
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "spaces.md").read_text(encoding="utf-8")
     example = page.split("```yaml\nbatch_size")[1].split("```")[0]
     file = tmp_path / "space.yaml"
     file.write_text("batch_size" + example)

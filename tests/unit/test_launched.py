@@ -84,7 +84,7 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(
     files = TrialFolder(tmp_path / "it's a trial")
     files.path.mkdir()
     monkeypatch.chdir(tmp_path)
-    program = write_program(files, {"AUTOTUNE_TEST": "it's \\ {here}"})
+    program = write_program(files, Path(sys.executable), {"AUTOTUNE_TEST": "it's \\ {here}"})
     done = subprocess.run(
         [*how, program, files.path, "elsewhere:/nowhere", "0.0"],
         cwd="/",
@@ -103,7 +103,7 @@ def test_a_host_that_does_not_see_the_folder_says_so(
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    program = write_program(TrialFolder(tmp_path), {})
+    program = write_program(TrialFolder(tmp_path), Path(sys.executable), {})
     monkeypatch.chdir(tmp_path)
     gone.rmdir()
     done = subprocess.run([program], capture_output=True, text=True, check=False)

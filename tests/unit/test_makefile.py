@@ -15,6 +15,8 @@ from types import ModuleType
 
 import pytest
 
+from autotune.system.interpreter import SEARCHES
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -67,13 +69,15 @@ def test_changed_dependencies_are_installed(checkout: Path) -> None:
 
 
 def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None:
-    assert "--editable . --group examples\n" in planned(checkout, "demo")
-    tested = "--editable '.[dashboard,samplers,table]' --group examples --group test\n"
+    assert "--editable '.[torch]' --group examples\n" in planned(checkout, "demo")
+    tested = "--editable '.[dashboard,samplers,table,torch]' --group examples --group test\n"
     assert tested in planned(checkout, "test")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     plan = planned(checkout, "check")
-    assert "--editable '.[all]'" in plan
+    assert "--editable '.[all,torch]'" in plan
     assert set(project["dependency-groups"]) == set(re.findall(r"--group (\w+)", plan))
+    assert "skorch" not in plan
+    assert "skorch stable-baselines3" in planned(checkout, "zoo")
 
 
 def test_a_file_of_versions_holds_what_is_installed(checkout: Path) -> None:
@@ -89,9 +93,10 @@ def test_the_demo_alone_shares_a_torch_that_is_there(checkout: Path) -> None:
 
 def test_the_oldest_torch_is_the_one_that_the_package_asks_for(checkout: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (asked,) = [one for one in project["dependencies"] if one.startswith("torch>=")]
+    (asked,) = project["optional-dependencies"]["torch"]
     oldest = asked.replace(">=", "==").removesuffix("a0")
     assert f" {oldest} " in planned(checkout, "test-oldest")
+    assert oldest == "torch=={}.{}.0".format(*SEARCHES), "which errors name"
 
 
 def test_check_ends_with_the_tests() -> None:

@@ -39,6 +39,23 @@ def test_modules_that_a_file_imports_when_loaded_are_imported_before(
     assert found == ["wave", "xml.sax.saxutils", "netrc", "quopri"]
 
 
+def test_a_tracker_is_left_to_the_trial_whose_switches_it_reads_when_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "installed"
+    package.mkdir()
+    for name in ("clearml", "no_tracker"):
+        (package / f"{name}.py").write_text("class Task: pass")
+    monkeypatch.syspath_prepend(str(package))
+    script = tmp_path / "script" / "train.py"
+    script.parent.mkdir()
+    script.write_text("from clearml import Task\nimport no_tracker")
+    preload(script)
+    assert "no_tracker" in sys.modules
+    assert "clearml" not in sys.modules
+    del sys.modules["no_tracker"]
+
+
 @pytest.mark.parametrize("source", ["def broken(:\n", "\0", "import sys; sys.exit(3)\n"])
 def test_a_file_that_cannot_be_read_is_left_to_the_trial(source: str, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(source)

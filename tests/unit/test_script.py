@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
@@ -66,13 +68,21 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("def build_model(): ...\n", False),
         ("from parts import model as build_model\n", False),
         ("from parts import *\n", False),
+        ("from .parts import *\n", False),
+        ("from installed.vision.all import *\nlearner.fit(3)\n", True),
+        ("from parts import *\ndef train(loss):\n  loss.backward()\n", True),
+        ("from parts import *\nfrom more import build_model\nx.backward()\n", False),
         ("compute_loss = print\n", False),
         ("def main():\n  def build_model(): ...\n", True),
         ("def broken(:\n", False),
     ],
 )
-def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(source: str, expected: bool) -> None:
-    assert is_script(source.encode()) is expected
+def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(
+    tmp_path: Path, source: str, expected: bool
+) -> None:
+    (tmp_path / "parts.py").touch()
+    (tmp_path / "train.py").write_text(source)
+    assert is_script(tmp_path / "train.py") is expected
 
 
 def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:

@@ -85,8 +85,23 @@ def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
         assert accuracy.gate.loss_error == pytest.approx(off)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_untouched_scripts_losses_are_those_of_its_observed_run(
+    tmp_path: Path, seed: int
+) -> None:
+    """A run with another seed would begin with other losses."""
+    runner = losses(0.0, 0.0)
+    searched(tmp_path, runner, seed=seed)
+    checks = [job for job in runner.jobs if isinstance(job.task, TakeFirstSteps)]
+    run = [bool(job.task.nudge) for job in checks]  # type: ignore[union-attr]
+    assert run == ([True, False] if seed == 0 else [False, True, False])
+
+
 def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path: Path) -> None:
     runner = losses(0.0, 0.0)
+    assert SEEN.loss is not None
+    few = replace(SEEN.loss, first=SEEN.loss.first[:9])
+    runner.observed = replace(SEEN, loss=few)
     searched(tmp_path, runner)
     checks = [job for job in runner.jobs if isinstance(job.task, TakeFirstSteps)]
     assert [job.config["num_workers"] for job in checks if job.config] == [0, 0, 0]
@@ -96,6 +111,7 @@ def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path: 
 
 def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path: Path) -> None:
     runner = losses(0.0, 0.0)
+    runner.observed = replace(SEEN, loss=None)  # which is not looked for beside a metric
     runner.first_steps = lambda config: UserError("it calls no backward", "")
     script = ScriptOptions((), metric="accuracy (.*)")
     options = options_in(tmp_path, SPACE, script=script, trials=4)

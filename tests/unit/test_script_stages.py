@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from autotune.limits.script_stages import ScriptStages
+from autotune.scripting.observation import some_steps
 from autotune.training.loading.batches import Batches
 from autotune.training.profiling import copy_seconds
 from autotune.values.stages import Diagnosed
@@ -149,3 +150,14 @@ def test_copies_to_the_device_are_told_from_kernels() -> None:
         event("Memcpy DtoH (Device -> Pageable)", 9e6, 10e6),
     ]
     assert copy_seconds(events, steps=2) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(0.1, 10), (2.0, 3), (1.4, 4), (60.0, 3)])
+def test_the_speed_of_long_steps_is_measured_over_few(seconds: float, taken: int) -> None:
+    now = 0.0
+    steps = some_steps(lambda: now)
+    count = 0
+    while next(steps, None):
+        count += 1
+        now += seconds
+    assert count == taken

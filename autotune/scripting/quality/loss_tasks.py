@@ -39,6 +39,9 @@ _SHOWN = 10
 _ENOUGH_STEPS = 30
 _MOST_SECONDS = 60.0
 SEVERAL = "it trains with {count} optimizers, each on a loss of its own"
+PLAYED = (
+    "its steps call the model on single samples, in varying numbers, as reinforcement learning does"
+)
 _NO_FALL = "its training loss did not fall beyond its spread in {steps} steps"
 
 
@@ -57,6 +60,10 @@ class Progress(Protocol):
     def samples(self) -> int:
         """Samples in them."""
 
+    @property
+    def is_played(self) -> bool:
+        """True if the model plays episodes between the steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -65,13 +72,13 @@ class Course:
     steps: list[StepLoss]
     fault: str
     """Reason why a loss could not be read; empty if all could."""
-    several: str
-    """Reason if optimizers have losses of their own; else empty."""
+    misfit: str
+    """Reason why this kind of training has no loss that judges it; empty if it may have one."""
 
     @property
     def doubt(self) -> str:
         """Reason why these losses cannot judge a training; empty if they can."""
-        return self.fault or fault_of(self.steps) or self.several
+        return self.fault or fault_of(self.steps) or self.misfit
 
     @property
     def losses(self) -> list[float]:
@@ -101,7 +108,8 @@ class LossTasks:
         if self._gathered is not None:
             return self._gathered
         steps = self.recorder.steps()
-        own = Course(steps, self.recorder.fault, self._several())
+        misfit = self._several() or (PLAYED if self.progress.is_played else "")
+        own = Course(steps, self.recorder.fault, misfit)
         return own if self.world.is_alone else _together(self.world.shares(own))
 
     def observing(self, task: Observe, until: float) -> StepRequests[ObservedLoss]:
@@ -200,11 +208,11 @@ def _together(courses: Sequence[Course]) -> Course:
     """Return the course of several processes together, with the first reason that one has."""
     steps = zip(*(course.steps for course in courses), strict=False)
     faults = (course.fault for course in courses)
-    several = (course.several for course in courses)
+    misfits = (course.misfit for course in courses)
     return Course(
         [_mean(parts) for parts in steps],
         next(filter(None, faults), ""),
-        next(filter(None, several), ""),
+        next(filter(None, misfits), ""),
     )
 
 

@@ -1,12 +1,13 @@
 """Record the flags that a script's parser knows, with the values that it gives them.
 
-argparse and its subclasses (HfArgumentParser), jsonargparse, click and Hydra are known. Of values
-only whole numbers are kept, because others may be secrets.
+argparse and its subclasses (HfArgumentParser), jsonargparse, click, Hydra, and tyro's dataclasses
+are known. Of values only whole numbers are kept, because others may be secrets.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,7 @@ class ScriptFlags:
         AfterImport("click", self._watch_click)
         AfterImport("jsonargparse", self._watch_jsonargparse)
         AfterImport("hydra.core.hydra_config", self._watch_hydra)
+        AfterImport("tyro", self._watch_tyro)
 
     def all(self) -> tuple[ScriptFlag, ...]:
         """Return the flags that were seen."""
@@ -129,6 +131,22 @@ class ScriptFlags:
         self.refused.add("=")
         for name, value in _leaves({k: v for k, v in content.items() if k != "hydra"}):
             self._note((name,), value)
+
+    def _watch_tyro(self) -> None:
+        tyro = sys.modules["tyro"]
+        original = tyro.cli
+
+        @functools.wraps(original)
+        def cli(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            with suppress(Exception):  # must not harm the script
+                for name, value in _leaves(dataclasses.asdict(result)):
+                    # It takes both spellings; a map is proposed with that of its help.
+                    self._note((f"--{name}", f"--{name.replace('_', '-')}"), value)
+                self.refused.add("--")
+            return result
+
+        tyro.cli = cli  # type: ignore[attr-defined]
 
 
 def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:

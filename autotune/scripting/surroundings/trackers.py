@@ -1,7 +1,7 @@
 """Experiment trackers: results of a trial stay out of the places of real trainings.
 
-wandb is told to do nothing. MLflow and TensorBoard write into the trial's folder, unless the script
-gives MLflow a place in its code. Other trackers are only seen.
+wandb and Comet are told to do nothing. MLflow, Neptune, ClearML and TensorBoard write into the
+trial's folder. A script that names a place or a mode in its code overrides all but TensorBoard's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 from autotune.scripting.program import AfterImport
 
 # Modules that send results somewhere, each with its name for people.
-_TRACKERS = {
+TRACKERS = {
     "wandb": "wandb",
     "mlflow": "MLflow",
     "comet_ml": "Comet",
     "neptune": "Neptune",
+    "neptune_scale": "Neptune",
     "clearml": "ClearML",
 }
 # What torch's SummaryWriter and tensorboardX write their event files with.
@@ -37,18 +38,16 @@ class Trackers:
     def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
 
-        Side effects: sets WANDB_MODE, MLFLOW_TRACKING_URI and MLFLOW_ALLOW_FILE_STORE, and changes
-        the event writers of TensorBoard once they are imported.
+        Side effects: sets the switches of `_switches` in the environment, and changes the event
+        writers of TensorBoard once they are imported.
         """
-        os.environ["WANDB_MODE"] = "disabled"
-        os.environ["MLFLOW_TRACKING_URI"] = (self._folder.absolute() / "mlflow").as_uri()
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # else MLflow 3 wants a database
+        os.environ.update(_switches(self._folder.absolute()))
         for module in _WRITERS:
             AfterImport(module, partial(self._redirect, module))
 
     def used(self) -> list[str]:
         """Return the names of the trackers that the script uses so far."""
-        found = [name for module, name in _TRACKERS.items() if module in sys.modules]
+        found = {name: None for module, name in TRACKERS.items() if module in sys.modules}
         return [*found, *(["TensorBoard"] if self._writes_events else [])]
 
     def _redirect(self, module: str) -> None:
@@ -61,3 +60,22 @@ class Trackers:
             construct(this, str(self._folder / "tensorboard"), *arguments, **named)
 
         writer.__init__ = construct_in_folder
+
+
+def _switches(folder: Path) -> dict[str, str]:
+    """Return the trackers' own variables that keep results off their servers and in `folder`.
+
+    comet_ml 3.58, neptune 1.14 and clearml 2.1 were tried. Neptune's two packages share only the
+    mode "offline", which writes files.
+    """
+    return {
+        "WANDB_MODE": "disabled",
+        "COMET_AUTO_LOG_DISABLE": "1",
+        "MLFLOW_TRACKING_URI": (folder / "mlflow").as_uri(),
+        "MLFLOW_ALLOW_FILE_STORE": "true",  # else MLflow 3 wants a database
+        "NEPTUNE_MODE": "offline",
+        "NEPTUNE_DATA_DIRECTORY": str(folder / "neptune"),  # of the package neptune
+        "NEPTUNE_LOG_DIRECTORY": str(folder / "neptune"),  # of neptune_scale
+        "CLEARML_OFFLINE_MODE": "1",
+        "CLEARML_CACHE_DIR": str(folder / "clearml"),
+    }

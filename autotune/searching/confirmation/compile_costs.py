@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run.seconds import compiles_alike
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import fixed_seconds
@@ -43,17 +44,8 @@ class ColdCosts:
     def _highest(self, config: TrainingConfig, name: str) -> float:
         if config["compile_mode"] is None:
             return 0.0
-        alike = [t for t in self.trials if _compiles_alike(t.config, config)]
+        alike = [t for t in self.trials if compiles_alike(t.config, config)]
         seen = [float(getattr(trial.details, name) or 0.0) for trial in alike]
         if any(trial is self.trials[0] for trial in alike):
             seen += [float(getattr(run, name)) for run in self.baseline_runs]
         return max(seen, default=0.0)
-
-
-def _compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
-    """Return whether both compile the same code: equivalent training with as many threads.
-
-    The one that ran first compiled for both, which must not count against it.
-    """
-    same_threads = one["num_threads"] == other["num_threads"]
-    return same_threads and one.quality_key() == other.quality_key()

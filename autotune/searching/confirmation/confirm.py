@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
+# Share of the time budget by which a candidate that won every round may exceed it, to be decided.
+_OVERTIME = 1 / 10
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the seeds that it needs would take the time to confirm another candidate"
 
@@ -95,7 +98,7 @@ class ConfirmationRun:
 
     def _until_won(self) -> Generator[Event, None, Confirmed | None]:
         re_timing = ReTiming(self.search, self.costs)
-        while self._waiting:
+        while self._waiting or self._put_off_again():
             if self.search.clock.is_over:
                 yield from [one.run_out() for one in self._waiting]
                 return None
@@ -111,6 +114,16 @@ class ConfirmationRun:
             note_rounds(self.search, self.baseline_rates)
             self._drop_after(group)
         return None
+
+    def _put_off_again(self) -> bool:
+        """Let candidates wait whose seeds were put off for one that did not win; False if none."""
+        found = [one for one in self.candidates if one.reason == _NO_TIME_FOR_SEEDS]
+        is_over = self.search.clock.is_over
+        if is_over or sum(one.was_tested for one in self.candidates) >= _MOST_TESTED:
+            return False
+        for one in found:
+            one.wait_again()
+        return bool(found)
 
     def _refuse_inaccurate(self) -> Iterator[Event]:
         """Refuse candidates until those that would be tested next are accurate enough.
@@ -226,13 +239,22 @@ class ConfirmationRun:
             yield from _told(standing, members, _seconds_left(standing, taken, family))
             if standing.winner is not None:
                 return members[standing.winner].confirm()
-            if self.search.clock.is_over:
-                has_looked = standing.rounds >= looks(family)[0]
+            has_looked = standing.rounds >= looks(family)[0]
+            if self.search.clock.is_over and (has_looked or not self._may_finish(standing)):
                 for one in (one for one in group if one.state is State.IN_TEST):
                     yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
                 return None
             since = time.monotonic()
         return None
+
+    def _may_finish(self, standing: Standing) -> bool:
+        """Return whether a candidate that won every round may have its first look past the budget.
+
+        Its rounds would be lost otherwise, and the user has to wait for all of them again.
+        """
+        budget = self.search.context.time_budget_seconds or math.inf
+        is_late = self.search.clock.elapsed > (1 + _OVERTIME) * budget
+        return not is_late and any(not c.losses for c in standing.comparisons.values())
 
     def _warn_of_others(self) -> Iterator[Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""

@@ -59,7 +59,7 @@ class ReTiming:
             if self._search.clock.is_over:
                 break
             start = time.monotonic()
-            seconds = sum(seconds_again(one.trial) for one in rivals)
+            seconds = sum(map(self._seconds_again, rivals))
             detail = f"re-timing {len(rivals)} candidates that may be equally fast"
             spent = self._search.time_budget.re_timing_seconds() - self._seconds_left
             yield StepStarted(detail, self._search.time_budget.conclusion_seconds() - spent)
@@ -74,7 +74,10 @@ class ReTiming:
     def _seconds_told(self) -> float:
         """Return the seconds of an earlier run's re-timings, which count to the same allowance."""
         finished = self._search.study.finished()
-        return sum(len(self._told.get(t.number, ())) * seconds_again(t) for t in finished)
+        return sum(len(self._told.get(t.number, ())) * seconds_again(t, finished) for t in finished)
+
+    def _seconds_again(self, one: Candidate) -> float:
+        return seconds_again(one.trial, self._search.study.finished())
 
     def _doubt(self, pool: Sequence[Candidate]) -> None:
         """Rank candidates anew that were ranked at another speed of the machine than the present.
@@ -126,7 +129,7 @@ class ReTiming:
         """Return as many of the rivals as there are seconds for; none if that is only one."""
         if not rivals:
             return []
-        taken = np.cumsum([seconds_again(one.trial) for one in rivals])
+        taken = np.cumsum(list(map(self._seconds_again, rivals)))
         count = int((taken <= min(self._seconds_left, self._spare(rivals[0]))).sum())
         return list(rivals[:count]) if count > 1 else []
 

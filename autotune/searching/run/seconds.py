@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
 from autotune.comparison.rounds import TASK, has_own_host
+from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
@@ -39,10 +41,25 @@ def trial_seconds(trial: FinishedTrial) -> float:
     return details.timing_seconds or details.process_seconds or details.seconds or 0.0
 
 
-def seconds_again(trial: FinishedTrial) -> float:
-    """Return the seconds of timing a trial once more, with its compiled code in the cache."""
+def seconds_again(trial: FinishedTrial, finished: Sequence[FinishedTrial]) -> float:
+    """Return the seconds of timing a trial once more, with its compiled code in the cache.
+
+    Among the `finished` trials, an earlier one may have filled the cache for it.
+    """
+    earlier = (one for one in finished if one.number < trial.number)
+    if any(compiles_alike(one.config, trial.config) for one in earlier):
+        return trial_seconds(trial)
     compiling = trial.details.compile_seconds or 0.0
     return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
+
+
+def compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
+    """Return whether both compile the same code: equivalent training with as many threads.
+
+    The one that ran first compiled for both, which must not count against it.
+    """
+    same_threads = one["num_threads"] == other["num_threads"]
+    return same_threads and one.quality_key() == other.quality_key()
 
 
 def in_a_round(run: Measurement | None, seconds: float) -> float:

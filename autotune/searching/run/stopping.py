@@ -30,13 +30,38 @@ def end_reason(search: SearchRun) -> str | None:
         return f"all {search.context.trials} trials are done"
     if time.seconds_left() < time.trial_seconds():
         return _TO_CONFIRM if time.candidate else _TIME_UP
-    if search.context.may_settle and has_settled(finished):
+    if search.context.may_settle and _has_settled_whole(search, finished):
         return f"no improvement of 1 % in {PATIENCE} trials"
     if is_at_limit(finished, search.ceiling):
         return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
     if not search.study.exhausted():
         return None
     return "every configuration was tried" if not search.study.skipped_modes else _ALL_AFFORDABLE
+
+
+def widen_when_due(search: SearchRun) -> None:
+    """Open the whole space once the part with which the search begins has had its time.
+
+    That is so after its trials or seconds, or without a gain in them.
+    """
+    study, beginning = search.study, search.context.space.beginning
+    if study.widened_at is not None:
+        return
+    finished = study.finished()
+    if (
+        beginning is None
+        or len(finished) >= beginning.trials
+        or search.clock.elapsed >= beginning.seconds
+        or has_settled(finished)
+    ):
+        study.widened_at = 0 if beginning is None else len(finished)
+
+
+def _has_settled_whole(search: SearchRun, finished: Sequence[FinishedTrial]) -> bool:
+    widened_at = search.study.widened_at
+    return (
+        widened_at is not None and len(finished) >= widened_at + PATIENCE and has_settled(finished)
+    )
 
 
 def has_settled(finished: Sequence[FinishedTrial]) -> bool:

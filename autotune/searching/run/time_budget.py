@@ -193,7 +193,9 @@ class TimeBudget:
         own = in_a_round(baseline.details.measurement, self.run_seconds())
         if trial is None:
             return 2 * own + round_host_seconds(self.context)
-        both = own + in_a_round(trial.details.measurement, seconds_again(trial))
+        both = own + in_a_round(
+            trial.details.measurement, seconds_again(trial, self.study.finished())
+        )
         if environ_of(trial.config):
             # With environment variables to set, neither is forked from a host with the dataset.
             return both + self.context.start_seconds + self.context.dataset_seconds

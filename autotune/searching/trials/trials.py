@@ -19,7 +19,7 @@ from autotune.knobs.base import spelled
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.stopping import end_reason
+from autotune.searching.run.stopping import end_reason, widen_when_due
 from autotune.searching.trials.breaker import Breaker
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.incumbent_validation import (
@@ -97,6 +97,7 @@ def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     """Claim the next trial, configurations of `warm_start` first; None if there is none."""
     context = search.context
     skip_dear_modes(search)
+    widen_when_due(search)
     if end_reason(search) is not None:
         return None
     warm_start = context.options.sampling.warm_start

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ from autotune.storage.note_types import Workers
 from autotune.storage.notes import StudyNotes
 from autotune.study.opening import open_study
 from autotune.study.samplers import AUTO
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected, Observed
@@ -90,6 +91,8 @@ class WorkerOptions:
     """True to join also a study that `search --force` began under the same name."""
     script: ScriptOptions | None = None
     """The script's arguments; None for a model.py. Its other options are the search's."""
+    python: Interpreter = field(default_factory=own_interpreter)
+    """Python that trains."""
 
     @property
     def worker(self) -> str:

@@ -1,0 +1,199 @@
+"""The Python that trains: that of this process, or one that `--python` names.
+
+A command line of its own, as pipx or uvx install it, has no torch. It measures in the environment
+that trains, which needs the child's imports and gets this package itself by PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from autotune.values.errors import UsageError
+
+APPLIES = (2, 6)
+"""Oldest torch under which `autotune.load` and `autotune run` apply settings."""
+SEARCHES = (2, 11)
+"""Oldest torch under which settings are searched for and compared."""
+
+_OLDEST_PYTHON = (3, 11)
+# Imports of the child besides torch: the distribution of each, and its oldest version.
+_NEEDED = {
+    "numpy": ("numpy", (1, 26)),
+    "psutil": ("psutil", (5, 9)),
+    "pydantic": ("pydantic", (2, 11)),
+    "yaml": ("PyYAML", (6, 0)),
+}
+_STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
+# Prints the environment of an interpreter, its version, and those of packages, "" where unknown.
+_DESCRIBE = """\
+import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+sys.path = [place for place in sys.path if place]  # not the current folder
+found = {}
+for name, distribution in json.loads(sys.argv[1]).items():
+    if find_spec(name):
+        try:
+            found[name] = version(distribution)
+        except PackageNotFoundError:
+            found[name] = ""
+print(json.dumps([sys.prefix, platform.python_version(), found]))
+"""
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that can train."""
+
+    path: Path
+    """Executable, as given: that of a virtual environment is a link which must not be followed."""
+    python: str
+    """Version, such as 3.12.1."""
+    packages: Mapping[str, str] = field(hash=False)
+    """Version of each package needed, by the name of its import; "" where it is unknown."""
+    is_other: bool = False
+    """True if it is not the one of this process."""
+
+    @property
+    def torch(self) -> str | None:
+        """Version of torch; None without it, "" if it is unknown."""
+        return self.packages.get("torch")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables with which it finds this package."""
+        if not self.is_other:
+            return {}
+        inherited = os.environ.get("PYTHONPATH")
+        return {
+            "PYTHONPATH": os.pathsep.join([str(_STAND_IN), *([inherited] if inherited else [])])
+        }
+
+    def answer(self, code: str, *arguments: str) -> str:
+        """Return what a program prints that it runs, with this package.
+
+        Raises:
+            UsageError: the program fails; the message is what it printed to stderr.
+        """
+        done = _run(self.path, code, arguments, self.environ)
+        if done.returncode:
+            raise UsageError(done.stderr.strip())
+        return done.stdout.strip()
+
+    def check(self, oldest_torch: tuple[int, int]) -> None:
+        """Check that it can train under autotune, with torch of at least this version.
+
+        Raises:
+            UsageError: it cannot; everything that it lacks is told, with how to get it.
+        """
+        if faults := list(self._faults(oldest_torch)):
+            raise UsageError("\n".join([f"{self.path} cannot train under autotune:", *faults]))
+
+    def _faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
+        if not reaches(self.python, _OLDEST_PYTHON):
+            yield f"  Python {self.python}; autotune needs {_text(_OLDEST_PYTHON)} or newer."
+        yield from self._torch_faults(oldest_torch)
+        lacking = [
+            f"{distribution}>={_text(oldest)}"
+            for name, (distribution, oldest) in _NEEDED.items()
+            if name not in self.packages or not reaches(self.packages[name], oldest)
+        ]
+        if lacking:
+            words = " ".join(f"'{requirement}'" for requirement in lacking)
+            yield f"  packages are missing or too old: {self.path} -m pip install {words}"
+
+    def _torch_faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
+        if self.torch is None:
+            yield "  there is no torch. Install it (pytorch.org tells how), or name the Python"
+            yield f"  that trains: --python {_likely()}, or AUTOTUNE_PYTHON in the environment."
+        elif not reaches(self.torch, oldest_torch):
+            yield f"  torch {self.torch}; this command needs {_text(oldest_torch)} or newer."
+            if oldest_torch > APPLIES and reaches(self.torch, APPLIES):
+                yield "  `autotune run`, `autotune export` and `autotune.load` work with it."
+
+
+@cache
+def own_interpreter() -> Interpreter:
+    """Return the interpreter of this process."""
+    found = {name: _version(name) for name in _distributions() if find_spec(name) is not None}
+    return Interpreter(Path(sys.executable), platform.python_version(), found)
+
+
+def interpreter_at(place: str) -> Interpreter:
+    """Return the interpreter at a path, of a name on PATH, or in the folder of an environment.
+
+    Raises:
+        UsageError: it is no Python that runs.
+    """
+    if Path(place).is_dir():
+        place = str(Path(place) / "bin" / "python")
+    found = shutil.which(place)
+    if found is None:
+        raise UsageError(f"--python {place}: there is no such program. Name a Python.")
+    path = Path(found).absolute()
+    try:
+        done = _run(path, _DESCRIBE, (json.dumps(_distributions()),), {})
+        prefix, python, packages = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        raise UsageError(
+            f"--python {place} is no Python {_text(_OLDEST_PYTHON)} or newer that runs."
+        ) from None
+    if prefix == sys.prefix:
+        return own_interpreter()
+    return Interpreter(path, python, packages, is_other=True)
+
+
+def _run(
+    path: Path, code: str, arguments: tuple[str, ...], environ: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [path, "-c", code, *arguments],
+        env={**os.environ, **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_START_SECONDS,
+        check=False,
+    )
+
+
+def _distributions() -> dict[str, str]:
+    """Return the distribution of each import."""
+    return {"torch": "torch", **{name: which for name, (which, _) in _NEEDED.items()}}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(_distributions()[name])
+    except PackageNotFoundError:
+        return ""
+
+
+def reaches(found: str, oldest: tuple[int, int]) -> bool:
+    """Return True if a version is at least the oldest; vendors' 2.11.0a0+nv counts as 2.11."""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) >= oldest
+
+
+def _text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _likely() -> str:
+    """Return a Python that may be the one that trains: the first on PATH, if it is not this."""
+    found = shutil.which("python") or shutil.which("python3")
+    is_other = found is not None and Path(found).resolve() != Path(sys.executable).resolve()
+    return found if found is not None and is_other else "PATH"

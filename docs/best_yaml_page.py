@@ -1,0 +1,132 @@
+"""Write docs/best_yaml.md from the classes of the file.
+
+    python docs/best_yaml_page.py > docs/best_yaml.md
+
+A field's meaning is the text below it in its class, or the first line of the class that it is of.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.evidence_parts import Part
+
+_HEAD = """\
+# best.yaml
+
+The answer of a search. It is readable without autotune, in PyTorch's own words, with the evidence
+beside every claim. `make docs` writes this page.
+
+```yaml
+autotune: 1
+config:
+  batch_size: 64
+  num_workers: 0
+  amp_dtype: bfloat16
+  ...
+evidence:
+  objective: throughput
+  baseline:
+    config: ...
+    samples_per_second: 1569.0
+    ci95: [1491.2, 1751.4]
+  best:
+    samples_per_second: 3346.4
+    ci95: [2881.3, 3669.8]
+  speedup: {ratio: 2.0371, ci95: [1.8245, 2.4609], rounds: 6, ...}
+  ...
+constraints:
+  memory: {peak_bytes: 908755968, limit_bytes: 23254381854, margin: -0.9609}
+  accuracy: {metric: evaluate, baseline: 0.962037, best: 0.969444, margin: -0.0177, ...}
+machine: {device: cpu, cores: 2, torch: 2.15.0+cu132, python: 3.11.7, ...}
+provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
+```
+
+- A margin at or below 0 holds, as in Optuna.
+- If `config` equals `evidence.baseline.config`, the answer is "keep your settings".
+- `needs_full_run: true` says that a setting changed which can change the trained model, and that
+  only short trainings were compared. Check one full training.
+- `speedup` comes from rounds in which fresh processes with both settings took turns. No number of
+  the search itself is in the file, except where your settings are kept.
+- `autotune.load` compares `machine` and `model_sha256` with what it finds.
+
+`autotune check best.yaml` names every fault by line and column. `autotune schema best` prints the
+JSON Schema. `autotune.load("best.yaml").answer` is the file as an object with these fields.
+"""
+
+
+def best_yaml_page() -> str:
+    """Return the page as Markdown."""
+    return "\n".join([_HEAD, *_sections(BestConfig, "")])
+
+
+def _sections(part: type[Part], path: str) -> Iterator[str]:
+    """Yield the section of a part, then those of its parts."""
+    texts = _texts(part)
+    yield f"## {path}\n\n{_as_yaml(_first(part))}\n" if path else "## All fields\n"
+    yield "| field | value | meaning |\n|---|---|---|"
+    inner = {name: _part_in(field.annotation) for name, field in part.model_fields.items()}
+    for name, field in part.model_fields.items():
+        within = inner[name]
+        meaning = texts.get(name) or (_first(within) if within else "")
+        yield f"| `{name}` | {_value(field.annotation)} | {_as_yaml(meaning)} |"
+    yield ""
+    for name, within in inner.items():
+        if within is not None:
+            yield from _sections(within, f"{path}.{name}".lstrip("."))
+
+
+def _texts(part: type[Part]) -> dict[str, str]:
+    """Return the text below each field of a class."""
+    body = ast.parse(inspect.getsource(part)).body[0].body  # type: ignore[attr-defined]
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def _first(part: type[Part]) -> str:
+    return (part.__doc__ or "").partition("\n\n")[0].strip()
+
+
+def _as_yaml(text: str) -> str:
+    """Return a docstring as a line about the file, in which None is null."""
+    return re.sub(r"\bNone\b", "null", " ".join(text.split()))
+
+
+def _part_in(annotation: Any) -> type[Part] | None:
+    """Return the part that a field holds, by itself or in a list; None for plain values."""
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return annotation
+    return next(filter(None, map(_part_in, get_args(annotation))), None)
+
+
+def _value(annotation: Any) -> str:
+    """Return the kind of a value in words."""
+    kind, inner = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        return _value(inner[0])
+    if kind is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if kind is types.UnionType or str(kind) == "typing.Union":
+        return " or ".join(_value(each) for each in inner)
+    if kind is dict:
+        return "names and values"
+    if kind is tuple:
+        return "two numbers" if inner == (float, float) else "list"
+    plain = {int: "whole number", float: "number", str: "text", bool: "true, false"}
+    plain |= {types.NoneType: "null"}
+    return plain.get(annotation, "section")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(best_yaml_page())

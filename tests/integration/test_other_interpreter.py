@@ -1,0 +1,197 @@
+"""A command line without torch trains with the Python that --python names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from children import HURRIED
+from environments import ALONE, NOT_TRAINING, environment, pretend
+from factories import written
+from tuned_scripts import best
+
+USAGE = 2
+COMMANDS = [
+    "search train.py",
+    "compare train.py best.yaml",
+    "run best.yaml train.py",
+    "profile train.py",
+    "worker name --storage journal:///x --model train.py",
+    "knobs",
+    "doctor",
+]
+TRAIN = """\
+import sys
+from importlib.util import find_spec
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+print("with", sys.executable, [name for name in ("optuna", "click", "rich") if find_spec(name)])
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.ones(640, 4))
+if __name__ == "__main__":
+    context = "spawn" if "--spawn" in sys.argv else None
+    loader = DataLoader(data, batch_size=8, num_workers=1, multiprocessing_context=context)
+    for _ in range(1 if context else 40):
+        for (batch,) in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a command line that is installed without torch."""
+    return environment(tmp_path_factory.mktemp("alone"), ALONE)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that trains, where autotune is not installed."""
+    return environment(tmp_path_factory.mktemp("training"), NOT_TRAINING)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    written(tmp_path, TRAIN, "train.py")
+    best(tmp_path)
+    return tmp_path
+
+
+def finished(
+    python: Path, folder: Path, *words: object, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    program = words if str(words[0]).endswith(".py") else ("-m", "autotune", *words)
+    inherited = {name: text for name, text in os.environ.items() if name != "AUTOTUNE_PYTHON"}
+    return subprocess.run(
+        [python, *map(str, program)],
+        cwd=folder,
+        env={**inherited, **environ},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_without_torch_says_so_at_once(alone: Path, folder: Path, words: str) -> None:
+    done = finished(alone, folder, *words.split())
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    said = f"autotune: {alone} cannot train under autotune:\n  there is no torch. Install it"
+    assert done.stderr.startswith(said)
+    assert "--python " in done.stderr
+    assert not (folder / "studies").exists()
+
+
+def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path) -> None:
+    lacking = environment(tmp_path / "lacking", {*NOT_TRAINING, *ALONE, "pydantic", "psutil"})
+    pretend(lacking, "torch", "2.4.1")
+    done = finished(Path(sys.executable), folder, "search", "train.py", "--python", lacking)
+    assert done.returncode == USAGE
+    assert done.stderr.splitlines() == [
+        f"autotune: {lacking} cannot train under autotune:",
+        "  torch 2.4.1; this command needs 2.11 or newer.",
+        f"  packages are missing or too old: {lacking} -m pip install "
+        "'psutil>=5.9' 'pydantic>=2.11'",
+    ]
+
+
+def test_a_torch_that_is_too_old_to_search_may_do_for_a_run(tmp_path: Path, folder: Path) -> None:
+    older = environment(tmp_path / "older", {*NOT_TRAINING, *ALONE})
+    pretend(older, "torch", "2.6.0+cu124")
+    done = finished(Path(sys.executable), folder, "doctor", "--python", older)
+    assert "torch 2.6.0+cu124; this command needs 2.11 or newer.\n" in done.stderr
+    assert "`autotune run`, `autotune export` and `autotune.load` work with it." in done.stderr
+    words = ("run", "--python", older, "--print-command", "best.yaml", "train.py")
+    assert finished(Path(sys.executable), folder, *words).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("no/such/python", "there is no such program"),
+        ("/bin/false", "is no Python 3.11 or newer that runs"),
+        ("/bin/echo", "is no Python 3.11 or newer that runs"),
+        (".", "bin/python: there is no such program"),
+    ],
+)
+def test_what_is_no_python_is_refused(folder: Path, place: str, says: str) -> None:
+    done = finished(Path(sys.executable), folder, "doctor", "--python", place)
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    assert says in done.stderr
+
+
+def test_the_machine_is_that_of_the_interpreter_that_trains(
+    alone: Path, training: Path, folder: Path
+) -> None:
+    own = finished(Path(sys.executable), folder, "doctor")
+    for words, environ in (
+        (("--python", training), {}),
+        (("--python", training.parents[1]), {}),  # the folder of an environment
+        ((), {"AUTOTUNE_PYTHON": str(training)}),
+    ):
+        done = finished(alone, folder, "doctor", *words, **environ)
+        assert (done.returncode, done.stdout) == (0, own.stdout), done.stderr
+
+
+def test_an_environment_of_this_process_needs_nothing_of_it(folder: Path) -> None:
+    words = ("run", "--python", sys.executable, "--print-command", "best.yaml", "train.py")
+    assert "PYTHONPATH" not in finished(Path(sys.executable), folder, *words).stdout
+
+
+@pytest.mark.parametrize("words", ["train.py", "train.py --spawn", "-m train"])
+def test_a_script_runs_in_the_environment_that_trains(
+    alone: Path, training: Path, folder: Path, words: str
+) -> None:
+    done = finished(alone, folder, "run", "--python", training, "best.yaml", *words.split())
+    assert done.returncode == 0, done.stderr
+    assert f"with {training} []" in done.stdout.splitlines()
+    assert "autotune: applied: " in done.stderr
+
+
+def test_modules_and_commands_of_that_environment_are_found(
+    alone: Path, training: Path, folder: Path
+) -> None:
+    (site,) = training.parents[1].glob("lib/python*/site-packages")
+    written(site, TRAIN, "their_training.py")
+    command = written(training.parent, f"#!{training}\n{TRAIN}", "their-train")
+    command.chmod(0o755)
+    flags = ("run", "--python", training, "best.yaml")
+    for words in (("-m", "their_training"), ("their-train",)):
+        done = finished(alone, folder, *flags, *words)
+        assert f"with {training} []" in done.stdout.splitlines(), done.stderr
+    refused = finished(alone, folder, *flags, "-m", "their_trainings")
+    assert "Did you mean 'their_training'?" in refused.stderr
+    other = finished(alone, folder, "run", "best.yaml", command, AUTOTUNE_PYTHON=sys.executable)
+    assert other.returncode == 0, "a file that is named with its folder runs with any Python"
+
+
+@pytest.mark.slow
+def test_a_search_trains_in_that_environment(alone: Path, training: Path, folder: Path) -> None:
+    written(folder, "num_workers: [0, 1]\n", "space.yaml")
+    flags = ("--space", "space.yaml", "--trials", "2", "--python", training)
+    done = finished(alone, folder, HURRIED, "search", "train.py", *flags)
+    assert done.returncode == 0, done.stderr
+    answer = yaml.safe_load((folder / "studies/train/best.yaml").read_text())
+    assert answer["machine"]["torch"] == torch.__version__
+    logs = list((folder / "studies/train/trials").rglob("stdout.log"))
+    printed = [text for log in logs if (text := log.read_text())]  # inspecting a machine is silent
+    assert all(f"with {training} []" in text for text in printed)
+    assert len(printed) > 3
+    compared = finished(
+        alone, folder, HURRIED, "compare", "train.py", "studies/train/best.yaml",
+        "--python", training, "--", "x",
+    )  # fmt: skip
+    assert compared.returncode == 0, compared.stderr
+    assert "was not made for what is here" not in compared.stderr
