@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -39,6 +40,7 @@ def lead_ranks(folder: TrialFolder, processes: int, become: Callable[[int], NoRe
             if (pid := os.fork()) == 0:
                 meeting_place.close()
                 os.environ.update(environ_of_rank(rank, processes, port, run))
+                _tell_packages(rank)
                 become(rank)
             ranks[pid] = rank
         # The store has a thread, so it is made after the last fork. Ranks wait for it in the queue
@@ -79,6 +81,15 @@ def environ_of_rank(rank: int, processes: int, port: int, run: str) -> dict[str,
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
+
+
+def _tell_packages(rank: int) -> None:
+    """Tell packages of this process their rank: Lightning and torchmetrics read it once, when the
+    host imports them."""
+    for module in tuple(sys.modules.values()):
+        known = getattr(module, "__dict__", {}).get("rank_zero_only")
+        if hasattr(known, "rank"):
+            known.rank = rank
 
 
 def _first_failures(ranks: dict[int, int]) -> dict[int, int]:

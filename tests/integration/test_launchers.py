@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -27,6 +28,7 @@ from children import QUICK, WORKLOADS, autotune, hurried, job_for, nobody_is_lef
 from factories import written
 from needs import installed
 
+ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
 TORCHRUN = f"{PROGRAMS / 'torchrun'} --standalone --nproc-per-node 2"
 ACCELERATE = (
@@ -97,6 +99,23 @@ def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(
     outcome = outcome_of(job_for(WORKLOADS / "plain.py"), str(path))
     assert isinstance(outcome, Rejected), outcome
     assert "the launcher gives no MASTER_ADDR and MASTER_PORT" in outcome.detail
+
+
+def test_a_model_is_timed_by_torchrun_on_several_hosts(
+    outcome_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in of ssh runs the words of both hosts here."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    written(programs, '#!/bin/bash\nexec bash -c "${!#}"\n', "ssh").chmod(0o755)
+    hosts = {"HOSTS": "127.0.0.1 127.0.0.1", "NPROC": "1", "PORT": str(free_port())}
+    hosts |= {"TORCHRUN": str(PROGRAMS / "torchrun"), "PATH": f"{programs}:{os.environ['PATH']}"}
+    for name, value in hosts.items():
+        monkeypatch.setenv(name, value)
+    launcher = ROOT / "examples" / "cluster" / "torchrun_on_hosts.sh"
+    outcome = outcome_of(job_for(WORKLOADS / "plain.py"), str(launcher))
+    assert isinstance(outcome, Measured), outcome
+    assert len(outcome.measurement.ranks) == 2
 
 
 @pytest.mark.slow

@@ -231,6 +231,27 @@ def test_libraries_that_join_the_processes_themselves_are_timed(
     assert {block.samples % step for block in outcome.measurement.blocks} == {0}
 
 
+RANK_ZERO = """
+import lightning
+from lightning.pytorch.utilities import rank_zero_only
+import torch
+from torch import distributed, nn
+
+print("told", rank_zero_only.rank, flush=True)
+distributed.init_process_group("gloo")
+"""
+
+
+@pytest.mark.slow
+def test_lightning_knows_its_rank_though_a_host_without_one_imported_it(
+    ask: Ask, tmp_path: Path
+) -> None:
+    installed("lightning")
+    ask(str(written(tmp_path, RANK_ZERO, "train.py")))
+    assert (ask.folder / "launch").read_text() == "forked\n"
+    assert [log_of(ask, rank).strip() for rank in range(2)] == ["told 0", "told 1"]
+
+
 def test_forked_ranks_have_the_variables_that_torch_s_launcher_gives(tmp_path: Path) -> None:
     written(tmp_path, "import os, json\njson.dump(dict(os.environ), open(os.environ['RANK'], 'w'))")
     launcher = (
