@@ -73,7 +73,8 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
             run_samples, run_epochs, unit, memory_headroom, memory_limit, accuracy_tolerance,
             min_accuracy, accuracy_samples, lr_scaling, effective_batch, baseline,
             deterministic, trial_timeout, warm_start, sampler, seed, max_failures, fresh_data,
-            nproc_per_node, python, progress. A training script also takes arguments (a list),
+            nproc_per_node, launch, python, progress. A training script also takes arguments
+            (a list),
             as_module, only (or allow, its older word), maps, preset, metric_regex, metric_mode and
             workdir.
             Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,

@@ -28,10 +28,10 @@ from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
     not_proven_texts,
-    processes_text,
+    ranks_texts,
 )
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import difference, report
+from autotune.configuration.mismatch import difference, report, world_size
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Knob, Value
 from autotune.values.errors import UsageError
@@ -130,6 +130,39 @@ class Best:
         """
         return self.settings.prepare(model, checkpoint)
 
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return what each of several processes calls in training, given the prepared model.
+
+        That is DistributedDataParallel with the file's settings, or the model itself, sharded in
+        place. Make the optimizer afterwards. Every process gets the weights of rank 0. A process
+        that trains alone gets its model back.
+
+        Raises:
+            UsageError: there are several processes and no process group.
+        """
+        import torch
+        from torch import distributed
+
+        if not (distributed.is_available() and distributed.is_initialized()):
+            if (count := world_size()) == 1:
+                return model
+            raise UsageError(
+                f"{count} processes were started, and there is no process group to train in. Call "
+                "torch.distributed.init_process_group before best.wrap(model)."
+            )
+        first = next(model.parameters(), torch.empty(0))
+        return self.settings.wrap(model, first.device)
+
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[None]:
+        """Return the context of a backward pass after which gradients are not exchanged yet.
+
+        Use it for all batches of an optimizer step but the last one, as trials do. It does nothing
+        for a model that is not wrapped.
+        """
+        from autotune.training.ranks.world import without_exchange
+
+        return without_exchange(wrapped)
+
     def options(self) -> dict[str, Value]:
         """Return the arguments of build_model that the search found, by name."""
         return self.config.of_kind("options")
@@ -218,7 +251,7 @@ class Best:
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
             f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
             *_tokens_and_energy(self.answer),
-            *filter(None, [processes_text(self.answer)]),
+            *_ranks(self.answer),
             *_quality(accuracy),
             *_mode(self.config),
         ]
@@ -262,6 +295,12 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
         yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
     if (joules := best.evidence.joules_per_sample) is not None:
         yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
+
+
+def _ranks(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the processes that trained together."""
+    for label, text in ranks_texts(best).items():
+        yield text if label == "processes" else f"{label}: {text}"
 
 
 def _mode(config: TrainingConfig) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.run_throughput SCRIPT [--rounds N] [--folder FOLDER]
 
-SCRIPT is plain_loop, hf_trainer or lightning_fit of tests/scripts: an unmodified training script,
-with a dataset that waits for its disk. The script is searched. Then whole runs of it, as it is and
-under `autotune run`, take turns. Each run prints its own samples per second at its end, without
-start and validation. Target: within 5 % of the confirmed speed-up.
+SCRIPT is plain_loop, hf_trainer, lightning_fit or ddp_loop of tests/scripts: an unmodified training
+script, with a dataset that waits for its disk. The script is searched. Then whole runs of it, as it
+is and under `autotune run`, take turns. Each run prints its own samples per second at its end,
+without start and validation. Target: within 5 % of the confirmed speed-up. ddp_loop trains in two
+processes, which the search starts itself and the runs by torch's launcher.
 
 A FOLDER keeps the result, for further rounds without a search. `--rounds 0` only searches.
 """
@@ -27,7 +28,8 @@ from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.statistics import log_median, median_interval
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "scripts"
-SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
+SPACE = "num_workers: [0, {workers}]\npersistent_workers: [true]\n"
+PROCESSES = {"ddp_loop": 2}
 READ = "0.002"
 # Arguments for the search, which stops the script early, and for a whole run.
 CALLS = {
@@ -37,6 +39,10 @@ CALLS = {
     ),
     "hf_trainer": (["out", "100000", READ], ["out", "240", READ]),
     "lightning_fit": (["out", "100000", READ], ["out", "240", READ]),
+    "ddp_loop": (
+        ["--samples", "2048", "--read-seconds", READ, "--width", "50000", "--epochs", "100000"],
+        ["--samples", "2048", "--read-seconds", READ, "--width", "50000", "--epochs", "4"],
+    ),
 }
 
 
@@ -53,16 +59,29 @@ def main() -> None:
         folder = arguments.folder or Path(name)
         folder.mkdir(exist_ok=True)
         shutil.copy(SCRIPTS / f"{arguments.script}.py", folder / "train.py")
-        best = searched(folder, long)
+        processes = PROCESSES.get(arguments.script, 1)
+        best = searched(folder, long, processes)
         if arguments.rounds:
-            show(arguments.script, best, in_turns(folder, short, arguments.rounds))
+            paces = in_turns(folder, short, arguments.rounds, processes)
+            show(arguments.script, best, paces)
 
 
-def in_turns(folder: Path, arguments: list[str], rounds: int) -> dict[str, list[float]]:
+def launcher(processes: int) -> list[str]:
+    """Return torch's launcher of so many processes, put before a program; nothing for one."""
+    if processes == 1:
+        return []
+    options = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
+    return [sys.executable, "-m", "torch.distributed.run", *options]
+
+
+def in_turns(
+    folder: Path, arguments: list[str], rounds: int, processes: int
+) -> dict[str, list[float]]:
     """Return the samples per second of the script as it is and under `autotune run`."""
+    before, run = launcher(processes), ["-m", "autotune", "run", "best.yaml"]
     ways = {
-        "plain": [sys.executable, "train.py", *arguments],
-        "run": [sys.executable, "-m", "autotune", "run", "best.yaml", "train.py", *arguments],
+        "plain": [*before, sys.executable, "train.py", *arguments],
+        "run": [*before, sys.executable, *run, "train.py", *arguments],
     }
     paces: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds):
@@ -71,12 +90,13 @@ def in_turns(folder: Path, arguments: list[str], rounds: int) -> dict[str, list[
     return paces
 
 
-def searched(folder: Path, arguments: list[str]) -> BestConfig:
+def searched(folder: Path, arguments: list[str], processes: int) -> BestConfig:
     """Search the script, unless the folder has a result; return it."""
     if (folder / "best.yaml").exists():
         return read_best(folder / "best.yaml")
-    (folder / "space.yaml").write_text(SPACE)
+    (folder / "space.yaml").write_text(SPACE.format(workers=2 // processes))
     flags = ["--space", "space.yaml", "--trials", "2", "--out", "best.yaml"]
+    flags += ["--nproc-per-node", str(processes)]
     command = [sys.executable, "-m", "autotune", "search", "train.py", *flags, "--", *arguments]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return read_best(folder / "best.yaml")

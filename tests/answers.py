@@ -1,4 +1,4 @@
-"""Two answers to export: one that uses every knob of a GPU, one that is for a plain CPU."""
+"""Answers to export: every knob of a GPU, those of several GPUs, and a plain CPU."""
 
 from __future__ import annotations
 
@@ -49,4 +49,26 @@ def on_cpu(**settings: bool | int | str | None) -> BestConfig:
     return best_config(_BASELINE.replace(**settings), _BASELINE)
 
 
-ANSWERS = {"gpu": on_gpu, "cpu": on_cpu}
+def on_four_gpus() -> BestConfig:
+    """Four processes, with every setting of DistributedDataParallel."""
+    return _of_four(
+        ddp_bucket_mb=50,
+        gradient_as_bucket_view=True,
+        static_graph=True,
+        broadcast_buffers=False,
+        ddp_comm_dtype="bfloat16",
+    )
+
+
+def sharded() -> BestConfig:
+    """Four processes that share out the model."""
+    return _of_four(sharding="fsdp", reshard_after_forward=False)
+
+
+def _of_four(**settings: bool | int | str | None) -> BestConfig:
+    best = best_config(_BASELINE.replace(**settings), _BASELINE)
+    machine = best.machine.model_copy(update={"device": "Test GPU", "driver": "580.82.07"})
+    return best.model_copy(update={"machine": machine, "processes": 4})
+
+
+ANSWERS = {"gpu": on_gpu, "cpu": on_cpu, "four_gpus": on_four_gpus}

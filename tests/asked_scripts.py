@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.configuration.job import Job, Observe, Task
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.values.outcome import Observed, TrialOutcome, UserError
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -16,10 +17,22 @@ LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", 
 LONG = ("--epochs", "10000")
 
 
+class InTwo:
+    """Runs jobs in two processes, forked from a warm host or started by torch's launcher."""
+
+    def __init__(self, runner: SubprocessRunner, deadline_seconds: float = 180.0) -> None:
+        self._runner = runner
+        self._deadline_seconds = deadline_seconds
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        job = replace(job, processes=2, deadline_seconds=self._deadline_seconds)
+        return self._runner.run(job, folder)
+
+
 class Ask:
     """Puts a task to a script and gives the outcome."""
 
-    def __init__(self, runner: SubprocessRunner, folder: Path) -> None:
+    def __init__(self, runner: Runner, folder: Path) -> None:
         self.runner = runner
         self.folder = folder
 

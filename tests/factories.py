@@ -29,7 +29,7 @@ from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host
 from autotune.values.measurement import Block, Measurement
 from autotune.values.stages import SpeedLimits, StageRound
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import RankFacts, WorkloadFacts
 
 TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
 GIB = 1 << 30
@@ -44,6 +44,7 @@ IMAGE_FACTS = WorkloadFacts(
     repeated_blocks=True,
     has_checkpoint=True,
     attention=True,
+    ranks=RankFacts(comm_dtypes=("bfloat16", "float16"), has_buffers=True),
 )
 
 

@@ -29,10 +29,13 @@ from autotune.values.outcome import (
     as_failure,
 )
 
-PRECISION = ("amp_dtype", "float32_matmul_precision")
+EXCHANGE = "ddp_comm_dtype"
+"""Knob of numerics that several processes show alone."""
+PRECISION = ("amp_dtype", "float32_matmul_precision", EXCHANGE)
 """Knobs of numerics that lower the precision; the others reorder the same arithmetic."""
 NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
+_IN_ONE = tuple(name for name in NUMERICS if name != EXCHANGE)
 # File systems take names of 255 bytes.
 _LONGEST_NAME = 240
 MULTIPLE = 3
@@ -105,12 +108,11 @@ class NumericsChecker:
     study: TuningStudy
 
     def gated(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return the measured errors of the numerics of `config`; None if no check is needed."""
-        tested, reference = self._compared(config)
-        if tested == reference:
-            return None
-        key = tested.note_key(NUMERICS)
-        return self._measured(key, tested, reference)
+        """Return the measured errors of the numerics of `config`; None if no check is needed.
+
+        With several checks, they are those of the first one.
+        """
+        return next((self._found(*pair) for pair in self._pairs(config)), None)
 
     def split(self, config: TrainingConfig) -> Gated | Failure | None:
         """Return by how much the gradients differ that `config` sums of the baseline's samples.
@@ -161,15 +163,27 @@ class NumericsChecker:
 
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the numerics of `config` differ from those of its reference."""
-        tested, reference = self._compared(config)
-        return tested != reference
+        return bool(self._pairs(config))
 
     def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
         """Return why `config` does not pass; None if it passes or needs no check."""
-        found = self.gated(config)
+        faults = (self._fault(*pair) for pair in self._pairs(config))
+        return next((fault for fault in faults if fault is not None), None)
+
+    def _pairs(self, config: TrainingConfig) -> list[tuple[TrainingConfig, TrainingConfig]]:
+        """Return the checks that `config` needs: each a tested configuration and its reference."""
+        pairs = (self._compared(config), self._exchanged(config))
+        return [(tested, reference) for tested, reference in pairs if tested != reference]
+
+    def _found(self, tested: TrainingConfig, reference: TrainingConfig) -> Gated | Failure | None:
+        return self._measured(tested.note_key(NUMERICS), tested, reference)
+
+    def _fault(
+        self, tested: TrainingConfig, reference: TrainingConfig
+    ) -> NumericsFault | Failure | None:
+        found = self._found(tested, reference)
         match found:
             case Gated():
-                tested, reference = self._compared(config)
                 lower = any(tested[name] != reference[name] for name in PRECISION)
                 return numerics_fault(found, lower)
             case NonFinite(detail):
@@ -181,20 +195,34 @@ class NumericsChecker:
         """Return the tested configuration and its reference.
 
         The reference is eager, in the baseline's precision if `config` has that, else in the
-        default one. All knobs but those of numerics have the baseline's values in both.
+        default one. All knobs but those of numerics have the baseline's values in both. Both train
+        in one process.
         """
-        baseline = self.context.baseline.replace(num_workers=0)
-        tested = baseline.replace(**{name: config[name] for name in NUMERICS})
+        baseline = self.context.baseline.replace(num_workers=0).alone
+        tested = baseline.replace(**{name: config[name] for name in _IN_ONE})
         if tested == baseline:
             return baseline, baseline
-        plain = {name: KNOBS[name].default for name in NUMERICS}
-        if all(config[name] == baseline[name] for name in PRECISION):
-            plain |= {name: baseline[name] for name in PRECISION}
+        plain = {name: KNOBS[name].default for name in _IN_ONE}
+        precision = [name for name in PRECISION if name in _IN_ONE]
+        if all(config[name] == baseline[name] for name in precision):
+            plain |= {name: baseline[name] for name in precision}
         return tested, baseline.replace(**plain)
 
+    def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return `config` in several processes, and it with gradients exchanged as they are."""
+        baseline = self.context.baseline
+        numerics = {name: config[name] for name in _IN_ONE}
+        reference = baseline.replace(num_workers=0, **numerics).alone
+        if config[EXCHANGE] == baseline[EXCHANGE]:
+            return reference, reference
+        return reference.replace(**{EXCHANGE: config[EXCHANGE]}), reference
+
     def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
-        """Run the check with a float64 reference, or without one if memory runs out."""
-        for in_double in (True, False):
+        """Run the check with a float64 reference, or without one if memory runs out.
+
+        DistributedDataParallel does not change the format of a model that it wraps.
+        """
+        for in_double in (True, False) if tested[EXCHANGE] is None else (False,):
             task = Gate(reference.as_dict(), in_double)
             outcome = self.runner.run(self.context.job(task, tested), folder)
             if not isinstance(outcome, OutOfMemory):

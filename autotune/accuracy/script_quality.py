@@ -50,16 +50,6 @@ class FirstLossChecker(NumericsChecker):
     goes on from rounded weights with other random numbers, for scripts that seed themselves too.
     """
 
-    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return by how much the losses differ; None if nothing may, or if they cannot be read."""
-        tested, reference = self._compared(config)
-        if tested == reference:
-            return None
-        own = self._untouched(0.0)
-        if not isinstance(own, FirstLosses):
-            return own if isinstance(own, Lost) else None
-        return super().gated(config)
-
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the losses of `config` were or will be compared."""
         known = self.study.notes.numerics_check(_UNTOUCHED)
@@ -77,6 +67,18 @@ class FirstLossChecker(NumericsChecker):
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
         reference = self.context.baseline
         return reference.replace(**{name: config[name] for name in _NUMERICS}), reference
+
+    def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:  # noqa: ARG002
+        """Return no second check: a script's processes are all that `_compared` runs."""
+        reference = self.context.baseline
+        return reference, reference
+
+    def _found(self, tested: TrainingConfig, reference: TrainingConfig) -> Gated | Failure | None:
+        """Return by how much the losses differ; None if they cannot be read."""
+        own = self._untouched(0.0)
+        if not isinstance(own, FirstLosses):
+            return own if isinstance(own, Lost) else None
+        return super()._found(tested, reference)
 
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.utils.data import IterableDataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
+from autotune.configuration.training_config import TrainingConfig
 from autotune.training import inspection, memory
+from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.loading.sharding import beginning, ranks_obstacle
+from autotune.training.ranks.exchange import comm_dtypes
+from autotune.training.ranks.graph import graph_obstacle, unused_in, uses_in
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.tasks import use_device
+from autotune.training.training_setup import build_model
 from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, TrialOutcome
+from autotune.values.workload_facts import RankFacts
+
+# Samples of a batch, and steps, that show which parameters are used; BatchNorm needs two samples.
+_SMALL = 2
+_STEPS = 5
 
 
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
@@ -59,9 +72,48 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     workload, dataset_seconds = with_dataset(workload)
     _check_stream(workload, world)
     facts = world.on_first(partial(inspection.describe_workload, workload, own, found.machine))
+    if not world.is_alone:
+        device = torch.device(device_of_rank(found.machine.device))
+        facts = replace(facts, ranks=_observed_together(workload, world, device))
     return replace(
-        found, workload=facts, import_seconds=import_seconds, dataset_seconds=dataset_seconds
+        found,
+        workload=facts,
+        import_seconds=import_seconds,
+        dataset_seconds=dataset_seconds,
+        processes=world.size,
+        on_host=world.on_host(),
     )
+
+
+def _observed_together(workload: Workload, world: World, device: torch.device) -> RankFacts:
+    """Return what some small steps in each process show, and what the backend can add up.
+
+    A step that fails shows nothing: the baseline tells why it does.
+    """
+    model = build_model(workload).to(device).train()
+    steps, failed = list[dict[str, int]](), ""
+    try:
+        steps = uses_in(model, _small_losses(workload, model, device))
+    except Exception as error:
+        failed = f"a step of {_SMALL} samples failed: {type(error).__name__}"
+    failures = [f"{one} (rank {rank})" for rank, one in enumerate(world.shares(failed)) if one]
+    of_all = [uses for shared in world.shares(steps) for uses in shared]
+    return RankFacts(
+        comm_dtypes=comm_dtypes(device),
+        has_buffers=any(True for _ in model.buffers()),
+        graph_obstacle=failures[0] if failures else graph_obstacle(of_all),
+        unused=() if failures or not of_all else unused_in(of_all),
+    )
+
+
+def _small_losses(workload: Workload, model: nn.Module, device: torch.device) -> Iterator[Tensor]:
+    """Yield the losses of a few small batches of the training set, each as it is asked for."""
+    plain = Settings(TrainingConfig.of({}), workload.knobs)
+    dataset = workload.build_dataset()
+    stream = isinstance(dataset, IterableDataset)
+    loader = DataLoader(dataset, _SMALL, shuffle=not stream, collate_fn=workload.collate_fn)
+    for batch in islice(loader, _STEPS):
+        yield workload.compute_loss(model, plain.transfer(batch, device))
 
 
 def _met(job: Job, machine: Machine) -> World:
@@ -70,19 +122,27 @@ def _met(job: Job, machine: Machine) -> World:
     Raises:
         UsageError: there are fewer devices or cores.
     """
-    if job.processes == 1:
+    processes = job.processes or int(os.environ["WORLD_SIZE"])
+    if processes == 1:
         return ALONE
     room = machine.host.usable_cores
     if machine.has_accelerator:
         room = torch.accelerator.device_count()
-    if job.processes > room:
-        kind = machine.device_type if machine.has_accelerator else "cores"
+    kind = machine.device_type if machine.has_accelerator else "cores"
+    if not job.launch and processes > room:
         raise UsageError(
-            f"--nproc-per-node {job.processes}: there are {room} ({kind}) here. Give fewer."
+            f"--nproc-per-node {processes}: there are {room} ({kind}) here. Give fewer."
         )
     device = torch.device(device_of_rank(machine.device))
     use_device(device)
-    return join(job.processes, device, job.deadline_seconds)
+    world = join(processes, device, job.deadline_seconds)
+    # A launcher may let each process see one accelerator alone.
+    if world.on_host() > room > 1:
+        raise UsageError(
+            f"--launch starts {world.on_host()} processes on a host with {room} ({kind}). Start "
+            "fewer."
+        )
+    return world
 
 
 def _check_stream(workload: Workload, world: World) -> None:

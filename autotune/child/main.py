@@ -38,10 +38,18 @@ from autotune.configuration.job import (
 )
 from autotune.scripting.program import AfterImport, run_call
 from autotune.scripting.surroundings.record import Record
-from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
+from autotune.system.launched import KNOWN, TELLS, note_of, this_place
 from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Failure, Lost, TrialOutcome, UserError, outcome_to_json
+from autotune.values.outcome import (
+    Failure,
+    Lost,
+    Rejected,
+    TrialOutcome,
+    UserError,
+    outcome_to_json,
+)
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -49,28 +57,42 @@ if TYPE_CHECKING:
     from autotune.training.before_fork import Prepared
     from autotune.training.tasks import LoadedJob
 
+_NO_MEETING = (
+    "the launcher gives no {absent}, by which torch's processes find each other. Set them as for "
+    "your own training, in the environment of autotune: the host of rank 0 and a free port there"
+)
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
 
 
 def main() -> None:
     """Run the job that the command line of this new process names."""
-    place, lifeline, start = sys.argv[1:]
+    path, lifeline, start = sys.argv[1:]
+    folder, process_start = TrialFolder(Path(path)), float(start)
     if lifeline.isdecimal():
         hold_lifeline(int(lifeline))
-        folder = TrialFolder(Path(place))
     else:
         hold_lifeline_at(lifeline)
-        folder = TrialFolder(Path(place), rank=int(os.environ["RANK"]))
-        print_to_own_logs(folder)
+        folder = _begun_by_launcher(folder)
+        if not is_here(lifeline):  # clocks of other hosts have another zero
+            process_start = time.monotonic()
     stay_on_cores()
-    work(folder, process_start=float(start))
+    work(folder, process_start)
+
+
+def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
+    """Return the folder as this rank sees it, which notes its place and prints to its own logs."""
+    place = this_place()
+    if place is None:
+        sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
+    own = folder.of_rank(place.rank)
+    print_to_own_logs(own)
+    write_atomically(own.place, note_of(place))
+    return own
 
 
 def print_to_own_logs(folder: TrialFolder) -> None:
-    """Let this process print to the logs of its rank; rank 0 shares those of the launcher."""
-    if folder.rank == 0:
-        return
+    """Let this process print to the logs of its rank, whatever a launcher does with its output."""
     for log, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
         with log.open("ab") as file:
             os.dup2(file.fileno(), descriptor)
@@ -83,14 +105,34 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
         job = job_from_json(read_some(folder.job))
     except AutotuneError as error:
         leave(folder, Lost(str(error)))
-    if job.script is not None:
-        write_atomically(folder.job, job_to_json(without_arguments(job)))
+    if job.launch:
+        _take_place(job, folder)
     # The deadline began with the launch: a launcher of several ranks takes seconds of it.
     gone = time.monotonic() - process_start
     faulthandler.dump_traceback_later(max(0.1, STACKS_AT * job.deadline_seconds - gone))
     outcome = run(job, folder, process_start, prepared)
-    # The launcher ends the other processes when one exits with an error.
-    leave(folder, outcome, int(job.processes > 1 and isinstance(outcome, Failure)))
+    leave(folder, outcome, exit_code(job, outcome))
+
+
+def exit_code(job: Job, outcome: TrialOutcome) -> int:
+    """Return the exit code of a child: 1 if a launcher is to end the other processes for it."""
+    return int(job.is_of_ranks and isinstance(outcome, Failure))
+
+
+def _take_place(job: Job, folder: TrialFolder) -> None:
+    """Let torch find the place that a launcher has given; end if there are not as many as before.
+
+    A script does by itself what it does under that launcher.
+    """
+    place = this_place()
+    assert place is not None
+    if job.processes not in (0, place.size):
+        sys.exit(1)  # the parent knows both numbers
+    if job.script is None and job.model_path is not None:
+        os.environ.update(place.in_torch_s_words)
+        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if absent and place.size > 1:
+            leave(folder, Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
 
 
 def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn:
@@ -111,6 +153,7 @@ def run(
 ) -> TrialOutcome:
     """Run `job` and return its outcome; an error of the user's code becomes one, too."""
     folder.enter_phase("import")
+    _hide_arguments(job, folder)
     try:
         if job.script is not None:
             return _run_script(job, folder, process_start)
@@ -123,6 +166,14 @@ def run(
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:
         return failed(job, error)
+
+
+def _hide_arguments(job: Job, folder: TrialFolder) -> None:
+    """Take the script's arguments out of the job's file, once all its processes have read it."""
+    place = this_place() if job.is_of_ranks else None
+    size = 1 if place is None else place.size
+    if job.script is not None and all(map(folder.has_begun, range(size))):
+        write_atomically(folder.job, job_to_json(without_arguments(job)))
 
 
 def failed(job: Job, error: BaseException) -> TrialOutcome:
@@ -154,7 +205,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
         record.watch()
 
     def left(outcome: TrialOutcome) -> NoReturn:
-        leave(folder, record.added_to(outcome))
+        leave(folder, record.added_to(outcome), exit_code(job, outcome))
 
     def begin() -> None:
         try:
@@ -165,7 +216,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             trials.append(trial)
         except Exception as error:
             traceback.print_exception(error)
-            leave(folder, Lost(f"a fault of autotune beside the script: {error!r}"))
+            left(Lost(f"a fault of autotune beside the script: {error!r}"))
 
     os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")

@@ -67,8 +67,14 @@ PROCESSES = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Train in so many processes at once, by torch's launcher, one for each GPU or several on "
-    "the CPU; batch_size is of each. For a model.py.",
+    help="Train in so many processes at once on this host, as torch's launcher does: one for each "
+    "GPU, or several on the CPU; batch_size is of each.",
+)
+LAUNCH = click.option(
+    "--launch",
+    metavar="COMMAND",
+    help="Let this command start the processes of each trial, perhaps on several hosts: "
+    "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
 )
 PYTHON = python_option(SEARCHES)
 FRESH_DATA = click.option(
@@ -98,6 +104,7 @@ def options_of(model: Path, **flags: Any) -> SearchOptions:
     from autotune.context.options import SearchOptions
 
     check_model(model, flags.get("python"))
+    check_processes(flags)
     flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
@@ -250,7 +257,8 @@ def tell_mismatches(
 ) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
 
-    `python` trains, in `processes` that train together; None: as many as the environment says.
+    `python` trains, in `processes` that train together; None: as many as the environment says. Of
+    several processes that a launcher started, one prints.
 
     Raises:
         UsageError: a file cannot be read.
@@ -258,12 +266,33 @@ def tell_mismatches(
     """
     from autotune.configuration.best_config import read_best
     from autotune.configuration.mismatch import mismatch_text, mismatches
+    from autotune.system.launched import this_place
 
     found = mismatches(read_best(best), model, processes, python)
     if found and strict:
         raise MismatchError(mismatch_text(str(best), found))
-    if found:
+    place = this_place()
+    if found and (place is None or place.rank == 0):
         click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
+
+
+def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
+    """Check the flags that say how many processes a trial has.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
+    if launch is not None and count > 1:
+        raise UsageError(
+            f"--nproc-per-node {count} with --launch: the launcher says itself how many processes "
+            "it starts. Give one of them."
+        )
+    if has_devices and (launch is not None or count > 1):
+        name = "--nproc-per-node" if launch is None else "--launch"
+        raise UsageError(
+            f"--devices runs a trial on each device, {name} one trial on all. Give one."
+        )
 
 
 def write_new(path: Path, text: str, force: bool) -> None:

@@ -35,8 +35,9 @@ _NOT_FASTER = 8
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(min=1),
-    help="Train in so many processes at once, by torch's launcher. Default: as A says.",
+    help="Train in so many processes at once on this host. Default: as A says.",
 )
+@common.LAUNCH
 @common.FRESH_DATA
 @scripts.AS_MODULE
 @scripts.MAP
@@ -62,6 +63,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
     answers = [read_best(path) for path in files]
     known = [text for answer in answers for text in answer.maps]
+    common.check_processes(flags)
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
     for best in files:

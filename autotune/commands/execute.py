@@ -29,14 +29,16 @@ from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
 from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
+from autotune.context.inspection import inspect, inspection
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.search_context import SearchContext, inspect, inspection, survey
+from autotune.context.search_context import SearchContext, survey
 from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
-from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
+from autotune.searching.run.diagnosis import diagnosis_of, time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
@@ -301,7 +303,7 @@ def inspect_once(device: str, model: Path | None, python: Interpreter) -> Inspec
     """Return facts on this machine and, with a model, on the workload.
 
     Raises:
-        AutotuneError: see `autotune.context.search_context.inspect`.
+        AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
         return inspect(_runner(folder, python, warm=False), inspection(device, model), folder)
@@ -313,7 +315,7 @@ def check_knobs(device: str, model: Path, python: Interpreter) -> tuple[KnobFact
     Raises:
         UsageError: the file has none.
         WorkloadError: some break it; all that is broken is told.
-        AutotuneError: see `autotune.context.search_context.inspect`.
+        AutotuneError: see `autotune.context.inspection.inspect`.
     """
     with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
         runner = _runner(folder, python, warm=False)

@@ -23,6 +23,7 @@ from autotune.values.errors import UsageError
 @common.DEVICE
 @common.PYTHON
 @common.BASELINE
+@common.PROCESSES
 @scripts.AS_MODULE
 @scripts.MAP
 @scripts.PRESET

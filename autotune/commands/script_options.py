@@ -253,8 +253,8 @@ def _of_processes() -> Iterator[str]:
     world = os.environ.get("WORLD_SIZE", "1")
     if world not in ("", "1"):
         yield (
-            f"WORLD_SIZE={world} is in the environment, and autotune trains in one "
-            "process so far. Start it without torchrun."
+            f"WORLD_SIZE={world} is in the environment: autotune starts the processes of each "
+            f"trial itself. Start it alone, without torchrun, with --nproc-per-node {world}."
         )
 
 
@@ -278,11 +278,6 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
         yield "--baseline: the script's own settings are the baseline; change its arguments."
     if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
-    if (count := flags.get("nproc_per_node") or 1) > 1:
-        yield (
-            f"--nproc-per-node {count}: a trial of a script is one process so far. Put its model "
-            "and data into a model.py (`autotune init`), whose trials can be several."
-        )
     if flags.get("unit") == "tokens":
         yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
     if flags.get("fresh_data"):

@@ -178,6 +178,7 @@ _NOTHING_FEASIBLE = 3
     "are never compared.",
 )
 @common.PROCESSES
+@common.LAUNCH
 @common.FRESH_DATA
 @click.option(
     "--seed",
@@ -218,10 +219,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
-    if devices and flags["nproc_per_node"] > 1:
-        raise UsageError(
-            "--devices runs a trial on each device, --nproc-per-node one trial on all. Give one."
-        )
+    common.check_processes(flags, has_devices=bool(devices))
     if script is not None:
         devices = seen_alone(devices)
     if devices:

@@ -24,11 +24,11 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
-from autotune.context.script_facts import asked, observe, out_of_reach
-from autotune.context.search_context import inspect, inspection, inspection_of_device
+from autotune.context.script_facts import asked, observation, observe, out_of_reach
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.system.interpreter import Interpreter, own_interpreter
@@ -70,9 +70,16 @@ class ComparisonOptions:
     script: ScriptOptions | None = None
     """Call of the script at `model_path`; None for a model.py."""
     processes: int = 1
-    """Processes that train together."""
+    """Processes that train together; 0: as many as `launch` starts."""
+    launch: str | None = None
+    """Command of a launcher that starts them; None for those of this host."""
     python: Interpreter = field(default_factory=own_interpreter)
     """Python that trains."""
+
+    @property
+    def resources(self) -> Resources:
+        """Return the device and the processes of each timing."""
+        return Resources(self.device, processes=self.processes, launch=self.launch)
 
     def is_met(self, comparison: PairedComparison) -> bool:
         """Return whether the comparison bears out A.
@@ -182,17 +189,15 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     Raises:
         UsageError: a side has settings that cannot reach the workload.
     """
-    check_room(Resources(options.device, processes=options.processes))
-    job = replace(
-        inspection(options.device, options.model_path),
-        fresh_data=options.fresh_data,
-        processes=options.processes,
-    )
+    check_room(options.resources)
+    job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
+    job = options.resources.started(job)
     observed = None
     if options.script is not None:
-        place = folder / "script"
-        observed = observe(runner, options.model_path, options.script, place, _DEADLINE_SECONDS)
+        observing = observation(options.model_path, options.script, _DEADLINE_SECONDS)
+        observed = observe(runner, options.resources.started(observing), folder / "script")
         job = inspection_of_device(observed)
+        job = options.resources.started(job) if options.launch else job
     started = time.monotonic()
     inspected = inspect(runner, job, folder / "inspect")
     host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
@@ -234,9 +239,8 @@ def _prepare(
             host=host,
             fresh_data=options.fresh_data,
             script=found.call(options.script, config),
-            processes=options.processes,
         )
-        return time_in_round(runner, job, place)
+        return time_in_round(runner, options.resources.started(job), place)
 
     return (
         a,

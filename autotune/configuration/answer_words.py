@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.values.text import disturbed_sentence, span
+from autotune.values.text import disturbed_sentence, rounds_text, span
 
 
 def keep_headline(evidence: Evidence) -> str:
@@ -56,6 +57,37 @@ def processes_text(best: BestConfig) -> str | None:
         f"{best.processes} processes, a step of {samples} samples: batch_size {size}{accumulated} "
         "in each"
     )
+
+
+def ranks_texts(best: BestConfig) -> dict[str, str]:
+    """Return a label and a clause for each fact on several processes; none for one process."""
+    evidence, found = best.evidence, dict[str, str]()
+    if (text := processes_text(best)) is not None:
+        found["processes"] = text
+    if (scaling := evidence.scaling) is not None:
+        (low, high), settings = scaling.ci95, render(scaling.one_process.settings)
+        found["scaling"] = (
+            f"{scaling.ratio:.2f} times as fast as one process ({low:.2f} to {high:.2f}, "
+            f"{rounds_text(scaling.rounds, None)}), which has {settings}"
+        )
+    limits = evidence.limits
+    if limits is not None and limits.exchange_share is not None:
+        found["exchange"] = f"of gradients takes {_share(limits)}"
+    if limits is not None and (slow := limits.straggler) is not None:
+        low, high = slow.ci95
+        found["straggler"] = (
+            f"rank {slow.rank} takes {slow.ratio:.2f} times as long for {slow.stage} as the "
+            f"others ({low:.2f} to {high:.2f}), which wait for it"
+        )
+    return found
+
+
+def _share(limits: StageLimits) -> str:
+    text = f"{100 * (limits.exchange_share or 0.0):.2g} % of a step"
+    if limits.exchange_share_ci95 is None:
+        return text
+    low, high = limits.exchange_share_ci95
+    return f"{text} ({100 * low:.2g} to {100 * high:.2g} %)"
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:

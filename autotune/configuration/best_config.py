@@ -16,6 +16,7 @@ from autotune.configuration.evidence_parts import (
     Pair,
     Part,
     PredictedRun,
+    Scaling,
     Settings,
     StageLimits,
     Stages,
@@ -92,7 +93,7 @@ class Searched(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit"})
+    left_out_if_none = frozenset({"unit", "scaling"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
@@ -111,6 +112,8 @@ class Evidence(Part):
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     limits: StageLimits | None
+    scaling: Scaling | None = None
+    """All processes against one; None for one process, and if that was not measured."""
 
     @property
     def counted(self) -> str:

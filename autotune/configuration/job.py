@@ -199,8 +199,15 @@ class Job:
     script: Script | None = None
     """Call of the script; None if the workload is a model.py."""
     processes: int = 1
-    """Processes that carry out the task together, started by torch's launcher if there are more
-    than one."""
+    """Processes that carry out the task together; 0: as many as `launch` starts."""
+    launch: tuple[str, ...] = ()
+    """Command that starts the processes, put before that of each. Without it, several are forked
+    from a warm host or started by torch's launcher."""
+
+    @property
+    def is_of_ranks(self) -> bool:
+        """True if the processes are several, or started by a launcher of the user's."""
+        return self.processes != 1 or bool(self.launch)
 
 
 @cache
@@ -219,8 +226,10 @@ def job_to_json(job: Job) -> str:
     """Return a job as indented JSON; its format is 1 unless it needs a newer one."""
     fields = _adapter().dump_python(job, mode="json")
     has_own = any(name not in KNOBS for name in job.config or {})
-    if job.processes == 1:
+    if not job.is_of_ranks:
         del fields["processes"]
+    if not job.launch:
+        del fields["launch"]
     fields = {"format": FORMAT if has_own else 1, **fields}
     return json.dumps(fields, indent=1, ensure_ascii=False)
 

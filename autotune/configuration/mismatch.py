@@ -8,13 +8,13 @@ torch uses.
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.configuration.best_config import BestConfig
 from autotune.system.interpreter import Interpreter, own_interpreter
+from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.values.text import size
@@ -107,9 +107,9 @@ def report(name: str, found: Sequence[str], *, strict: bool) -> None:
 
 
 def world_size() -> int:
-    """Return the number of processes that torch's launcher started with this one; 1 without it."""
-    text = os.environ.get("WORLD_SIZE", "")
-    return max(1, int(text)) if text.isdecimal() else 1
+    """Return the number of processes that a launcher started with this one; 1 without one."""
+    place = this_place()
+    return 1 if place is None else max(1, place.size)
 
 
 def _minor(python: str) -> str:
@@ -135,7 +135,12 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     if model is None and not path.is_file():
         return []
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = sha256_of(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
     return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

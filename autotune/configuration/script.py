@@ -52,7 +52,8 @@ class Script:
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings; the script gets changed copies of the files."""
     workdir: str | None = None
-    """Folder in which the process gets a folder of its own to run in; None: the current one."""
+    """Folder in which a job gets a folder of its own to run in; None: the current one. The runner
+    replaces it by that folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class ScriptOptions:
             return unchanged
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
-        settings = config.as_dict()
+        settings = config.every()
         return replace(
             unchanged,
             arguments=with_flags(self.arguments, self.flags, config),
@@ -275,7 +276,8 @@ def plan_run(
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
         value, own = config[knob.name], baseline.get(knob.name, knob.default)
-        if knob.name in mapped:
+        is_of_one = knob.of_ranks and value == own == knob.default
+        if knob.name in mapped or is_of_one:
             continue
         if knob.name in BY_FLAG_ALONE:
             if value != baseline.get(knob.name, value):
@@ -284,7 +286,7 @@ def plan_run(
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
         allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
-        if is_harmless(knob) or (means_something and allowed):
+        if _is_free(knob) or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
@@ -301,9 +303,14 @@ def plan_run(
             asked.append(name)
         else:
             mapped[name] = name.removeprefix("flags.")
-    settings = config.replace(**left_alone).as_dict()
+    settings = config.replace(**left_alone).every()
     edits = edits_of(flags, settings)
     return Plan(settings, tuple(asked), mapped, withheld, edits)
+
+
+def _is_free(knob: Knob) -> bool:
+    """Return True if a knob can be applied to any script without asking."""
+    return is_harmless(knob) and not knob.script_obstacle
 
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:

@@ -137,10 +137,13 @@ class SearchSpace:
         return tuple(dict.fromkeys(map(self.config, settings)))
 
     def _size_with_dependents(self, needed: str) -> int:
-        dependents = math.prod(
-            len(self.domains.get(knob.name, _ONE)) for knob in ALL_KNOBS if knob.needs == needed
+        dependents = [knob for knob in ALL_KNOBS if knob.needs == needed]
+        return sum(
+            math.prod(
+                len(self.domains.get(k.name, _ONE)) for k in dependents if k.has_effect(value)
+            )
+            for value in self.domains.get(needed, _ONE)
         )
-        return sum(dependents if value else 1 for value in self.domains[needed])
 
 
 def nearest(value: Value, domain: Sequence[Value]) -> Value:
@@ -193,7 +196,7 @@ def narrow(
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
-        if knob.needs is not None and not any(domains[knob.needs]):
+        if knob.needs is not None and not any(map(knob.has_effect, domains[knob.needs])):
             offered = ()  # what it needs stays off
         kept, dropped = list[Value](), defaultdict[str, list[str]](list)
         for index, value in enumerate(offered):
@@ -207,7 +210,7 @@ def narrow(
                 kept.append(knob.resolve(value, machine))
         notes += [f"{knob.name}={', '.join(dropped[why])} dropped: {why}" for why in dropped]
         # The baseline's value of an idle knob (null without workers) is no value to try.
-        idle = knob.needs is not None and not baseline[knob.needs] and kept
+        idle = baseline.is_idle(knob) and kept
         domains[knob.name] = tuple(dict.fromkeys(kept if idle else [*kept, baseline[knob.name]]))
     if faults:
         raise UsageError("\n".join(faults))
@@ -302,14 +305,7 @@ def _excluded(
 ) -> str | None:
     """Return why a value that could run here is not tried, or None."""
     if not baseline["deterministic"] or value == baseline[knob.name]:
-        return _too_large(knob, value, facts)
-    reason = knob.nondeterminism(value)
-    return f"not deterministic: {reason}" if reason else _too_large(knob, value, facts)
-
-
-def _too_large(knob: Knob, value: Value, facts: WorkloadFacts | None) -> str | None:
-    if knob.name != "batch_size" or facts is None or facts.dataset_samples is None:
-        return None
-    if isinstance(value, int) and value > facts.dataset_samples:
-        return f"the dataset has {facts.dataset_samples} samples"
-    return None
+        return knob.exclusion(value, facts) if facts else None
+    if reason := knob.nondeterminism(value):
+        return f"not deterministic: {reason}"
+    return knob.exclusion(value, facts) if facts else None

@@ -55,9 +55,24 @@ class TrainingConfig:
         yield from zip(ALL_KNOBS, self.values, strict=True)
         yield from ((knob_named(name), value) for name, value in self.own)
 
+    def is_idle(self, knob: Knob) -> bool:
+        """Return True if another knob's value keeps a knob from having an effect."""
+        return knob.needs is not None and not knob.has_effect(self[knob.needs])
+
     def as_dict(self) -> dict[str, Value]:
-        """Return knob name to value, ready for JSON or YAML."""
-        return {**dict(zip(_POSITION, self.values, strict=True)), **dict(self.own)}
+        """Return knob name to value, ready for JSON or YAML.
+
+        Knobs of several processes are left out where they have their default.
+        """
+        return {
+            knob.name: value
+            for knob, value in self.items()
+            if not (knob.of_ranks and value == knob.default)
+        }
+
+    def every(self) -> dict[str, Value]:
+        """Return knob name to value of every knob, those of several processes included."""
+        return {knob.name: value for knob, value in self.items()}
 
     def of_kind(self, kind: Kind) -> dict[str, Value]:
         """Return the user's own knobs of a kind: variable, flag or argument to value."""
@@ -77,6 +92,12 @@ class TrainingConfig:
         return TrainingConfig.of(
             {knob.name: knob.resolve(value, machine) for knob, value in self.items()}
         )
+
+    @property
+    def alone(self) -> TrainingConfig:
+        """The settings of one process: those of several have their defaults."""
+        ranks = {knob.name: knob.default for knob in ALL_KNOBS if knob.of_ranks}
+        return TrainingConfig.of_checked({**self.as_dict(), **ranks})
 
     @property
     def effective_batch(self) -> int:
@@ -161,6 +182,6 @@ def _canonical(knob: Knob, complete: Mapping[str, Value]) -> Value:
     value = complete[knob.name]
     if knob.needs is None:
         return value
-    if not complete[knob.needs]:
+    if not knob.has_effect(complete[knob.needs]):
         return knob.idle
     return knob.default if value is None else value

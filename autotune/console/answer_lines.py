@@ -15,7 +15,7 @@ from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
     not_proven_texts,
-    processes_text,
+    ranks_texts,
     start_text,
 )
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
@@ -80,9 +80,8 @@ def _use_lines(event: Answered) -> list[str]:
 
 
 def processes_lines(best: BestConfig) -> list[str]:
-    """Return the line on the processes that trained together; none for one."""
-    text = processes_text(best)
-    return [] if text is None else [f"  processes   {text}"]
+    """Return lines on the processes that trained together; none for one."""
+    return [f"  {label:<11} {text}" for label, text in ranks_texts(best).items()]
 
 
 def _rounds(speedup: Speedup) -> str:

@@ -97,6 +97,16 @@ def waiting_line(seconds: float, what: str) -> str:
     return f"  ... {what or 'inspecting machine and file'}, {span(seconds)} so far"
 
 
+def _processes(context: SearchContext) -> str:
+    """Return how many processes a trial has and what starts them; empty for one of our own."""
+    launch = context.options.resources.launch
+    if context.processes == 1 and launch is None:
+        return ""
+    started = "" if launch is None else f", started by {launch}"
+    several = "process" if context.processes == 1 else "processes"
+    return f", {context.processes} {several} in each trial{started}"
+
+
 def plan_lines(context: SearchContext) -> list[str]:
     """Return the plan of a search: study, device, limits, space and budget."""
     options, space = context.options, context.space
@@ -107,7 +117,7 @@ def plan_lines(context: SearchContext) -> list[str]:
         f"study {options.study.name} in {options.study.folder}",
         f"device {context.machine.device} ({context.machine.device_name}), "
         f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}"
-        + (f", {context.processes} processes in each trial" if context.processes > 1 else ""),
+        + _processes(context),
         f"memory limit {size(context.memory_limit_bytes)}",
         *_script_lines(context),
         *script_lines(context),
@@ -190,11 +200,11 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
     limits = diagnosis.limits()
     width = max(map(len, limits))
     waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
-    busy = busy_line(diagnosis)
+    told = [*filter(None, [busy_line(diagnosis)]), *rank_lines(diagnosis)]
     return [
         f"\ndiagnosis: {waits}each stage alone would reach",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
-        *([f"  {busy}"] if busy else []),
+        *(f"  {line}" for line in told),
     ]
 
 
@@ -206,6 +216,22 @@ def busy_line(diagnosis: Diagnosis) -> str:
     if diagnosis.is_launch_bound:
         return f"{line}: it waits for launches. Larger batches or CUDA graphs can help."
     return f"{line}."
+
+
+def rank_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return lines on the exchange of several processes and on one that the others wait for."""
+    if diagnosis.doubt:
+        return []
+    lines = []
+    if (share := diagnosis.exchange_share) is not None:
+        lines.append(f"Exchanging gradients takes {100 * share:.2g} % of a step.")
+    if (slow := diagnosis.slow_rank) is not None:
+        low, high = slow.interval
+        lines.append(
+            f"Rank {slow.rank} computes {slow.ratio:.2f} times as long as the others "
+            f"({low:.2f} to {high:.2f}), which wait for it."
+        )
+    return lines
 
 
 def costs_line(event: CostsMeasured) -> str:

@@ -36,9 +36,10 @@ def script_lines(context: SearchContext) -> list[str]:
     script, seen = context.options.workload.script, context.observed
     if script is None or seen is None:
         return []
-    around = seen.surroundings
+    around, processes = seen.surroundings, context.processes
+    each = "" if processes == 1 else f", in each of {processes} processes"
     return [
-        f"runs: {_command(context.options.workload.model_path, script)}",
+        f"runs: {_command(context.options.workload.model_path, script)}{each}",
         f"  {_often(context, around)}",
         *(f"  {line}" for line in _places(script, around)),
         *(f"  {_SENT[name]}" for name in around.trackers),

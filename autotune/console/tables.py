@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.space_file import read_space, shipped_spaces
-from autotune.console.event_lines import busy_line
+from autotune.console.event_lines import busy_line, rank_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, spelled
 from autotune.searching.run.diagnosis import Diagnosis
@@ -93,7 +93,7 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
     if diagnosis is not None:
         stages = _table("stage alone", diagnosis.rate_unit, "seconds a batch")
         for name, rate in diagnosis.limits().items():
-            seconds = diagnosis.stages.batch_size / rate
+            seconds = diagnosis.stages.samples / rate
             stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
         _print(stages)
         lines = [*_bound_lines(diagnosis), *notes]
@@ -117,7 +117,7 @@ def _bound_lines(diagnosis: Diagnosis) -> list[str]:
             lines.append(f"Only faster {diagnosis.bound} can still gain speed.")
     if busy := busy_line(diagnosis):
         lines.append(busy)
-    return lines
+    return [*lines, *rank_lines(diagnosis)]
 
 
 def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
@@ -125,7 +125,9 @@ def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
     if irrelevant:
         return f"frozen: {irrelevant}"
     allowed = knob.suggestions(machine)
-    text = ", ".join(map(spelled, allowed)) + (f"  (with {knob.needs})" if knob.needs else "")
+    text = ", ".join(map(spelled, allowed))
+    if knob.needs:
+        text += f"  ({'without' if knob.has_effect(None) else 'with'} {knob.needs})"
     if not isinstance(knob.values, OneOf):
         return text
     refused = {v: knob.obstacle(v, machine) for v in knob.values.options if v not in allowed}

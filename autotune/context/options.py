@@ -6,6 +6,7 @@ values, and `SearchOptions.flat` returns them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_evidence import TRAINING_LOSS
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch
 from autotune.configuration.space_file import find_space, read_space
@@ -221,7 +223,15 @@ class Resources:
     at_once: int = 1
     """Trials that run at the same time; they share the memory of the host evenly."""
     processes: int = 1
-    """Processes that train together in each trial, one for each accelerator."""
+    """Processes that train together in each trial; 0: as many as `launch` starts, until told."""
+    launch: str | None = None
+    """Command of a launcher that starts the processes of a trial; None for those of this host."""
+    on_host: int | None = None
+    """Processes that share a host; None: all of them."""
+
+    def started(self, job: Job) -> Job:
+        """Return the job for as many processes as train together, however they are started."""
+        return replace(job, processes=self.processes, launch=tuple(shlex.split(self.launch or "")))
 
     def bytes_per_trial(self, machine: Machine) -> int:
         """Return the most memory in bytes that a trial may use on a machine."""
@@ -232,8 +242,7 @@ class Resources:
     def host_bytes_per_trial(self, machine: Machine) -> int | None:
         """Return the most host memory in bytes that a trial on an accelerator may use.
 
-        Trials that run at the same time share it evenly. None on a CPU, where `bytes_per_trial` is
-        of the host.
+        Trials at the same time share it evenly. None on a CPU: `bytes_per_trial` is of the host.
         """
         if not machine.has_accelerator:
             return None
@@ -275,6 +284,8 @@ class SearchOptions:
         """
         if unknown := flat.keys() - _FIELDS.keys():
             raise TypeError(f"no options of a search: {', '.join(sorted(unknown))}")
+        if flat.get("launch"):
+            flat["nproc_per_node"] = 0
         given: dict[str, dict[str, Any]] = {value: {} for value in _VALUES}
         for name, option in flat.items():
             value, field_name = _FIELDS[name]

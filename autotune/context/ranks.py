@@ -1,27 +1,51 @@
-"""A search whose trials are several processes: how many fit here, and what each may use."""
+"""A search whose trials are several processes: who starts them, how many fit, what each may use."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+from autotune.configuration.job import (
+    Diagnose,
+    FindLimits,
+    Gate,
+    Job,
+    Measure,
+    Probe,
+    Profile,
+    TakeFirstSteps,
+    Task,
+)
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
+from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.values.errors import UsageError
+from autotune.knobs.ranks import ALONE
+from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
+from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
+from autotune.values.workload_facts import WorkloadFacts
 
 _AFFINITY = "cpu_affinity"
+_OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, FindLimits, Profile)
+_MOST_NAMES = 3
 
 
 def check_room(resources: Resources) -> None:
     """Check that so many processes can train here, before any is started.
 
     Raises:
-        UsageError: there are fewer cores and GPUs, or the device is one of several.
+        UsageError: there are fewer cores and GPUs, the device is one of several, or there is no
+            such launcher.
     """
     count, device = resources.processes, resources.device
+    if resources.launch is not None:
+        _check_launcher(resources.launch, device)
+        return
     if count == 1:
         return
     cores, gpus = probe_host().usable_cores, len(nvidia_gpus() or ())
@@ -33,6 +57,42 @@ def check_room(resources: Resources) -> None:
     if count > (cores if device == "cpu" else max(cores, gpus)):
         found = f"{cores} cores" if device == "cpu" or not gpus else f"{gpus} GPUs"
         raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
+
+
+def _check_launcher(command: str, device: str) -> None:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--launch {command!r}: {error}. Quote the command as a whole.") from error
+    if not words:
+        raise UsageError("--launch: the command is empty. Give one, such as 'srun --ntasks 8'.")
+    if shutil.which(words[0]) is None:
+        raise UsageError(
+            f"--launch {command!r}: there is no program {words[0]}. Install it, or give its path."
+        )
+    if device.partition(":")[2]:
+        raise UsageError(
+            f"--device {device} with --launch: each process takes the device of its number. Give "
+            f"--device {device.partition(':')[0]}."
+        )
+
+
+def check_launched(job: Job, outcome: TrialOutcome) -> None:
+    """Check that the launcher of a job, if it has one, has started its processes.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if job.launch and isinstance(outcome, Lost):
+        raise UsageError(f"--launch {shlex.join(job.launch)!r}: {outcome.detail}")
+
+
+def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOptions:
+    """Return the options with the processes that a launcher was found to start."""
+    if options.resources.launch is None:
+        return options
+    told = replace(options.resources, processes=found.processes, on_host=found.on_host)
+    return replace(options, resources=told)
 
 
 def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None:
@@ -55,6 +115,46 @@ def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None
     return held // processes
 
 
+def is_of_all(task: Task, config: TrainingConfig) -> bool:
+    """Return whether all processes of a trial carry out a task together, and not one alone."""
+    if isinstance(task, Gate):
+        return config["ddp_comm_dtype"] is not None
+    return isinstance(task, _OF_ALL)
+
+
+def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> TrainingConfig:
+    """Return the user's settings without those of several processes, if one trains alone.
+
+    Raises:
+        WorkloadError: DistributedDataParallel cannot train the model under them, because it has
+            parameters that no step uses.
+    """
+    ranks = facts.ranks
+    if ranks is None:
+        return baseline.alone
+    if not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
+        return baseline
+    names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
+    way = (
+        f"and {ranks.graph_obstacle}"
+        if ranks.graph_obstacle
+        else "which --baseline static_graph=true allows"
+    )
+    raise WorkloadError(
+        f"{path}: no step gives a gradient to {names}, on which DistributedDataParallel fails, "
+        f"{way}. Or leave them out by requires_grad_(False)."
+    )
+
+
+def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
+    """Return a space without the knobs of several processes, and a note on those that it had."""
+    lost = [knob.name for knob in ALL_KNOBS if knob.of_ranks and knob.name in file.offers]
+    if not lost:
+        return file, ()
+    offers = {name: values for name, values in file.offers.items() if name not in lost}
+    return replace(file, offers=offers), (f"{', '.join(lost)}: left out, {ALONE}",)
+
+
 def space_of_each(
     file: SpaceFile,
     options: SearchOptions,
@@ -73,8 +173,9 @@ def space_of_each(
     """
     processes = options.resources.processes
     if processes == 1:
-        return file, ()
-    cores = max(1, machine.host.usable_cores // processes)
+        return _without_ranks(file)
+    on_host = options.resources.on_host or processes
+    cores = max(1, machine.host.usable_cores // on_host)
     notes: list[str] = []
     if held is not None:
         notes.append(
@@ -92,7 +193,7 @@ def space_of_each(
 
     limits = {"num_threads": cores, "num_workers": cores}
     offers = {
-        name: kept(name, fits(most), f"each of {processes} processes has {cores} of the cores")
+        name: kept(name, fits(most), f"each of {on_host} processes has {cores} of the cores")
         for name, most in limits.items()
         if name in file.offers
     }

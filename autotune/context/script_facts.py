@@ -16,6 +16,7 @@ from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harml
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.context.ranks import check_launched
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob
@@ -46,40 +47,40 @@ _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
-def observe(
-    runner: Runner,
-    path: Path,
-    script: ScriptOptions,
-    folder: Path,
-    deadline_seconds: float,
-    loss_seconds: float = 0.0,
-) -> Observed:
-    """Run the script as it is for some steps, and for `loss_seconds` in which its loss may fall.
-
-    What an earlier observation in this folder said of the same script's loss still holds, so that
-    the same search continues.
-
-    Raises:
-        WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
-    """
-    source = _digest(path, script)
-    known = _known_loss(folder, source) if loss_seconds else None
-    job = Job(
-        Observe(0.0 if known else loss_seconds, source),
+def observation(path: Path, script: ScriptOptions, deadline_seconds: float) -> Job:
+    """Return the job that runs a script as it is for some steps."""
+    return Job(
+        Observe(source=_digest(path, script)),
         device="auto",
         model_path=str(path.resolve()),
         script=script.call(),
         deadline_seconds=deadline_seconds,
     )
-    outcome = runner.run(job, folder)
+
+
+def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> Observed:
+    """Run an `observation`, and for `loss_seconds` longer, in which the script's loss may fall.
+
+    What an earlier observation in this folder said of the same script's loss still holds, so that
+    the same search continues.
+
+    Raises:
+        UsageError: a launcher does not start the script.
+        WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
+    """
+    assert isinstance(job.task, Observe)
+    known = _known_loss(folder, job.task.source) if loss_seconds else None
+    task = replace(job.task, loss_seconds=0.0 if known else loss_seconds)
+    outcome = runner.run(replace(job, task=task), folder)
     if isinstance(outcome, Observed):
         if known is not None:
             outcome = replace(outcome, loss=known)
             write_atomically(TrialFolder(folder).outcome, outcome_to_json(outcome))
         return outcome
+    check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{path}, run as a training script: {_reason(outcome, stepped)}"
+        f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
@@ -311,7 +312,7 @@ def _way(knob: Knob, script: ScriptOptions) -> str:
         return script.refusal
     if knob.name in {flag.knob for flag in script.flags}:
         return f"it changes the course of training: {_unjudged(script)}"
-    if knob.effect == "statistics":
+    if knob.effect == "statistics" and not knob.of_ranks:
         return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"

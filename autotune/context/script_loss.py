@@ -102,7 +102,7 @@ class OtherBatches:
             script=self.script.call(other),
             deadline_seconds=self.options.budget.trial_timeout_seconds,
         )
-        outcome = self.runner.run(job, folder)
+        outcome = self.runner.run(self.options.resources.started(job), folder)
         settings = render(other.differences(baseline))
         if not isinstance(outcome, FirstLosses):
             return self._refusing(mapped, f"{settings} fails: {describe(as_failure(outcome))}")

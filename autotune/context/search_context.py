@@ -5,21 +5,38 @@ It is determined once, before the first trial, and does not change during the se
 
 from __future__ import annotations
 
-import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job, Measure, Probe, Task
+from autotune.configuration.job import (
+    Inspect,
+    Job,
+    Task,
+)
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.context.options import SearchOptions, StudyOptions, time_budget_of
+from autotune.context.inspection import inspect, inspection, inspection_of_device
+from autotune.context.options import (
+    SearchOptions,
+    StudyOptions,
+    WorkloadOptions,
+    time_budget_of,
+)
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import check_room, held_by_each, space_of_each
-from autotune.context.script_facts import asked, observe, reachable, with_maps
+from autotune.context.ranks import (
+    check_room,
+    held_by_each,
+    is_of_all,
+    own_of_each,
+    space_of_each,
+    with_ranks,
+)
+from autotune.context.script_facts import asked, observation, observe, reachable, with_maps
 from autotune.context.script_loss import (
     OtherBatches,
     judging,
@@ -27,20 +44,15 @@ from autotune.context.script_loss import (
     of_script,
     without_needless_loss,
 )
+from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
-from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
 from autotune.values.lr_scaling import lr_factor
 from autotune.values.machine import Machine
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Inspected,
-    Lost,
     Observed,
-    Rejected,
-    TimedOut,
-    as_failure,
-    describe,
 )
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -118,12 +130,7 @@ class SearchContext:
 
     @property
     def host_seconds(self) -> float:
-        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it.
-
-        Several processes are forked from none.
-        """
-        if self.processes > 1:
-            return 0.0
+        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it."""
         return self.start_seconds + (self.dataset_seconds if self.is_dataset_shared else 0.0)
 
     @property
@@ -177,7 +184,9 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload = self.options.workload
-        return Job(
+        all_train = is_of_all(task, config)
+        config = config if all_train else config.alone
+        job = Job(
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
@@ -189,9 +198,10 @@ class SearchContext:
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
             count_tokens=self.counts_tokens,
-            fresh_data=workload.fresh_data,
-            processes=self.processes if isinstance(task, Measure | Probe) else 1,
+            # A host that built the dataset could not be forked for several processes next.
+            fresh_data=workload.fresh_data or self.processes > 1,
         )
+        return self.options.resources.started(job) if all_train else job
 
     def _call(self, config: TrainingConfig) -> Script | None:
         script = self.options.workload.script
@@ -217,15 +227,15 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     options, notes = _mapped(options, file, observed)
     started = time.monotonic()
     inspected = _inspected(options, observed, runner, folder)
+    options = with_ranks(options, observed or inspected)
     start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
-    assert facts is not None
-    _check_options(options, facts)
+    facts = _checked(options, facts)
     file, found = as_found(file, workload, facts)
-    baseline = workload.own_settings(facts, found).resolved(inspected.machine)
+    baseline = _own_settings(workload, facts, found).resolved(inspected.machine)
     held = held_by_each(options, baseline)
     if workload.script is not None and observed is not None:
         look = OtherBatches(runner, options, file, held)
@@ -257,12 +267,22 @@ def _made_folder(study: StudyOptions) -> Path:
     return study.folder / "trials" / "inspect"
 
 
-def _check_options(options: SearchOptions, facts: WorkloadFacts) -> None:
-    """Raise a UsageError for options that do not fit the workload, before a trial does."""
+def _own_settings(
+    workload: WorkloadOptions, facts: WorkloadFacts, found: Mapping[str, Value]
+) -> TrainingConfig:
+    """Return the user's settings, as each process has them."""
+    own = workload.own_settings(facts, found)
+    return own_of_each(own, facts, workload.model_path)
+
+
+def _checked(options: SearchOptions, facts: WorkloadFacts | None) -> WorkloadFacts:
+    """Return the facts; raise a UsageError for options that do not fit, before a trial does."""
+    assert facts is not None
     path = options.workload.model_path
     options.accuracy.check(facts, path)
     options.objective.for_workload(facts)
     options.objective.counts_tokens(facts, path)
+    return facts
 
 
 def _mapped(
@@ -288,8 +308,8 @@ def _observed(
     if script is None:
         return options, None
     seconds = loss_seconds(script, file, time_budget_of(options))
-    place = folder / "script"
-    observed = observe(runner, workload.model_path, script, place, deadline, seconds)
+    job = options.resources.started(observation(workload.model_path, script, deadline))
+    observed = observe(runner, job, folder / "script", seconds)
     return of_script(options, judging(script, observed)), observed
 
 
@@ -300,48 +320,10 @@ def _inspected(
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
     task = Inspect(baseline=workload.baseline)
-    processes = options.resources.processes
-    job = replace(job, task=task, fresh_data=workload.fresh_data, processes=processes)
+    job = replace(job, task=task, fresh_data=workload.fresh_data)
+    job = options.resources.started(job)
     if observed is not None:
         job = inspection_of_device(observed, deadline)
+        if options.resources.launch:  # perhaps on other hosts
+            job = options.resources.started(job)
     return inspect(runner, job, folder)
-
-
-def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
-    """Return the job that inspects the device on which a script was seen to train."""
-    job = inspection(observed.device, None, deadline_seconds)
-    return replace(job, task=Inspect(observed.visible_devices))
-
-
-def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:
-    """Return the job that inspects a device and, with a path, a workload."""
-    path = None if model_path is None else str(model_path.resolve())
-    return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
-
-
-def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
-    """Inspect the machine in a child process, and the workload if the job has a path.
-
-    Raises:
-        UsageError: there is no such device.
-        WorkloadError: the workload cannot be imported or built.
-        NotSearchedEnoughError: the time budget is too short for the inspection.
-    """
-    outcome = runner.run(job, folder)
-    if isinstance(outcome, Inspected):
-        return outcome
-    is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds
-    if is_cut or outcome == Lost(OUT_OF_TIME):
-        raise NotSearchedEnoughError(
-            "not searched enough: inspecting the machine and the workload took the time budget, or "
-            "a quarter of it. Use a --time-budget of at least five times the seconds that building "
-            "the model and the dataset takes."
-        )
-    if isinstance(outcome, Rejected):
-        raise UsageError(outcome.detail)
-    raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 digest of a file, in hex."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

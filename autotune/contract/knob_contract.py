@@ -20,6 +20,7 @@ from autotune.knobs.own import coded_name
 from autotune.training import inspection
 from autotune.training.apply_settings import Settings
 from autotune.training.coded_knobs import effect_of, place_of, with_errors
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
@@ -48,18 +49,22 @@ class Bench:
     device: str
     settings: Mapping[str, Value]
     dataset: Dataset[Any]
+    world: World = ALONE
+    """The processes that train together; knobs of several need a process group."""
 
     @classmethod
-    def of(cls, workload: Workload, device: str, settings: Mapping[str, Value]) -> Bench:
+    def of(
+        cls, workload: Workload, device: str, settings: Mapping[str, Value], world: World = ALONE
+    ) -> Bench:
         """Build the dataset of a workload, once for all values."""
-        return cls(workload, device, settings, build_dataset(workload.under(settings)))
+        return cls(workload, device, settings, build_dataset(workload.under(settings)), world)
 
     def trained(self, **settings: Value) -> Trained:
         """Apply settings beside the others to this process, build the training and take a step."""
         config = TrainingConfig.of({**self.settings, **settings})
         Settings(config, self.workload.knobs).apply_to_process()
         workload = self.workload.under(config.as_dict())
-        setup = apply(config, workload, self.device, 0, self.dataset)
+        setup = apply(config, workload, self.device, 0, self.dataset, self.world)
         setup.model.train()
         return Trained(setup, one_step(setup))
 

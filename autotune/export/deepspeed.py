@@ -7,10 +7,18 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
+from autotune.export.ranks import PROCESSES
+from autotune.knobs.base import Value
+
+_DTYPES: dict[Value, str] = {"bfloat16": "bf16", "float16": "fp16"}
+# Elements of float32 in a MiB.
+_FLOATS = (1 << 20) // 4
 
 
 def to_deepspeed(best: BestConfig) -> Exported:
-    """Return a patch with batch size and mixed precision; DeepSpeed configures no other knob.
+    """Return a patch with batch size, mixed precision and the format of the exchange.
+
+    DeepSpeed configures no other knob.
 
     The precision is `torch_autocast`, as in the trials. `bf16` and `fp16` are switched off, because
     they would train a model with 16-bit weights.
@@ -27,9 +35,17 @@ def to_deepspeed(best: BestConfig) -> Exported:
     }
     if config["accumulation_steps"] != 1:
         patch["gradient_accumulation_steps"] = config["accumulation_steps"]
+    if config["ddp_comm_dtype"]:
+        patch["communication_data_type"] = _DTYPES[config["ddp_comm_dtype"]]
     dropped = left_out(
         best,
-        {"batch_size", "accumulation_steps", "amp_dtype"},
-        instead={"compile_mode": "engine.compile(compile_kwargs={'mode': ...})"},
+        {"batch_size", "accumulation_steps", "amp_dtype", "ddp_comm_dtype"},
+        instead={
+            "compile_mode": "engine.compile(compile_kwargs={'mode': ...})",
+            "ddp_bucket_mb": "zero_optimization.reduce_bucket_size has such a size in elements, "
+            f"{int(config['ddp_bucket_mb'] or 0) * _FLOATS} of float32, for ZeRO alone",
+            "sharding": "zero_optimization.stage=3 shards alike, by code of its own",
+            PROCESSES: f"deepspeed --num_gpus {best.processes} train.py",
+        },
     )
     return Exported(json.dumps(patch, indent=2) + "\n", dropped)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from autotune import __version__
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import with_flags
+from autotune.export.ranks import PROCESSES, by_torchrun
 from autotune.knobs.base import Value, spelled
 
 LR_FACTOR = "lr_factor"
@@ -48,7 +49,7 @@ def left_out(
 
     Args:
         best: the result.
-        carried: knobs that the form carries.
+        carried: knobs that the form carries, and "processes" if it starts several.
         in_force: settings that the form's reader makes itself, unlike PyTorch's defaults.
         instead: what to do about a knob. Default: PyTorch's own call.
     """
@@ -58,9 +59,13 @@ def left_out(
         knob.name: f"{knob.name}={spelled(value)}: {ways.get(knob.name, knob.call)}"
         for knob, value in config.items()
         if knob.name not in carried
-        and (knob.needs is None or config[knob.needs])
+        and not config.is_idle(knob)
         and value != own.get(knob.name, knob.default)
     }
+    if best.processes is not None and PROCESSES not in carried:
+        dropped[PROCESSES] = (
+            f"{PROCESSES}={best.processes}: {ways.get(PROCESSES, by_torchrun(best))}"
+        )
     factor = best.lr_scaling.factor
     if factor != 1 and LR_FACTOR not in carried:
         dropped[LR_FACTOR] = f"{LR_FACTOR}={factor:g}: multiply your learning rates by it"

@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
+from autotune.export.ranks import DDP_ARGUMENTS, ddp_arguments, for_accelerator
 from autotune.values.strict_yaml import dump
 
 
@@ -34,7 +35,8 @@ def to_hf(best: BestConfig) -> Exported:
         "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE); leave out optim where yours is "
         "not AdamW"
     )
-    return Exported(dump(merged), left_out(best, carried, instead=lacking), use)
+    instead = for_accelerator(best.training_config) | lacking
+    return Exported(dump(merged), left_out(best, carried, instead=instead), use)
 
 
 def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
@@ -61,12 +63,27 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
     tf32 = config["float32_matmul_precision"] == "high" and not on_cpu
     if tf32 or config["float32_matmul_precision"] == "highest":
         words["float32_matmul_precision"] = {"tf32": True} if tf32 else {}
+    words |= _of_ranks(best)
     if mode is not None:
         words["compile_mode"] |= {
             "torch_compile_backend": "inductor",
             "torch_compile_mode": mode,
             "tf32": tf32,  # else transformers switches it on by itself when it compiles
         }
+    return words
+
+
+def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
+    """Return knob to fields, for several processes."""
+    config = best.training_config
+    if best.processes is None:
+        return {}
+    # Else transformers looks for unused parameters in each step.
+    words: dict[str, dict[str, Any]] = {"find_unused": {"ddp_find_unused_parameters": False}}
+    for argument, value in ddp_arguments(config).items():
+        if argument != "gradient_as_bucket_view":
+            (knob,) = (name for name, one in DDP_ARGUMENTS.items() if one == argument)
+            words[knob] = {f"ddp_{argument}": value}
     return words
 
 

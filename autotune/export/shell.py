@@ -10,6 +10,7 @@ import shlex
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import environ_of
 from autotune.export.form import Exported, carried_flags, left_out, own_words
+from autotune.export.ranks import PROCESSES
 
 
 def to_env(best: BestConfig) -> Exported:
@@ -26,7 +27,7 @@ def to_torchrun(best: BestConfig) -> Exported:
     launcher = f"torchrun --standalone --nproc-per-node {best.processes or 1}"
     command = f'exec env {pairs}{launcher} "$@"{words}\n'
     use = "sh FILE train.py --its --arguments"
-    carried = _carried(best) | {f"flags.{name}" for name in carried_flags(best)}
+    carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
     return Exported(command, left_out(best, carried), use)
 
 

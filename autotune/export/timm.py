@@ -37,7 +37,16 @@ def to_timm(best: BestConfig) -> Exported:
         values["grad_accum_steps"] = config["accumulation_steps"]
     if optimizer := KNOBS["optimizer_impl"].optimizer_kwargs(config["optimizer_impl"]):
         values["opt_kwargs"] = dict(optimizer)
-    carried = {"batch_size", "num_workers", "pin_memory", "amp_dtype", "channels_last"}
+    if not config["broadcast_buffers"]:
+        values["no_ddp_bb"] = True
+    carried = {
+        "broadcast_buffers",
+        "batch_size",
+        "num_workers",
+        "pin_memory",
+        "amp_dtype",
+        "channels_last",
+    }
     carried |= {"compile_mode", "optimizer_impl", "accumulation_steps"}
     in_force = {"persistent_workers": True, **({} if on_cpu else _ON_CUDA)}
     instead = dict.fromkeys(in_force, _HARD_CODED)

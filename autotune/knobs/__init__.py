@@ -14,12 +14,12 @@ from autotune.knobs.base import Knob, OneOf
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.loader import LOADER_KNOBS
-from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS
+from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS
 from autotune.knobs.older_names import RENAMED
-from autotune.knobs.optimizer import OPTIMIZER_KNOBS
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
+from autotune.knobs.ranks import RANK_KNOBS
 
 ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
@@ -31,6 +31,7 @@ ALL_KNOBS: tuple[Knob, ...] = (
     *ATTENTION_KNOBS,
     *MEMORY_KNOBS,
     *PROCESS_KNOBS,
+    *RANK_KNOBS,
 )
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in ALL_KNOBS}

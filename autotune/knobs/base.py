@@ -18,6 +18,7 @@ from autotune.values.workload_facts import WorkloadFacts
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
 
 Value = bool | int | float | str | None
 Effect = Literal["exact", "numerics", "statistics"]
@@ -89,6 +90,10 @@ class Setup(Protocol):
         """Return the model in training."""
 
     @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """Return what wraps the model in several processes; None in one, and if it is sharded."""
+
+    @property
     def optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of the model."""
 
@@ -121,9 +126,11 @@ class Knob:
     """Values that are legal on some machine; `obstacle` excludes those that fail on this one."""
     effect: ClassVar[Effect] = "exact"
     needs: ClassVar[str | None] = None
-    """Name of a knob that must be on (not 0, not null) for this one to have an effect."""
+    """Name of a knob of which only some values let this one have an effect; see `has_effect`."""
     idle: ClassVar[Value] = None
-    """Value while the knob in `needs` is off."""
+    """Value while it has none."""
+    of_ranks: ClassVar[bool] = False
+    """True if the knob has an effect in several processes that train together alone."""
     is_readable: bool = True
     """False if only the user's own code sees the value, so that `read_back` cannot tell it."""
 
@@ -141,6 +148,13 @@ class Knob:
         assert isinstance(self.values, OneOf)
         return tuple(value for value in self.values.options if not self.obstacle(value, machine))
 
+    def has_effect(self, needed: Value) -> bool:
+        """Return True if the knob has an effect beside that value of the knob in `needs`.
+
+        By default that one must be on: not 0, not null.
+        """
+        return bool(needed)
+
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         """Return the reason why `value` cannot work on this machine, or None."""
         return None
@@ -151,6 +165,10 @@ class Knob:
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
         """Return the reason why this knob stays as it is on this workload, or None."""
+        return None
+
+    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
+        """Return the reason why `value` is not tried on this workload, or None."""
         return None
 
     def resolve(self, value: Value, machine: Machine) -> Value:
@@ -171,6 +189,13 @@ class Knob:
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
         """Return the model to train; `model` is on its device."""
         return model
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        """Return arguments for DistributedDataParallel."""
+        return {}
+
+    def on_ddp(self, value: Value, ddp: DistributedDataParallel) -> None:
+        """Apply the value to DistributedDataParallel once it wraps the model."""
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         """Return arguments for the DataLoader."""

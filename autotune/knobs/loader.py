@@ -29,6 +29,12 @@ class BatchSize(Knob):
     def suggestions(self, machine: Machine) -> tuple[Value, ...]:
         return powers_of_two(8, 1024)
 
+    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
+        samples = facts.dataset_samples
+        if samples is None or not isinstance(value, int) or value <= samples:
+            return None
+        return f"the dataset has {samples} samples"
+
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {"batch_size": value}
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.nn.parallel import DistributedDataParallel
 
 COMPILER = ("torch._dynamo", "torch._inductor")
 """Packages of the compiler: errors are told apart by the module that they come from."""
@@ -263,3 +264,20 @@ def stop_workers(iterator: Any) -> None:
     """Stop the workers of a DataLoader's iterator, if it has any and they can be stopped."""
     with suppress(Exception):  # an iterator without workers has no such method
         iterator._shutdown_workers()
+
+
+def comm_hooks(ddp: DistributedDataParallel) -> list[Callable[..., Any]]:
+    """Return the hooks that exchange gradients in place of DDP; it offers no way to read them."""
+    return [hook for hook, _ in ddp._comm_hooks]
+
+
+def reshards_after_forward(model: nn.Module) -> set[bool]:
+    """Return True if parts of a sharded model are freed after the forward pass, False if kept.
+
+    Both if parts differ. `set_reshard_after_forward` has no counterpart that reads.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    groups = (part._get_fsdp_state()._fsdp_param_group for part in parts)
+    return {group.post_forward_mesh_info is not None for group in groups if group is not None}

@@ -81,7 +81,8 @@ def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
     """Compare loss, gradients, update and first steps under the job's settings with the reference.
 
     Where these have another batch size and the same effective batch, gradients alone are compared.
-    Memory use is that of training, because all tensors that are compared lie in a file.
+    Memory use is that of training, because all tensors that are compared lie in a file. Several
+    processes, each on batches of its own, have the same gradients and take the same decisions.
 
     Raises:
         NonFiniteLossError: loss, gradients or weights are not finite under one of the two settings.
@@ -183,7 +184,7 @@ def _backward(
     setup.model.zero_grad(set_to_none=True)
     seed_everything(seed)
     with setup.forward_context():
-        loss = setup.workload.compute_loss(setup.model, batch)
+        loss = setup.workload.compute_loss(setup.trained, batch)
     (loss * scale).backward()  # type: ignore[no-untyped-call]
     gradients = {
         name: parameter.grad if scale == 1 else parameter.grad.div_(scale)

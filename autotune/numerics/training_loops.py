@@ -41,8 +41,8 @@ class TrainingLoops:
         """Yield batches without end, the same ones in each call."""
         loaded = self.loaded
         seed_everything(loaded.job.seed)
-        loader = build_loader(loaded.config, loaded.workload, self.dataset, loaded.job.seed)
-        return endless(loader)
+        config, workload, seed = loaded.config, loaded.workload, loaded.job.seed
+        return endless(build_loader(config, workload, self.dataset, seed, loaded.world))
 
 
 def without_dropout(model: nn.Module) -> None:

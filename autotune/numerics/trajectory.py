@@ -141,7 +141,8 @@ def epsilon(config: TrainingConfig) -> float:
     It is that of TF32 and float16 at least: accelerators shorten convolutions by default, and other
     algorithms for a convolution in float32 err as much.
     """
-    short = config["amp_dtype"] == "bfloat16" or config["float32_matmul_precision"] == "medium"
+    formats = (config["amp_dtype"], config["ddp_comm_dtype"])
+    short = "bfloat16" in formats or config["float32_matmul_precision"] == "medium"
     return torch.finfo(torch.bfloat16 if short else torch.float16).eps
 
 

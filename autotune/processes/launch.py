@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.configuration.job import Job
-from autotune.system.child_ties import channel, path_of, receive, send
+from autotune.processes.launched_ranks import write_program
+from autotune.system.child_ties import channel, place_of, receive, send
 from autotune.system.trial_folder import TrialFolder
 
 HOST_PATIENCE_SECONDS = 120.0
@@ -52,22 +53,28 @@ class FreshInterpreter:
     def __init__(
         self,
         python: Path,
+        job: Job,
         files: TrialFolder,
         environ: Mapping[str, str],
         lifeline: int,
-        processes: int = 1,
     ) -> None:
-        module = ["-m", "autotune.child.main", str(files.path), str(lifeline)]
-        if processes > 1:
-            ranks = (str(files.path), path_of(lifeline), str(processes))
-            module = ["-m", "autotune.child.launch_ranks", *ranks]
+        place, start = str(files.path), repr(time.monotonic())
+        words = ["autotune.child.main", place, str(lifeline), start]
+        if job.launch:
+            program = str(write_program(files, python, environ))
+            call = (*job.launch, program, place, place_of(lifeline), start)
+            words = ["autotune.child.become_launcher", str(lifeline), *call]
+        elif job.processes > 1:
+            ranks = (place, place_of(lifeline), str(job.processes), start)
+            words = ["autotune.child.launch_ranks", *ranks]
+        if job.is_of_ranks:
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
             log.write_bytes(b"")
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [python, *module, repr(time.monotonic())],
+                [python, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -231,6 +238,7 @@ class WarmHost:
             "folder": str(files.path),
             "model_path": job.model_path,
             "is_script": job.script is not None,
+            "processes": job.processes,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

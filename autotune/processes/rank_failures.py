@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,12 +56,23 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
         is_cause = code != -signal.SIGABRT or all(map(_tells_of_lost_peer, told.values()))
         if code < 0 and -code != signal.SIGTERM and is_cause:
             return _killed(files.of_rank(rank), -code)
+    if (silent := _silent(files, told)) is not None:
+        return silent
     for one, failure in told.items():
         return _named(one, failure)
-    for rank, code in _exit_codes(files.ended):
-        where = _place(files.of_rank(rank))
-        return Crashed(f"rank {rank} ended with code {code} and without a result; {where}")
     return found
+
+
+def _silent(files: TrialFolder, told: Mapping[TrialFolder, Failure]) -> Failure | None:
+    """Return the end of a rank that told nothing, if others told of a lost peer at most."""
+    codes = dict(_exit_codes(files.ended))
+    known = codes.keys() | ({one.rank for one in (files, *files.others)} if told else set())
+    for rank in sorted(known - {one.rank for one in told}):
+        if all(map(_tells_of_lost_peer, told.values())):
+            how = f"with code {codes[rank]} and " if rank in codes else ""
+            where = _place(files.of_rank(rank))
+            return Crashed(f"rank {rank} ended {how}without a result; {where}")
+    return None
 
 
 def _told(files: TrialFolder) -> dict[TrialFolder, Failure]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -25,6 +26,7 @@ from autotune.processes.launch import (
     FreshInterpreter,
     Launched,
 )
+from autotune.processes.launched_ranks import LaunchedRanks
 from autotune.processes.rank_failures import outcome_of_ranks
 from autotune.processes.running_child import (
     HURRIED,
@@ -32,6 +34,7 @@ from autotune.processes.running_child import (
     PATIENT,
     SAMPLE_SECONDS,
     Family,
+    Patience,
     RunningChild,
 )
 from autotune.processes.warm_hosts import Hosts
@@ -123,8 +126,8 @@ class SubprocessRunner:
         # Absolute, because the user's code may change its working directory.
         files = TrialFolder(folder.resolve())
         make_private(files.path)
-        files.outcome.unlink(missing_ok=True)
-        files.remove_others()
+        files.remove_earlier()
+        job = _with_workdir(job, files)
         write_atomically(files.job, job_to_json(job))
         try:
             with open_lifeline() as lifeline:
@@ -146,14 +149,15 @@ class SubprocessRunner:
         begun, outcome = self._build(job, files)
         if outcome is not None:
             return outcome
-        child = RunningChild(self._launch(job, files, lifeline, keep_logs=begun is not None), files)
+        launched = self._launch(job, files, lifeline, keep_logs=begun is not None)
+        child = RunningChild(launched, files, LaunchedRanks(job, files) if job.launch else None)
         if begun is not None:  # one deadline for both, as in a process that builds itself
             child.begun = begun
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            self._end(child, files, self._hosts.pid, job.processes)
-        if job.processes > 1:
+            self._end(child, files, self._hosts.pid, OF_RANKS if job.is_of_ranks else PATIENT)
+        if job.is_of_ranks:
             outcome = outcome_of_ranks(files, outcome)
             shutil.rmtree(files.launcher_logs, ignore_errors=True)
         if outcome is None:
@@ -163,10 +167,13 @@ class SubprocessRunner:
         return _placed(_with_tree_memory(outcome, job, child.peak_bytes), files.phase)
 
     def _end(
-        self, child: RunningChild, files: TrialFolder, host_pid: int | None, processes: int = 1
+        self,
+        child: RunningChild,
+        files: TrialFolder,
+        host_pid: int | None,
+        patience: Patience = PATIENT,
     ) -> None:
         """End all processes of a child, its host excepted, and shorten its logs."""
-        patience = PATIENT if processes == 1 else OF_RANKS
         child.end(self._family, host_pid, HURRIED if self._is_cancelled() else patience)
         for log in files.logs:
             logs.shorten(log)
@@ -208,18 +215,27 @@ class SubprocessRunner:
                 files.launch.write_text(f"forked{anew}\n", encoding="utf-8")
                 return forked
             self._why_fresh = why_fresh = forked
-        files.launch.write_text(f"fresh interpreter: {why_fresh}\n", encoding="utf-8")
+        how = why_fresh if job.launch else f"fresh interpreter: {why_fresh}"
+        files.launch.write_text(f"{how}\n", encoding="utf-8")
         environ = {**self._environ, **_environ(job)}
-        return FreshInterpreter(self._python, files, environ, lifeline, job.processes)
+        return FreshInterpreter(self._python, job, files, environ, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""
-        if job.processes > 1:
-            return f"torch's launcher starts {job.processes} processes"
+        if job.launch:
+            return f"started by {shlex.join(job.launch)}"
         asked = [name for name, value in _environ(job).items() if os.environ.get(name) != value]
         if asked:
             return f"{', '.join(asked)} must be set when a process starts"
         return "asked for" if job.host is None else self._why_fresh
+
+
+def _with_workdir(job: Job, files: TrialFolder) -> Job:
+    """Return the job with a new folder for its script to run in, which all its processes share."""
+    if job.script is None or job.script.workdir is None:
+        return job
+    place = files.workdir_in(job.script.workdir)
+    return replace(job, script=replace(job.script, workdir=str(place)))
 
 
 def _environ(job: Job) -> dict[str, str]:

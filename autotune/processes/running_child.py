@@ -20,7 +20,9 @@ import psutil
 from autotune.configuration.job import Job
 from autotune.processes import logs
 from autotune.processes.launch import Launched
+from autotune.processes.launched_ranks import LaunchedRanks
 from autotune.processes.rank_failures import has_failed, phase_of_ranks
+from autotune.system.launched import Started
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.system.shared_memory import free_shared_memory
 from autotune.system.trial_folder import TIMED, TrialFolder
@@ -52,18 +54,22 @@ class Patience(NamedTuple):
     """Seconds for processes that have left the session."""
     killed: float
     """Seconds for the child to end after SIGKILL."""
+    elsewhere: float = 30.0
+    """Seconds for a launcher to end its processes on other hosts."""
 
 
 PATIENT = Patience(3.0, 1.0, 3.0, 30.0)
-HURRIED = Patience(1.0, 0.3, 2.2, 1.0)
+HURRIED = Patience(1.0, 0.3, 2.2, 1.0, elsewhere=10.0)
 """Patience for a person who waits, below five seconds in all.
 
 PyTorch's helper that frees shared memory needs two.
 """
 OF_RANKS = Patience(1.0, 0.3, 2.2, 30.0)
 """Patience for a launcher: its ranks have sessions of their own, and are killed with it."""
-# Seconds in which a launcher ends the other ranks once one has failed.
-_LAUNCHER_SECONDS = 2.0
+# Seconds in which a launcher ends the other ranks once one has failed, or rank 0 has answered.
+_LAUNCHER_SECONDS = {True: 2.0, False: 5.0}
+# Seconds in which an outcome that was written on another host is seen here.
+_ARRIVAL_SECONDS = 10.0
 
 
 class Family:
@@ -110,9 +116,13 @@ class Family:
 class RunningChild:
     """A running child process and the processes that it starts."""
 
-    def __init__(self, process: Launched, files: TrialFolder) -> None:
+    def __init__(
+        self, process: Launched, files: TrialFolder, ranks: LaunchedRanks | None = None
+    ) -> None:
+        """Watch a process; `ranks` are those that it starts if it is a launcher of the user's."""
         self.process = process
         self._files = files
+        self._ranks = ranks
         self.begun = time.monotonic()
         """Monotonic time from which the deadline counts."""
         self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
@@ -132,35 +142,54 @@ class RunningChild:
         """
         deadline = self.begun + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else job.host_limit_bytes
-        failed_at = math.inf
+        until = math.inf
         while not self.process.ended_within(SAMPLE_SECONDS):
             self._look(limit)
-            if job.processes > 1 and has_failed(self._files):
-                failed_at = min(failed_at, time.monotonic())
-            if time.monotonic() > failed_at + _LAUNCHER_SECONDS:
-                return None
+            if job.is_of_ranks:
+                until = min(until, self._patience_with_launcher())
+            if time.monotonic() > until:
+                break
+            if self._ranks is not None and (lost := self._ranks.look()):
+                return lost
             if is_cancelled():
                 raise KeyboardInterrupt
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
-                return TimedOut(phase_of_ranks(self._files), job.deadline_seconds)
-        if not self._files.outcome.exists():
+                lacking = "" if self._ranks is None else self._ranks.lacking
+                return TimedOut(phase_of_ranks(self._files) + lacking, job.deadline_seconds)
+        if not self._has_outcome():
             return None
         return outcome_from_json(read_some(self._files.outcome))
+
+    def _patience_with_launcher(self) -> float:
+        """Return until when a launcher may end the other ranks, on the monotonic clock."""
+        failed = has_failed(self._files)
+        is_told = failed or self._files.outcome.exists()
+        return time.monotonic() + _LAUNCHER_SECONDS[failed] if is_told else math.inf
+
+    def _has_outcome(self) -> bool:
+        """Return True if there is an outcome; one of another host may take seconds to be seen."""
+        if self._ranks is not None and self._ranks.elsewhere and self.process.exit_code == 0:
+            deadline = time.monotonic() + _ARRIVAL_SECONDS
+            while not self._files.is_told() and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+        return self._files.outcome.exists()
 
     def end(self, family: Family, host_pid: int | None, patience: Patience) -> None:
         """End the child, then the rest of its session, then processes that left the session.
 
         Raises:
-            TooManyLostError: the child outlives SIGKILL, so nothing more can be run on its device.
+            TooManyLostError: the child outlives SIGKILL, or a launcher has not ended its processes
+                on other hosts, so that nothing more can be run on their devices.
         """
         is_stuck = False
+        left: list[Started] = []
         pids = {self.process.pid, *self._seen, *family.pids(host_pid)}
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
-                self._kill_apart()
+                left = self._end_ranks(patience)
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
@@ -175,6 +204,13 @@ class RunningChild:
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: a reused number is not killed
         free_shared_memory(pids, self._files.job)
+        if left:
+            names = ", ".join(f"rank {one.rank} on {one.host_name}" for one in left)
+            raise TooManyLostError(
+                f"the launcher has not ended {names} within {patience.elsewhere:g} s after SIGTERM "
+                "and was killed. What it left there keeps its devices. Finished trials are kept. "
+                "End it, then the same command continues."
+            )
         if is_stuck:
             raise TooManyLostError(
                 f"process {self.process.pid} cannot be ended: {patience.killed:g} s after SIGKILL "
@@ -186,6 +222,8 @@ class RunningChild:
     def outcome_of_exit(self) -> TrialOutcome:
         """Return the outcome of a child that ended without one, from its exit code."""
         code = self.process.exit_code
+        if self._ranks is not None and (lost := self._ranks.of_exit(code)):
+            return lost
         if code is None:
             return Lost("the warm host was killed, so it is unknown how its child ended")
         if code < 0:
@@ -205,6 +243,24 @@ class RunningChild:
             logs.hold_down(log)
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
+
+    def _end_ranks(self, patience: Patience) -> list[Started]:
+        """Kill the ranks of a launcher on this host, and wait until it has ended those elsewhere.
+
+        Return the latter if it has not; how long it took is noted beside how it was started.
+        """
+        if self._ranks is not None:
+            self._ranks.kill_here()
+        if self._ranks is None or not self._ranks.elsewhere:
+            self._kill_apart()
+            return []
+        start = time.monotonic()
+        has_ended = self.process.ended_within(patience.elsewhere)
+        seconds = time.monotonic() - start
+        how = "has ended" if has_ended else "has not ended"
+        with self._files.launch.open("a", encoding="utf-8") as note:
+            note.write(f"it {how} its processes on other hosts within {seconds:.1f} s\n")
+        return [] if has_ended else self._ranks.elsewhere
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""

@@ -6,6 +6,7 @@ dataset that forks cannot use is built by each child itself for the rest of the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from autotune.knobs.base import Value
 from autotune.processes.launch import Building, Forked, WarmHost
 from autotune.system.trial_folder import TrialFolder, write_atomically
 
+_THREADS = "OMP_NUM_THREADS"
 _Dataset = tuple[str | None, dict[str, Value]]
 
 
@@ -32,6 +34,7 @@ class Hosts:
         self._environ = environ
         self._host: WarmHost | None = None
         self._name: str | None = None
+        self._is_of_ranks = False
         self._built: _Dataset | None = None
         self._reasons: dict[str, str] = {}
 
@@ -48,6 +51,8 @@ class Hosts:
 
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
+        if job.processes > 1 and job.script is None:
+            return "each of several processes builds its own"
         if job.fresh_data:
             return "asked for"
         return self._reasons.get(job.model_path or "")
@@ -57,13 +62,14 @@ class Hosts:
         has_dataset = job.model_path is not None and job.script is None
         wanted = _dataset_of(job) if has_dataset and not self.why_not_shared(job) else None
         is_of_use = job.host == self._name and self._built in (None, wanted)
+        is_of_use = is_of_use and (job.processes == 1 or self._is_of_ranks)
         if not is_of_use or (self._host is not None and self._host.has_ended):
             self.close()
+            self._is_of_ranks = job.processes > 1
         self._name = job.host
         if wanted is None or self._built == wanted:
             return None
-        self._host = self._host or WarmHost(self._python, self._environ)
-        return Building(self._host, files)
+        return Building(self._opened(), files)
 
     def note(self, job: Job, building: Building) -> None:
         """Record how building ended; end a host that ran the workload without a usable dataset."""
@@ -78,8 +84,7 @@ class Hosts:
     def fork(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Forked | str:
         """Fork the job's host, or return why that is impossible; a dead host is replaced once."""
         for _ in range(2):
-            self._host = self._host or WarmHost(self._python, self._environ)
-            forked = self._host.fork(job, files, lifeline, keep_logs)
+            forked = self._opened().fork(job, files, lifeline, keep_logs)
             if isinstance(forked, Forked):
                 return forked
             self.close()
@@ -88,3 +93,13 @@ class Hosts:
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))
         return "warm hosts do not answer"
+
+    def _opened(self) -> WarmHost:
+        """Return the host, started if there is none; of several processes it has one thread.
+
+        Torch's launcher sets the same variable, which is read while torch is imported.
+        """
+        if self._host is None:
+            threads = {_THREADS: os.environ.get(_THREADS, "1")} if self._is_of_ranks else {}
+            self._host = WarmHost(self._python, {**self._environ, **threads})
+        return self._host

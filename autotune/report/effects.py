@@ -217,8 +217,7 @@ def _has(config: TrainingConfig, column: Column) -> bool:
 
 
 def _is_idle(name: str, config: TrainingConfig) -> bool:
-    needs = knob_named(name).needs
-    return needs is not None and not config[needs]
+    return config.is_idle(knob_named(name))
 
 
 def _best(trials: Sequence[FinishedTrial]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.configuration.answer_words import (
     keep_headline,
     not_proven_texts,
-    processes_text,
+    ranks_texts,
     start_text,
 )
 from autotune.configuration.best_config import BestConfig, Evidence
@@ -29,6 +29,12 @@ _PROBES = {
     "probe": "accuracy probes trained both on equally many samples",
     "gate and probe": "a numerics check found only rounding errors, and accuracy probes trained "
     "both on equally many samples",
+}
+_RANKS = {
+    "processes": "It trained in {}",
+    "scaling": "It is {}",
+    "exchange": "The exchange {}",
+    "straggler": "Of the processes, {}",
 }
 
 
@@ -134,8 +140,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
-    if text := processes_text(best):
-        yield f"It trained in {text}."
+    for label, text in ranks_texts(best).items():
+        yield f"{_RANKS[label].format(text)}."
     if (tokens := best.evidence.tokens_per_second) is not None:
         yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
     if (joules := best.evidence.joules_per_sample) is not None:

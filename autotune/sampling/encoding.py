@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autotune.configuration.search_space import SearchSpace, nearest
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import KNOBS, knob_named
-from autotune.knobs.base import Value
+from autotune.knobs.base import Knob, Value
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
 
 # Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
@@ -44,6 +44,11 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "cpu_affinity": (-0.03, 0.1),
     "cpu_allocator": (-0.03, 0.1),
     "huge_pages": (-0.03, 0.1),
+    "ddp_comm_dtype": (0.03, 0.2),
+    "gradient_as_bucket_view": (0.02, 0.07),
+    "ddp_bucket_mb": (0.0, 0.07),
+    # Where memory bounds the batch it pays together with a larger one.
+    "sharding": (-0.15, 0.2),
     "env.PYTORCH_ALLOC_CONF": (0.01, 0.07),
     "env.CUDA_DEVICE_MAX_CONNECTIONS": (0.0, 0.05),
 }
@@ -159,17 +164,19 @@ class Encoding:
             if needs is None:
                 continue
             idle = self.values[name].index(knob_named(name).idle)
-            off = self._is_off(rows, names, needs)
+            off = self._is_off(rows, names, knob_named(name), needs)
             rows[off, column] = idle
             if idle >= self._sizes[column]:  # idle is no value of the space itself
                 rows[~off & (rows[:, column] == idle), column] = 0
         return rows.astype(np.intp)
 
-    def _is_off(self, rows: Indices, names: list[str], needed: str) -> NDArray[np.bool_]:
-        """Return a mask of the rows in which the knob `needed` is off."""
+    def _is_off(
+        self, rows: Indices, names: list[str], knob: Knob, needed: str
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the rows in which the knob `needed` keeps `knob` from an effect."""
         if needed not in names:
-            return np.full(len(rows), not self.space.domains[needed][0])
-        off = np.array([not value for value in self.values[needed]])
+            return np.full(len(rows), not knob.has_effect(self.space.domains[needed][0]))
+        off = np.array([not knob.has_effect(value) for value in self.values[needed]])
         return off[rows[:, names.index(needed)]]
 
 

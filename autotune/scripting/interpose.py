@@ -17,13 +17,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compiled_calls import compiled_modules
-from autotune.knobs.torch_private import compiled_call, is_compiled_wrapper, set_compiled_call
+from autotune.knobs.torch_private import compiled_call, set_compiled_call
+from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, Wrappings, ddp_in, is_eager, within_ddp
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
@@ -69,6 +71,7 @@ class Interposition:
         self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
+        self.wrappings = Wrappings(self.config, self.asked, self._laid_out, self._fail)
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""
@@ -80,6 +83,8 @@ class Interposition:
         with self._guarded("optimizer_impl"):
             if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
+        with self._guarded(*(knob.name for knob in DDP_KNOBS)):
+            self.wrappings.watch(self._wrapped)
         with self._guarded(*_MODEL):
             self.stepping.watch()
             self.stepping.listeners.append(self._after_step)
@@ -151,10 +156,21 @@ class Interposition:
     def _meet(self, module: nn.Module) -> None:
         self._inside.update(module.modules())
         if not self._models:
-            self.observed.model = module
+            self.observed.model = within_ddp(module)
         self._models.append(weakref.ref(module))
+        self._lay_out(module)
+
+    def _wrapped(self, ddp: DistributedDataParallel) -> None:
+        if self.observed.ddp is None:
+            self.observed.ddp = ddp
+
+    def _laid_out(self, module: nn.Module) -> None:
+        with self._guarded("channels_last"):
+            self._lay_out(module)
+
+    def _lay_out(self, module: nn.Module) -> None:
+        """Set the memory layout before the first step, so that the optimizer's state has it."""
         if "channels_last" in self.asked:
-            # Before the first step, so that the optimizer's state has the same layout.
             KNOBS["channels_last"].on_model(self.config["channels_last"], module)
 
     def _trained(self) -> list[nn.Module]:
@@ -188,15 +204,16 @@ class Interposition:
         """Compile the models that training calls, and wrap them in autocast, if asked for."""
         for restore in self._restores:
             restore()
-        models = self._trained()
+        called = self._trained()
+        models = list(map(within_ddp, called))
         if models:
-            self.observed.model = models[0]
+            self.observed.model, self.observed.ddp = models[0], ddp_in(called[0])
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
         if "compile_mode" in self.asked and self.config["compile_mode"]:
             with self._guarded("compile_mode"):
-                for model in filter(_is_eager, models):
+                for model in filter(is_eager, models):
                     self._settings.compiled(model)
                     if not self.is_trial:
                         for module in compiled_modules(model):
@@ -211,7 +228,7 @@ class Interposition:
                 for model in models:
                     under_autocast(model, self._autocast, self._saw_autocast, failed)
         if self._counts_samples and not self.loaders.gave:
-            for model in models:
+            for model in called:
                 counted(model, self.calls)
 
     def _autocast(self, device: torch.device) -> Any:
@@ -237,6 +254,9 @@ class Interposition:
         for knob, wanted in self.config.items():
             if knob.name in self.failed or not self._is_to_be_read(knob):
                 continue
+            if knob in DDP_KNOBS and self.observed.ddp is None and wanted != knob.default:
+                self.failed[knob.name] = NO_DDP
+                continue
             try:
                 value = self.observed.read(knob)
             except LookupError as error:
@@ -259,11 +279,6 @@ class Interposition:
 
 def _is_readable(knob: Knob) -> bool:
     return knob.is_readable
-
-
-def _is_eager(model: nn.Module) -> bool:
-    """Return True unless the script has compiled the model itself."""
-    return compiled_call(model) is None and not is_compiled_wrapper(model)
 
 
 def _first_line(error: BaseException) -> str:

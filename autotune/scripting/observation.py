@@ -24,6 +24,7 @@ from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
 from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.batch_stream import BatchStream
+from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, PASSES_IT
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
@@ -31,10 +32,13 @@ from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
+from autotune.training.ranks.exchange import comm_dtypes
+from autotune.training.ranks.graph import counting, graph_obstacle
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
 OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
@@ -45,6 +49,8 @@ COMPILES_PARTS = "the script compiles parts of its model itself"
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
 _LONG_SECONDS = 5.0
+# Steps in which the gradients of each parameter are counted, in several processes.
+_LOOKS = 3
 
 
 class Observation:
@@ -63,28 +69,38 @@ class Observation:
         self._observed, self._stream = interposition.observed, stream
         self._losses, self._task, self._until = losses, job.task, until
         self._job = job
-        self._sites = interposition.loaders.sites
+        self._interposition = interposition
         self._before: dict[str, Value] = {}
         self._seen: Observed | None = None
+        self._world = ALONE
 
     def begin(self) -> None:
         """Record the process-wide settings before the script has changed any."""
         self._before = process_settings()
         _watch_scaler(self._observed)
 
-    def observing(self) -> StepRequests[Observed]:
-        """Yield numbers of steps for the script to take, then return what was observed."""
+    def observing(self, world: World) -> StepRequests[Observed]:
+        """Yield numbers of steps for the script to take, then return what was observed.
+
+        Stages are those of a script in one process.
+        """
+        self._world = world
         yield _FIRST
         stream = self._stream
         stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
         boundaries = len(stream.boundary_seconds)
-        yield from some_steps(stream.clock)
+        yield from some_steps(stream.clock, world)
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
-        self._seen = self._outcome(pace, waits)
-        self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
+        samples = sum(world.shares(stream.samples_per_step))
+        self._seen = self._outcome(pace, pace * samples, max(world.shares(waits)))
+        if world.is_alone:
+            self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
+        else:
+            facts = replace(self._seen.workload, ranks=(yield from self._ranks(world)))
+            self._seen = replace(self._seen, workload=facts)
         if not self._task.loss_seconds:
             return self._seen
         loss = yield from self._losses.observing(self._task, self._until)
@@ -95,6 +111,25 @@ class Observation:
         if self._seen is None or not self._task.loss_seconds:
             return self._seen
         return replace(self._seen, loss=self._losses.observed(self._task.source))
+
+    def _ranks(self, world: World) -> StepRequests[RankFacts]:
+        """Return what some steps of all processes show, and what their backend can add up."""
+        ddp = self._observed.ddp
+        if ddp is None:
+            return RankFacts()
+        found: list[dict[str, int]] = []
+        for _ in range(_LOOKS):
+            with counting(ddp.module) as uses:
+                yield 1
+            found.append(dict(uses))
+        uses_of_all = [uses for shared in world.shares(found) for uses in shared]
+        with self._interposition.stepping.aside():
+            formats = comm_dtypes(self._observed.device)
+        return RankFacts(
+            comm_dtypes=formats,
+            has_buffers=any(True for _ in ddp.module.buffers()),
+            graph_obstacle=graph_obstacle(uses_of_all),
+        )
 
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
         """Time the stages of training; None if they are not to be told."""
@@ -108,8 +143,11 @@ class Observation:
         size = int(outcome.workload.baseline["batch_size"] or 1)
         return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
 
-    def _outcome(self, steps_per_second: float, wait_share: float) -> Observed:
+    def _outcome(
+        self, steps_per_second: float, samples_per_second: float, wait_share: float
+    ) -> Observed:
         loader = self._stream.loader if self._stream.is_fed else None
+        sites = self._interposition.loaders.sites
         if loader is None:
             self._observed.batch_size = self._stream.calls.size
         self._observed.batches_per_step = self._stream.accumulation_steps
@@ -117,10 +155,10 @@ class Observation:
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         return Observed(
             device=_spelled(self._observed.device),
-            loaders=tuple(self._sites.names),
-            training_loader="" if loader is None else self._sites.name_of(loader),
+            loaders=tuple(sites.names),
+            training_loader="" if loader is None else sites.name_of(loader),
             steps_per_second=steps_per_second,
-            samples_per_second=steps_per_second * self._stream.samples_per_step,
+            samples_per_second=samples_per_second,
             wait_share=min(1.0, wait_share),
             counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
@@ -148,6 +186,7 @@ class Observation:
         for name, value in process_settings().items():
             if value != self._before[name]:
                 fixed[name] = "the script sets it itself"
+        fixed |= self._fixed_in_ddp()
         if self._stream.is_fed:
             if isinstance(self._loader_dataset(), IterableDataset):
                 fixed["num_workers"] = STREAM
@@ -162,6 +201,15 @@ class Observation:
         if "compile_mode" not in fixed and self._compiles_parts():
             fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), COMPILES_PARTS)
         return fixed
+
+    def _fixed_in_ddp(self) -> dict[str, str]:
+        """Return the knobs of DDP that the script sets itself; all of them without a DDP."""
+        ddp = self._observed.ddp
+        if self._world.is_alone:
+            return {}
+        if ddp is None:
+            return {knob.name: NO_DDP for knob in DDP_KNOBS}
+        return dict.fromkeys(self._interposition.wrappings.passed(ddp), PASSES_IT)
 
     def _compiles_parts(self) -> bool:
         try:
@@ -208,11 +256,11 @@ class Observation:
         return loader.dataset if loader is not None and self._stream.is_fed else None
 
 
-def some_steps(clock: Clock) -> StepRequests[None]:
-    """Ask for the steps over which the speed is measured, one at a time."""
+def some_steps(clock: Clock, world: World = ALONE) -> StepRequests[None]:
+    """Ask for the steps over which the speed is measured, one at a time, as long as rank 0 says."""
     start = clock()
     for taken in range(_STEPS):
-        if taken >= _FEWEST and clock() - start > _LONG_SECONDS:
+        if taken >= _FEWEST and world.told(clock() - start > _LONG_SECONDS):
             break
         yield 1
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -49,6 +50,7 @@ class ObservedTraining:
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
         self.batches_per_step: int | None = None
         """Batches of an optimizer step; None if they are not counted."""
+        self._ddp: weakref.ref[DistributedDataParallel] | None = None
         self._noted: dict[str, Value] = {}
 
     @property
@@ -64,6 +66,15 @@ class ObservedTraining:
     def model(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self._weights = [weakref.ref(weight) for weight in model.parameters()]
+
+    @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """Wrapper of the model in several processes; None in one, and where there is none."""
+        return None if self._ddp is None else self._ddp()
+
+    @ddp.setter
+    def ddp(self, ddp: DistributedDataParallel | None) -> None:
+        self._ddp = None if ddp is None else weakref.ref(ddp)
 
     @property
     def optimizer(self) -> Optimizer:

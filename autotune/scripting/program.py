@@ -38,7 +38,7 @@ def run_call(script: Script, path: str, folder: TrialFolder) -> None:
     arguments = with_copies(script.arguments, script.edits, folder.path)
     sources = str(Path.cwd())
     if script.workdir is not None:
-        os.chdir(folder.workdir_in(script.workdir))
+        os.chdir(script.workdir)
     if script.module is None:
         run_script(path, arguments)
     else:

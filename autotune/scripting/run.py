@@ -26,6 +26,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
+from autotune.system.launched import this_place
 from autotune.values.text import clean
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ScriptRun:
             interposition = Interposition(config, asked, by_flag)
             interposition.install()
             # num_threads may be lower than asked for, by cpu_affinity.
-            self._plan = replace(self._plan, settings=interposition.config.as_dict())
+            self._plan = replace(self._plan, settings=interposition.config.every())
             self._interposition = interposition
         except Exception:
             traceback.print_exc()
@@ -72,6 +73,9 @@ class ScriptRun:
             return
         if self._copies:
             shutil.rmtree(self._copies, ignore_errors=True)
+        place = this_place()
+        if place is not None and place.rank:  # all processes would say the same
+            return
         with suppress(OSError):  # stderr may be closed
             report(self._plan, self._interposition)
 
@@ -120,8 +124,11 @@ def _by_flag(plan: Plan, name: str) -> str:
 
 
 def _says_something(plan: Plan, name: str) -> bool:
-    """Return True unless the setting only means "whatever torch takes"."""
-    return plan.settings[name] is not None or not is_harmless(knob_named(name))
+    """Return True unless the setting means "whatever torch takes", or nothing in one process."""
+    knob, value = knob_named(name), plan.settings[name]
+    if knob.of_ranks:
+        return value != knob.default
+    return value is not None or not is_harmless(knob)
 
 
 def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:

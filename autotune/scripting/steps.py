@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -67,6 +68,15 @@ class Steps:
         self._own_grad = torch.autograd.grad
         self._patched_grad = self._watched(torch.autograd.grad, self._differentiated)
         torch.autograd.grad = self._patched_grad
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Count no backward pass in this block."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
     def _watch_optimizers(self) -> None:
         """Register the hooks, which are not compiled with a step that the script compiles."""

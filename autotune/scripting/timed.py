@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
+from autotune.training.ranks.world import World
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
-from autotune.values.measurement import Block, Measurement
+from autotune.values.measurement import Block, Measurement, RankShare
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
 
 
@@ -36,76 +38,87 @@ class Stopwatch:
     begun: float
     """Monotonic clock at that moment."""
 
-    def timing(self, plan: MeasurePlan) -> StepRequests[TrialOutcome]:
+    def timing(self, plan: MeasurePlan, world: World) -> StepRequests[TrialOutcome]:
         """Warm up, time blocks, and return the measurement or the fault that was found."""
         build_seconds = time.monotonic() - self.begun
         peak = memory.PeakWatch(self.interposition.observed.device)
-        timer = self._timer(peak)
+        timer = self._timer(peak, world)
         self.folder.enter_phase("warm-up")
-        warm_up = yield from timer.warming_up(plan)
+        warm_up = yield from timer.together(timer.warming_up(plan))
         blocks: tuple[Block, ...] = ()
         fault = self._fault()
         if fault is None:
             self.folder.enter_phase("measure")
             if plan.incumbent_seconds_per_sample is not None:
-                in_steps = plan.incumbent_seconds_per_sample * self.stream.samples_per_step
+                in_steps = plan.incumbent_seconds_per_sample * self._samples_per_step(world)
                 plan = replace(plan, incumbent_seconds_per_sample=in_steps)
             peak.begin_blocks()
             self.stream.count_anew()
-            blocks = yield from timer.timing_blocks(plan, warm_up.calm_seconds, 1)
+            waited = self.stream.wait_seconds
+            timing = timer.timing_blocks(plan, warm_up.calm_seconds, 1)
+            blocks = yield from timer.together(timing)
+            waited = self.stream.wait_seconds - waited
             fault = self._fault()
-        return fault or Measured(self._measurement(timer, warm_up, blocks, build_seconds, peak))
+        if fault is not None:
+            return fault
+        measured = self._measurement(timer, warm_up, blocks, peak)
+        shares = () if world.is_alone else tuple(world.shares(RankShare(waited, peak.bytes)))
+        return Measured(replace(measured, build_seconds=build_seconds, ranks=shares))
 
     def _measurement(
         self,
         timer: Timer,
         warm_up: WarmUp,
         blocks: tuple[Block, ...],
-        build_seconds: float,
         peak: memory.PeakWatch,
     ) -> Measurement:
-        device, peak_bytes = self.interposition.observed.device, peak.bytes
+        device, world = self.interposition.observed.device, timer.world
+        each = self._samples_per_step(world)
+        blocks = tuple(_in_samples(block, each) for block in blocks)
+        pace = median(block.seconds_per_sample for block in blocks) * world.size
         return Measurement(
-            blocks=tuple(map(self._in_samples, blocks)),
-            boundary_seconds=self._boundaries(blocks),
-            epoch_samples=self.stream.epoch_samples,
+            blocks=blocks,
+            boundary_seconds=world.slowest(self._boundaries(pace)),
+            epoch_samples=_sum_of_known(world.shares(self.stream.epoch_samples)),
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             compile_seconds=self.compiler.seconds,
             start_seconds=self.start_seconds,
-            build_seconds=build_seconds,
-            peak_memory_bytes=peak_bytes,
+            build_seconds=0.0,
+            peak_memory_bytes=memory.peak_of_all(world, device, peak.bytes),
             device_memory=memory.device_memory(device),
-            allocator_retries=peak.retries,
+            allocator_retries=max(world.shares(peak.retries)),
             flags=tuple(sorted(timer.flags)),
         )
 
-    def _timer(self, peak: memory.PeakWatch) -> Timer:
+    def _timer(self, peak: memory.PeakWatch, world: World) -> Timer:
         device = self.interposition.observed.device
         return Timer(
             step=lambda _: None,
             batches=self.stream,
             clock=self.stream.clock,
             synchronize=lambda: synchronize(device),
-            noise=memory.between_blocks(disturbance.watch(device, time.perf_counter), peak),
+            noise=memory.between_blocks(
+                disturbance.watch(device, time.perf_counter, world.launcher), peak
+            ),
             compilations=lambda: self.compiler.events,
+            world=world,
         )
 
-    def _in_samples(self, block: Block) -> Block:
-        """Return a block that was timed in steps with its counts in samples."""
-        each = self.stream.samples_per_step
-        samples = max(1, round(each * block.samples))
-        stock = min(samples - 1, round(each * block.stock_samples))
-        return replace(block, samples=samples, stock_samples=stock)
+    def _samples_per_step(self, world: World) -> float:
+        """Return the samples of an optimizer step in each process, their mean over all."""
+        return fmean(world.shares(self.stream.samples_per_step))
 
-    def _boundaries(self, blocks: tuple[Block, ...]) -> tuple[float, ...]:
-        """Return the boundaries that were timed, or measure one if no epoch ended."""
+    def _boundaries(self, seconds_per_sample: float) -> tuple[float, ...]:
+        """Return the boundaries that were timed, or measure one if no epoch ended.
+
+        `seconds_per_sample` are those of this process.
+        """
         observed, loader = tuple(self.stream.boundary_seconds), self.stream.loader
         if observed or loader is None or not (self.stream.is_fed and loader.num_workers):
             return observed
         epoch = self.stream.epoch_samples
-        each = median(block.seconds_per_sample for block in blocks) / self.stream.samples_per_step
-        if epoch is None or has_long_epochs(epoch * each):
+        if epoch is None or has_long_epochs(epoch * seconds_per_sample):
             return ()
         self.stream.close()
         return _probed_boundary(loader)
@@ -124,6 +137,18 @@ class Stopwatch:
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None
+
+
+def _in_samples(block: Block, each: float) -> Block:
+    """Return a block that was timed in steps with its counts in samples, `each` of a step."""
+    samples = max(1, round(each * block.samples))
+    stock = min(samples - 1, round(each * block.stock_samples))
+    return replace(block, samples=samples, stock_samples=stock)
+
+
+def _sum_of_known(parts: Sequence[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:

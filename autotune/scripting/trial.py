@@ -12,9 +12,8 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
-
-import torch
 
 from autotune.configuration.job import Job, Measure, Observe, Probe, Profile, TakeFirstSteps
 from autotune.configuration.training_config import TrainingConfig
@@ -26,9 +25,12 @@ from autotune.scripting.quality.losses import LossRecorder
 from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
+from autotune.system.launched import this_place
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
 from autotune.training.profiling import profiling
+from autotune.training.ranks.of_script import before_parting, joined, obstacle
+from autotune.training.ranks.world import World
 from autotune.training.tasks import CompileClock
 from autotune.training.timing import StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
@@ -61,10 +63,14 @@ class Trial:
         self._recorder = LossRecorder(is_on=_reads_losses(job))
         self._losses = LossTasks(self._stream, self._recorder)
         self._observation: Observation | None = None
+        self._task: Callable[[World], StepRequests[TrialOutcome]] | None = None
         self._requests: StepRequests[TrialOutcome] | None = None
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
         self._changes = 0
+        place = this_place() if job.is_of_ranks else None
+        self._processes = 1 if place is None else place.size
+        self._on_host = 1
         self._is_fork = False
         if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=self._forked)
@@ -76,29 +82,28 @@ class Trial:
         """
         self._start, self._launched = time.monotonic(), process_start
         self._interposition.install()
-        self._requests = self._begun(process_start)
+        self._task = self._begun(process_start)
         self._stream.watch()
         if self._recorder.is_on:
+            before_parting(self._losses.gather)
             self._recorder.watch()
             self._interposition.stepping.losses.append(self._recorder.note)
         self._interposition.stepping.listeners.append(self._after_step)
 
-    def _begun(self, process_start: float) -> StepRequests[TrialOutcome]:
+    def _begun(self, process_start: float) -> Callable[[World], StepRequests[TrialOutcome]]:
+        """Prepare the task; return what asks for its steps, given the processes of the script."""
         match self._job.task:
             case Measure(plan):
                 compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
                 parts = (self._interposition, self._stream, compiler, self._folder)
-                return Stopwatch(*parts, self._start - process_start, self._start).timing(plan)
-            case Probe(samples, seeds, loss=None):
-                seed_everything(seeds[0])
-                return self._probing(samples)
+                stopwatch = Stopwatch(*parts, self._start - process_start, self._start)
+                return partial(stopwatch.timing, plan)
             case Probe() as task:
                 seed_everything(task.seeds[0])
-                self._folder.enter_phase("probe")
-                return self._losses.probing(task, self._start)
+                return partial(self._probing, task)
             case TakeFirstSteps() as task:
                 seed_everything(self._job.seed)
-                return self._first_steps(task)
+                return partial(self._first_steps, task)
             case Observe():
                 seed_everything(self._job.seed)
                 until = process_start + self._job.deadline_seconds / 2
@@ -106,9 +111,9 @@ class Trial:
                     self._interposition, self._stream, self._losses, self._job, until
                 )
                 self._observation.begin()
-                return self._observation.observing()
+                return self._observation.observing
             case Profile() as task:
-                return self._profiling(task)
+                return partial(self._profiling, task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
@@ -126,6 +131,8 @@ class Trial:
             return self._losses.probed(self._job.task, self._start)
         if not isinstance(self._job.task, Probe):
             return UserError(f"it ended after {steps} steps, too few to be timed", "")
+        if self._folder.rank:
+            return Probed((), 0.0)  # rank 0 tells what it printed
         try:
             found = self._printed.last()
         except ValueError as error:
@@ -137,7 +144,12 @@ class Trial:
     def _with_start(self, outcome: TrialOutcome) -> TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
         if isinstance(outcome, Observed):
-            outcome = replace(outcome, import_seconds=self._start - self._launched)
+            outcome = replace(
+                outcome,
+                import_seconds=self._start - self._launched,
+                processes=self._losses.world.size,
+                on_host=self._on_host,
+            )
         if isinstance(outcome, Probed | Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
         return outcome
@@ -162,7 +174,7 @@ class Trial:
             if self._recorder.is_on:
                 self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
-                self._meet()
+                self._requests = self._met()
             self._steps_left -= 1
             if self._stream.steps >= SETTLED and self._steps_left <= 0:
                 assert self._requests is not None
@@ -173,38 +185,45 @@ class Trial:
             traceback.print_exception(error)
             self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
 
-    def _meet(self) -> None:
+    def _met(self) -> StepRequests[TrialOutcome]:
         """Check after the first step that this training can be timed; leave the script if not.
 
-        The device is known now; asking for it earlier would take the choice from the script.
+        The device is known now; asking for it earlier would take the choice from the script. So
+        are its processes, all of which have taken that step.
         """
         self._folder.enter_phase(FIRST_STEPS)
         self._trains = time.monotonic()
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            world = distributed.get_world_size()
-            if world > 1:
-                self._leave(UserError(f"it trains in {world} processes, and one is supported", ""))
+        if why := obstacle(self._processes):
+            self._leave(UserError(why, ""))
+        world = self._losses.world = joined(self._job.deadline_seconds)
+        self._on_host = world.on_host()
+        assert self._task is not None
+        return self._task(world)
 
-    def _first_steps(self, task: TakeFirstSteps) -> StepRequests[TrialOutcome]:
+    def _first_steps(self, task: TakeFirstSteps, _: World) -> StepRequests[TrialOutcome]:
         """Take the first steps; this begins after some, so that the parameters are known."""
         parameters = self._interposition.observed.parameters
         return (yield from self._losses.first_steps(task, parameters))
 
-    def _profiling(self, task: Profile) -> StepRequests[TrialOutcome]:
+    def _profiling(self, task: Profile, _: World) -> StepRequests[TrialOutcome]:
         self._folder.enter_phase("profile")
         return (yield from profiling(task, self._interposition.observed.device))
 
-    def _probing(self, samples: int) -> StepRequests[TrialOutcome]:
-        """Train on `samples` samples, then go on until the script prints its quality."""
+    def _probing(self, task: Probe, world: World) -> StepRequests[TrialOutcome]:
+        """Train on the task's samples; without a loss, until the script prints its quality.
+
+        Of several processes, what rank 0 prints counts.
+        """
         self._folder.enter_phase("probe")
-        while self._stream.samples < samples:
+        if task.loss:
+            return (yield from self._losses.probing(task, self._start))
+        while sum(world.shares(self._stream.samples)) < task.samples:
             yield 1
         self._printed.mark()
         try:
-            while (found := self._printed.news()) is None:
+            while (found := world.on_first(self._printed.news)) is None:
                 yield 1
         except ValueError as error:
             return UserError(str(error), "")

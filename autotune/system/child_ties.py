@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from autotune.system.launched import this_host
+
 _CORES = "AUTOTUNE_CORES"
 _MOST_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 4
@@ -34,17 +36,26 @@ def open_lifeline() -> Iterator[int]:
         os.close(writing_end)
 
 
-def path_of(descriptor: int) -> str:
-    """Return the path by which any process of this user opens a lifeline of this process (Linux).
+def place_of(descriptor: int) -> str:
+    """Return where any process of this user opens a lifeline of this process (Linux): host, path.
 
     A launcher passes no open files on to the processes that it starts.
     """
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
+    return f"{this_host()}:/proc/{os.getpid()}/fd/{descriptor}"
 
 
-def hold_lifeline_at(path: str) -> None:
-    """Tie this process group's life to the lifeline at `path_of`; ends it if that is gone."""
-    if sys.platform != "linux":
+def is_here(place: str) -> bool:
+    """Return True if the lifeline at `place_of` is one of this host."""
+    return place.partition(":")[0] == this_host()
+
+
+def hold_lifeline_at(place: str) -> None:
+    """Tie this process group's life to the lifeline at `place_of`; ends it if that is gone.
+
+    On another host it does nothing: the launcher ends processes there.
+    """
+    path = place.partition(":")[2]
+    if sys.platform != "linux" or not is_here(place):
         return
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -54,19 +65,22 @@ def hold_lifeline_at(path: str) -> None:
         hold_lifeline(descriptor)
 
 
-def hold_lifeline(descriptor: int) -> None:
-    """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only)."""
+def hold_lifeline(descriptor: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only).
+
+    The kernel sends it the signal of that number when the parent has ended.
+    """
     if sys.platform != "linux":
         return
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, number)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
     with suppress(BlockingIOError):
         # Nothing is ever written. A read that returns has met the end of the pipe: the parent died
         # before the signal was requested.
         os.read(descriptor, 1)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        os.killpg(os.getpgrp(), number)
 
 
 def environ_for(cores: Iterable[int]) -> dict[str, str]:

@@ -45,6 +45,10 @@ class TrialFolder:
         """Return the path of the child's outcome; a child that died writes none."""
         return self._own("outcome", ".json")
 
+    def is_told(self) -> bool:
+        """Return True if there is an outcome; on a network file system the folder is read anew."""
+        return self.outcome.name in os.listdir(self.path)  # noqa: PTH208 - asks the file system
+
     @property
     def stdout(self) -> Path:
         """Return the path of the output of the user's code."""
@@ -74,7 +78,7 @@ class TrialFolder:
             return "start"
 
     def workdir_in(self, place: str) -> Path:
-        """Make a new folder for the script to run in, in `place` or, if "temporary", in here.
+        """Make a new folder for a script to run in, in `place` or, if "temporary", in here.
 
         Raises:
             OSError: it cannot be made.
@@ -88,6 +92,19 @@ class TrialFolder:
         """Return the folder that torch's launcher makes for logs, which are not written there."""
         return self.path / "launcher"
 
+    @property
+    def program(self) -> Path:
+        """Return the path of the program that a launcher starts as each rank.
+
+        It has no suffix, so that it does not count as a module of the user's.
+        """
+        return self.path / "rank"
+
+    @property
+    def place(self) -> Path:
+        """Return the path of the note on where a launcher has put this rank."""
+        return self._own("place")
+
     def remove_workdirs(self) -> None:
         """Remove the temporary folders that the script ran in."""
         for path in self.path.glob(f"{_WORKDIR}*"):
@@ -96,6 +113,10 @@ class TrialFolder:
     def enter_phase(self, name: str) -> None:
         """Note the phase that the child enters."""
         self.phase_file.write_text(name, encoding="utf-8")
+
+    def has_begun(self, rank: int) -> bool:
+        """Return True once the process of a rank has read its job and entered a phase."""
+        return self.of_rank(rank).phase_file.exists()
 
     def of_rank(self, rank: int) -> TrialFolder:
         """Return the folder as one of several processes sees it."""
@@ -118,12 +139,13 @@ class TrialFolder:
         """Return the path of the launcher's report on the exit codes of ranks that failed."""
         return self.path / "ended.json"
 
-    def remove_others(self) -> None:
-        """Remove what the processes of an earlier run left beside the files of rank 0."""
+    def remove_earlier(self) -> None:
+        """Remove what an earlier run left: its outcomes and phases, and logs beside rank 0's."""
         for other in self.others:
-            for path in (other.stdout, other.stderr, other.outcome, other.phase_file):
+            for path in (other.stdout, other.stderr, other.outcome, other.phase_file, other.place):
                 path.unlink(missing_ok=True)
-        self.ended.unlink(missing_ok=True)
+        for path in (self.outcome, self.phase_file, self.place, self.ended):
+            path.unlink(missing_ok=True)
 
     def _own(self, stem: str, suffix: str = "") -> Path:
         middle = f".rank{self.rank}" if self.rank else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.affinity import AFFINITY, WorkerInit
@@ -22,6 +23,7 @@ from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.compile import compiled
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.own import coded_name
+from autotune.knobs.ranks import sharded
 from autotune.values.errors import UsageError
 
 
@@ -102,6 +104,30 @@ class Settings:
     def compiled(self, model: nn.Module) -> nn.Module:
         """Return the model, compiled in place as the knobs of torch.compile say."""
         return compiled(model, self.config.as_dict())
+
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Return what each of several processes calls in training, given a prepared model.
+
+        That is DistributedDataParallel, or the model itself, sharded in place. An optimizer is to
+        be made afterwards. The process group must exist.
+
+        Side effect: every process gets the weights of rank 0.
+        """
+        if self.config["sharding"]:
+            return sharded(model, device, bool(self.config["reshard_after_forward"]))
+        devices = None if device.type == "cpu" else [device]
+        ddp = DistributedDataParallel(model, device_ids=devices, **self.ddp_kwargs())
+        self.on_ddp(ddp)
+        return ddp
+
+    def ddp_kwargs(self) -> dict[str, Any]:
+        """Return the keyword arguments for DistributedDataParallel."""
+        return _merged(knob.ddp_kwargs(value) for _, knob, value in self.items())
+
+    def on_ddp(self, ddp: DistributedDataParallel) -> None:
+        """Apply to DistributedDataParallel what it takes after it was made, such as hooks."""
+        for _, knob, value in self.items():
+            knob.on_ddp(value, ddp)
 
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""

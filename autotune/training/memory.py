@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from autotune.system.launched import this_host
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.training.ranks.world import World
 from autotune.values.machine import LIMITED
@@ -111,14 +113,17 @@ class PeakWatch:
 def peak_of_all(world: World, device: torch.device, own_bytes: int) -> int:
     """Return the peak memory of processes that train together; every one has to call it.
 
-    Each has an accelerator of its own, so the largest peak counts. On a CPU it is the sum; pages of
-    files, which are the same libraries, count once.
+    Each has an accelerator of its own, so the largest peak counts. On a CPU it is the sum of a
+    host, the largest of several hosts; pages of files, which are the same libraries, count once.
     """
     if device.type != "cpu" or world.is_alone:
         return max(world.shares(own_bytes))
-    files = world.shares(file_bytes())
-    private = [max(0, own - file) for own, file in zip(world.shares(own_bytes), files, strict=True)]
-    return sum(private) + max(files)
+    files: dict[str, list[int]] = {}
+    private: Counter[str] = Counter()
+    for host, own, file in world.shares((this_host(), own_bytes, file_bytes())):
+        files.setdefault(host, []).append(file)
+        private[host] += max(0, own - file)
+    return max(private[host] + max(files[host]) for host in files)
 
 
 def between_blocks(noise: Callable[[], Noise], peak: PeakWatch | None) -> Callable[[], Noise]:

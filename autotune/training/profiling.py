@@ -10,6 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,9 +27,9 @@ from autotune.training.timing import Step, StepRequests, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
-    apply,
     build_dataset,
     build_loader,
+    step_apart,
 )
 from autotune.values.outcome import TrialOutcome
 from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
@@ -38,6 +39,8 @@ _LAUNCHES = 5
 SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
 """Steps of the profiler; without its warm-up it would time itself."""
 _MOST_OPERATORS = 15
+# Blocks that tell a rank that is slower than the others: the fewest that have a 95 % interval.
+_RANK_BLOCKS = 6
 
 
 def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
@@ -54,9 +57,13 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     raw = next(iter(setup.loader))
     batch = setup.transfer(raw)
     compute = _seconds_of_training(setup, batch, plan)
+    apart = _seconds_apart(setup, batch, plan)
     return Diagnosed(
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
+        processes=setup.world.size,
+        exchange_seconds=None if apart is None else max(0.0, compute - apart.seconds),
+        rank_seconds=() if apart is None else apart.by_rank,
         transfer_seconds=_transfer(setup, raw, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         optimizer_seconds=_seconds(
@@ -72,6 +79,25 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
 def _seconds_of_training(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> float:
     """Return the seconds a batch of steps that get the same batch each time, without loading."""
     return _seconds(setup, setup.step, batch, plan, setup.batches_per_step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Steps without an exchange of gradients: seconds a batch, and of each process's blocks."""
+
+    seconds: float
+    by_rank: tuple[tuple[float, ...], ...]
+
+
+def _seconds_apart(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> _Apart | None:
+    """Time steps on the same batch in which processes do not wait for each other; None if alone."""
+    if setup.ddp is None:
+        return None
+    laps: list[tuple[float, ...]] = []
+    step, source = step_apart(setup), itertools.repeat(batch)
+    blocks = replace(plan, looks=(_RANK_BLOCKS,))
+    seconds = seconds_per_batch(setup, step, source, blocks, setup.batches_per_step, laps.append)
+    return _Apart(seconds, tuple(laps[-_RANK_BLOCKS:]))
 
 
 def _seconds(
@@ -186,10 +212,9 @@ def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> fl
     """
     if loaded.config["compile_mode"] is not None:
         return None
-    config = loaded.config.replace(amp_dtype="bfloat16")
-    job = loaded.job
+    half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16"))
     try:
-        setup = apply(config, loaded.workload, job.device, job.seed, dataset, job.lr_factor)
+        setup = half.setup(dataset, loaded.job.seed)
         setup.model.train()
         batch = setup.transfer(next(iter(setup.loader)))
         return _seconds_of_training(setup, batch, plan)
@@ -209,7 +234,7 @@ def _double(
     double = 2 * (setup.loader.batch_size or 1)
     config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
     try:
-        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
+        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
         return _seconds_of_training(setup, setup.transfer(next(iter(loader))), plan)
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
         return None
@@ -224,15 +249,17 @@ def _loading(
     each other without a boundary, and workers outlive them.
     """
     config = loaded.config.replace(num_workers=workers, persistent_workers=workers > 0)
-    loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
+    loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
     return Loading(workers, seconds_per_batch(setup, next, endless(loader), plan))
 
 
 def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     """Profile a few steps by operator under the job's configuration, after some to warm up.
 
-    Side effect: writes a Chrome trace to the task's `trace_path`, if it names one.
+    Side effect: rank 0 writes a Chrome trace to the task's `trace_path`, if it names one.
     """
+    if loaded.world.rank:
+        task = replace(task, trace_path=None)
     loaded.folder.enter_phase("profile")
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()

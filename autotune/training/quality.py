@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,13 @@ from autotune.configuration.job import Probe
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.system.trial_folder import EVALUATION
 from autotune.training.loading.batches import EmptyEpochError, StreamSlice, endless
-from autotune.training.training_setup import TrainingSetup, build_dataset, seed_everything
+from autotune.training.ranks.gather import gathered
+from autotune.training.training_setup import (
+    TrainingSetup,
+    build_dataset,
+    build_model,
+    seed_everything,
+)
 from autotune.training.workload import Workload
 
 HELD_OUT_SHARE = 0.1
@@ -76,7 +82,12 @@ def probe(
     enter_phase("probe")
     _train(setup, samples // setup.world.size)
     enter_phase(EVALUATION)
-    quality = setup.world.on_first(lambda: _evaluate(setup, data.held_out, task.evaluation_batch))
+    build = partial(build_model, setup.workload)
+    whole = gathered(setup.model, build, setup.device, setup.world)
+    whole_setup = replace(setup, model=whole, wrapped=None)
+    quality = setup.world.on_first(
+        lambda: _evaluate(whole_setup, data.held_out, task.evaluation_batch)
+    )
     if not math.isfinite(quality):
         raise NonFiniteLossError(
             f"{metric_name(setup.workload)} is {quality} after {samples} samples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +37,10 @@ from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.timing import Step, Timer, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,
-    across,
     apply,
     build_dataset,
     build_loader,
+    scale_learning_rates,
 )
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import (
@@ -81,8 +81,9 @@ class LoadedJob:
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
-        own = apply(self.config, self.workload, job.device, seed, dataset, job.lr_factor)
-        return across(own, self.world, seed)
+        setup = apply(self.config, self.workload, job.device, seed, dataset, self.world)
+        scale_learning_rates(setup.optimizer, job.lr_factor)
+        return setup
 
 
 def prepare(
@@ -155,7 +156,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     return Measured(
         Measurement(
             blocks=blocks,
-            boundary_seconds=_slowest(world.shares(_boundaries(setup, timer, blocks))),
+            boundary_seconds=world.slowest(_boundaries(setup, timer, blocks)),
             epoch_samples=epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
@@ -172,11 +173,6 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             flags=tuple(sorted(timer.flags)),
         )
     )
-
-
-def _slowest(boundaries: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """Return the slowest rank's seconds of each epoch boundary."""
-    return tuple(map(max, zip(*boundaries, strict=False)))
 
 
 def _ranks(world: World, own: RankShare) -> tuple[RankShare, ...]:
@@ -259,13 +255,25 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 
 
 def seconds_per_batch(
-    setup: TrainingSetup, step: Step, source: Any, plan: MeasurePlan, batches_per_step: int = 1
+    setup: TrainingSetup,
+    step: Step,
+    source: Any,
+    plan: MeasurePlan,
+    batches_per_step: int = 1,
+    watch: Callable[[tuple[float, ...]], object] = lambda _: None,
 ) -> float:
-    """Return the seconds of a step for each of its batches: the median over the blocks."""
-    timer = _timer(setup, step, batches_per_step, source)
+    """Return the seconds of a step for each of its batches: the median over the blocks.
+
+    Several processes take such steps at the same time, each with batches of its own. `watch` gets
+    the seconds of each process, by rank, for the warm-up's steps and for each block.
+    """
+    timer = replace(
+        _timer(setup, step, batches_per_step, source),
+        watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
+    )
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
-    return median(block.seconds_per_sample for block in blocks)
+    return setup.world.size * median(block.seconds_per_sample for block in blocks)
 
 
 def _timer(

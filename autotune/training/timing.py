@@ -17,7 +17,7 @@ import torch
 
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches, Clock, Synchronize
-from autotune.training.ranks.world import ALONE, Lap, World
+from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
 from autotune.values.statistics import median_interval, relative_half_width
 
@@ -69,7 +69,7 @@ class Timer:
     """A timer of training steps.
 
     `warm_up` and `time_blocks` take the steps themselves. `warming_up` and `timing_blocks` are the
-    same as generators, for a caller that takes the steps.
+    same as generators, for a caller that takes the steps; of several processes, in `together`.
     """
 
     step: Step
@@ -86,27 +86,32 @@ class Timer:
     """Batches that a step takes."""
     world: World = ALONE
     """The processes that take the steps together; rank 0 decides for all."""
+    watch: Callable[[Sequence[Lap]], object] = lambda _: None
+    """Function that gets the laps of all processes, by rank, before they become one."""
 
     def warm_up(self, plan: MeasurePlan) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
-        return self._together(self.warming_up(plan))
+        return self._take(self.together(self.warming_up(plan)))
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> tuple[Block, ...]:
         """Take and time blocks of steps as `timing_blocks` says."""
-        return self._together(self.timing_blocks(plan, step_seconds, batch_size))
+        return self._take(self.together(self.timing_blocks(plan, step_seconds, batch_size)))
 
-    def _together(self, requests: StepRequests[Result]) -> Result:
-        """Take the steps that rank 0's generator asks for, and return its result in each rank."""
+    def together(self, requests: StepRequests[Result]) -> StepRequests[Result]:
+        """Ask for the steps that rank 0's generator asks for, and return its result in each rank.
+
+        `requests` is `warming_up` or `timing_blocks`; ranks beside rank 0 do not run theirs.
+        """
         if self.world.rank == 0:
-            result = self._take(requests)
+            result = yield from requests
             self.world.lead(0)
             return self.world.told(result)
         while steps := self.world.follow():
-            lap = self._take(self._own_lap(steps))
+            lap = yield from self._own_lap(steps)
             noise = self.noise()
-            self.world.together(replace(lap, stopped=noise.stopped, gpu=noise.gpu))
+            self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
         return self.world.told(None)  # type: ignore[return-value]
 
     def _take(self, requests: StepRequests[Result]) -> Result:
@@ -245,7 +250,9 @@ class Timer:
         """
         self.world.lead(steps)
         lap = yield from self._own_lap(steps)
-        return self.world.together(lap)
+        laps = self.world.shares(lap)
+        self.watch(laps)
+        return slowest(laps)
 
     def _own_lap(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps of this process."""

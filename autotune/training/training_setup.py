@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
@@ -21,7 +22,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.training.apply_settings import Settings
 from autotune.training.loading.whole_steps import StepsOfRank, WholeSteps
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks.world import ALONE, World, without_exchange
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 
@@ -45,12 +46,17 @@ class TrainingSetup:
     world: World = ALONE
     """The processes that train together, each with such a setup."""
     wrapped: nn.Module | None = None
-    """The model as several processes call it, wrapped by DDP; None alone."""
+    """The model as several processes call it, in DDP or sharded; None alone."""
 
     @property
     def trained(self) -> nn.Module:
         """The model that the loss is computed of; knobs and evaluations have `model` itself."""
         return self.model if self.wrapped is None else self.wrapped
+
+    @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """What wraps the model in several processes; None in one, and if it is sharded."""
+        return self.wrapped if isinstance(self.wrapped, DistributedDataParallel) else None
 
     @property
     def config(self) -> TrainingConfig:
@@ -114,7 +120,7 @@ class TrainingSetup:
 
         Processes exchange gradients with the last one alone, after which none is `left`.
         """
-        with self.world.without_sync(self.trained) if left else nullcontext():
+        with without_exchange(self.trained) if left else nullcontext():
             return self._add_gradients(count, batch)
 
     def _add_gradients(self, count: int, batch: Any) -> Tensor:
@@ -137,6 +143,21 @@ class TrainingSetup:
         wanted = [item for item in self.settings.items() if item[1].is_readable]
         read = ((name, value, knob.read_back(self)) for name, knob, value in wanted)
         return [(name, value, found) for name, value, found in read if found != value]
+
+
+def step_apart(setup: TrainingSetup) -> Callable[[Iterator[Any]], object]:
+    """Return a training step after which no gradients are exchanged, if the model allows that.
+
+    A sharded model's parameters are gathered and its gradients shared out all the same.
+    """
+    if setup.ddp is None:
+        return setup.step
+
+    def step(batches: Iterator[Any]) -> object:
+        with without_exchange(setup.trained):
+            return setup.step(batches)
+
+    return step
 
 
 class BackwardPasses:
@@ -172,12 +193,13 @@ def apply(
     device: str,
     seed: int,
     dataset: Dataset[Any],
-    lr_factor: float = 1.0,
+    world: World = ALONE,
 ) -> TrainingSetup:
     """Seed all generators, then build model, optimizer and loader of `workload` under `config`.
 
-    The settings of the process must be in force already (`Settings.apply_to_process`).
-    `lr_factor` multiplies every learning rate.
+    The settings of the process must be in force already (`Settings.apply_to_process`). Each process
+    of a world has its share of the data. All begin with the same weights. Random numbers of the
+    training, as of dropout and of workers, differ from rank to rank.
 
     Raises:
         WorkloadError: the workload built something of the wrong type, or too small a dataset.
@@ -186,36 +208,22 @@ def apply(
     target = torch.device(device)
     settings = Settings(config, workload.knobs)
     model = settings.prepare(build_model(workload).to(target), workload.checkpoint)
+    # Sharding replaces the parameters, so that it comes before the optimizer.
+    wrapped = None if world.is_alone else settings.wrap(model, target)
     optimizer = workload.build_optimizer(model.parameters(), **settings.optimizer_kwargs())
     if not isinstance(optimizer, Optimizer):
         raise WorkloadError(
             f"{workload.path}: build_optimizer returned {type(optimizer).__name__}, "
             "not a torch.optim.Optimizer."
         )
-    _scale_learning_rates(optimizer, lr_factor)
-    loader = build_loader(config, workload, dataset, seed)
-    scaler = settings.scaler(target)
-    passes = BackwardPasses(optimizer)
-    return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler, passes)
-
-
-def across(setup: TrainingSetup, world: World, seed: int) -> TrainingSetup:
-    """Return a setup as one of several processes has it: its model in DDP, its share of the data.
-
-    All begin with the same weights. Random numbers of the training, as of dropout and of workers,
-    differ from rank to rank.
-
-    Raises:
-        DatasetTooSmallError: the dataset is smaller than one step of all processes needs.
-    """
-    if world.is_alone:
-        return setup
-    dataset = setup.loader.dataset
-    loader = build_loader(setup.config, setup.workload, dataset, seed, world)
-    wrapped = world.wrap(setup.model, setup.device)
+    loader = build_loader(config, workload, dataset, seed, world)
     if world.rank:
         seed_everything(seed + world.rank)
-    return replace(setup, loader=loader, world=world, wrapped=wrapped)
+    scaler = settings.scaler(target)
+    passes = BackwardPasses(optimizer)
+    return TrainingSetup(
+        settings, workload, target, model, optimizer, loader, scaler, passes, world, wrapped
+    )
 
 
 def build_loader(
@@ -292,7 +300,7 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _scale_learning_rates(optimizer: Optimizer, factor: float) -> None:
+def scale_learning_rates(optimizer: Optimizer, factor: float) -> None:
     """Multiply the learning rate of every group, and the initial rate that its schedulers use."""
     for group in optimizer.param_groups:
         for name in ("lr", "initial_lr"):

@@ -60,6 +60,10 @@ class Inspected:
     """True if a warm host paid those seconds, once for all processes forked from it."""
     knob_faults: tuple[str, ...] = ()
     """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
+    processes: int = 1
+    """Processes that a launcher started, on all hosts."""
+    on_host: int = 1
+    """Most of them on one host."""
     kind: Literal["inspected"] = "inspected"
 
 
@@ -133,6 +137,10 @@ class Observed:
     import_seconds: float = 0.0
     """Those of `start_seconds` until torch was imported, by the warm host if it had one."""
     surroundings: Surroundings = field(default_factory=Surroundings)
+    processes: int = 1
+    """Processes in which it trains, on all hosts."""
+    on_host: int = 1
+    """Most of them on one host."""
     kind: Literal["observed"] = "observed"
 
 

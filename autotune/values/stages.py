@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from autotune.values.measurement import Block
+from autotune.values.statistics import Interval, log_median, median_interval
+
+# A rank that takes this many times as long as the others is beyond what timings of equals differ.
+_SLOWER = 1.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +23,48 @@ class StageRound:
     """Steps on batches that are on the device already."""
     loading: Block
     """Batches loaded while nothing else runs."""
+    apart: Block | None = None
+    """Training in which several processes exchange no gradients; None for one, and if sharded."""
+    computing_by_rank: tuple[float, ...] = ()
+    """Seconds of each process in `computing`, in which it waits for no other; empty for one, and if
+    they wait."""
+    loading_by_rank: tuple[float, ...] = ()
+    """Seconds of each process in `loading`; empty for one."""
 
     @property
     def is_disturbed(self) -> bool:
         """Return True if something else may have slowed one of the blocks down."""
-        return any(one.is_disturbed for one in (self.training, self.computing, self.loading))
+        blocks = (self.training, self.computing, self.loading, self.apart)
+        return any(one is not None and one.is_disturbed for one in blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """A process that takes longer than the others with which it trains."""
+
+    rank: int
+    ratio: float
+    """Its seconds over the median of the others'."""
+    interval: Interval
+
+
+def slow_rank(seconds: Sequence[Sequence[float]]) -> SlowRank | None:
+    """Return the rank that is slower than the others beyond the noise, or None.
+
+    Args:
+        seconds: for each block, the seconds of each rank; they are compared within a block.
+    """
+    if not seconds or len(seconds[0]) < 2:  # noqa: PLR2004 (one process has no others)
+        return None
+    found = {rank: _ratios(seconds, rank) for rank in range(len(seconds[0]))}
+    rank = max(found, key=lambda one: log_median(found[one]))
+    interval = median_interval(found[rank])
+    return SlowRank(rank, log_median(found[rank]), interval) if interval[0] > _SLOWER else None
+
+
+def _ratios(seconds: Sequence[Sequence[float]], rank: int) -> list[float]:
+    """Return, for each block, the seconds of a rank over the median of the others'."""
+    return [one[rank] / median((*one[:rank], *one[rank + 1 :])) for one in seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +113,19 @@ class Diagnosed:
     """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
     bfloat16_compute_seconds: float | None = None
     """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
+    processes: int = 1
+    """Processes that train together, each with such batches at the same time."""
+    exchange_seconds: float | None = None
+    """Part of `compute_seconds` that exchanging gradients adds; None for one process, and if the
+    model is sharded."""
+    rank_seconds: tuple[tuple[float, ...], ...] = ()
+    """For each block of computing without an exchange, the seconds of each process."""
     kind: Literal["diagnosed"] = "diagnosed"
+
+    @property
+    def samples(self) -> int:
+        """Samples of a batch, of all processes together."""
+        return self.processes * self.batch_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,20 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class RankFacts:
+    """Facts on several processes that train together, as they were observed."""
+
+    comm_dtypes: tuple[str, ...] = ()
+    """Number formats, below that of the parameters, in which they can add up gradients."""
+    has_buffers: bool = False
+    """True if the model has buffers, such as BatchNorm's."""
+    graph_obstacle: str = ""
+    """Reason why the graph cannot be called static; empty if it was the same in each step."""
+    unused: tuple[str, ...] = ()
+    """Parameters that got no gradient in any step."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """Facts on the user's model.py, found by a child that built it once."""
 
@@ -101,3 +115,5 @@ class WorkloadFacts:
     """Signatures of build_model and build_dataset, by name."""
     knobs: tuple[KnobFacts, ...] = ()
     """Knobs in the code of the model.py."""
+    ranks: RankFacts | None = None
+    """Facts on the processes that train together; None for one."""

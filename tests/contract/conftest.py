@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch import distributed
 
+from autotune.training.ranks.world import World
 from autotune.training.workload import Workload, load_workload
 from restored import process_state
 
@@ -28,6 +30,14 @@ def blocks_workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, path.stem, None)
     return load_workload(path)
+
+
+@pytest.fixture
+def one_of_one() -> Iterator[World]:
+    """A world of this process alone, with a process group as several have it."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield World(control=distributed.group.WORLD)
+    distributed.destroy_process_group()
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,11 @@ import yaml
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from answers import on_cpu, on_gpu
+from answers import on_cpu, on_four_gpus, on_gpu
 from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from autotune.export.hf import installed_fields
+from autotune.export.ranks import DDP_ARGUMENTS
 from factories import written
 from needs import library
 
@@ -124,6 +125,43 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
     loader = DataLoader(TensorDataset(torch.ones(8, 1)), **sections["dataloader"])
     assert (loader.batch_size, loader.num_workers, loader.prefetch_factor) == (32, 2, 4)
     assert loader.persistent_workers
+
+
+def test_transformers_takes_the_settings_of_several_processes(tmp_path: Path) -> None:
+    best = on_four_gpus().model_copy(update={"machine": on_cpu().machine})
+    arguments = training_arguments(file_of(tmp_path, best, "hf"))
+    assert arguments.ddp_bucket_cap_mb == 50  # type: ignore[attr-defined]
+    assert arguments.ddp_broadcast_buffers is False  # type: ignore[attr-defined]
+    assert arguments.ddp_find_unused_parameters is False  # type: ignore[attr-defined]
+
+
+def test_accelerate_takes_the_arguments_that_it_is_told_of() -> None:
+    accelerate = library("accelerate")
+    from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+    dropped = export(on_four_gpus(), "accelerate").dropped
+    names = {
+        "Accelerator": lambda kwargs_handlers: kwargs_handlers[0],
+        "DistributedDataParallelKwargs": DistributedDataParallelKwargs,
+        "DDPCommunicationHookType": DDPCommunicationHookType,
+    }
+
+    def told(knob: str, argument: str) -> object:
+        handler = eval(dropped[knob].partition(": ")[2], names)
+        assert isinstance(handler, accelerate.utils.KwargsHandler)
+        return getattr(handler, argument)
+
+    assert {told(knob, name) for knob, name in DDP_ARGUMENTS.items()} == {50, True, False}
+    assert told("ddp_comm_dtype", "comm_hook") == DDPCommunicationHookType.BF16
+
+
+def test_lightning_takes_the_arguments_of_its_strategy() -> None:
+    library("lightning")
+    from lightning.pytorch.strategies import DDPStrategy
+
+    sections = read(on_four_gpus(), "lightning")
+    strategy = DDPStrategy(**sections["strategy"])
+    assert strategy._ddp_kwargs["bucket_cap_mb"] == 50
 
 
 def test_the_tools_step_after_as_many_batches(

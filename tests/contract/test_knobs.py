@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
@@ -24,8 +25,11 @@ from autotune.contract.knob_contract import (
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.training.apply_settings import Settings
+from autotune.training.ranks.exchange import comm_dtypes
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
@@ -39,6 +43,8 @@ CPU = replace(
 MACHINES = (CPU, cpu_machine(64), plain_cpu_machine(1), cuda_machine())
 # Of no use on a CPU, but there to be set and read.
 ALSO_SETTABLE = (("pin_memory", True), ("cudnn_benchmark", True))
+
+COMM_DTYPES = [value for value in COMM_DTYPE.values.options if value is not None]
 
 # They need attention, repeated blocks or a function checkpoint(model).
 OF_BLOCKS = ("compile_scope", "sdpa_backend", "activation_checkpointing")
@@ -57,13 +63,15 @@ pytestmark = [
 def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
     """Settings under which `knob` means something, this value among them."""
     threads = {"num_threads": torch.get_num_threads()}
-    return {**threads, **switched_on(knob.needs), knob.name: value}
+    return {**threads, **switched_on(knob), knob.name: value}
 
 
-def switched_on(name: str | None) -> dict[str, Value]:
+def switched_on(knob: Knob) -> dict[str, Value]:
     """The setting of a knob that another one needs, if any."""
-    on: dict[str, Value] = {"num_workers": 2, "compile_mode": "default"}
-    return {} if name is None else {name: on.get(name, True)}
+    on: dict[str, Value] = {"num_workers": 2, "compile_mode": "default", "sharding": "fsdp"}
+    if knob.needs is None:
+        return {}
+    return {knob.needs: on.get(knob.needs, True) if knob.has_effect("fsdp") else None}
 
 
 def every_value() -> list[Any]:
@@ -85,10 +93,25 @@ def compiles(knob: Knob, value: Value) -> bool:
     return knob.needs == "compile_mode" or (knob.name == "compile_mode" and value is not None)
 
 
-def set_up(settings: dict[str, Value], workload: Workload) -> TrainingSetup:
+def world_for(knob: Knob, request: pytest.FixtureRequest) -> World:
+    """A process group of this process for a knob that means nothing without one."""
+    found: World = request.getfixturevalue("one_of_one") if knob.of_ranks else ALONE
+    if knob is COMM_DTYPE and len(comm_dtypes(torch.device("cpu"))) < len(COMM_DTYPES):
+        pytest.skip("this torch has no compression hook for the CPU in some format")
+    return found
+
+
+def bench_for(knob: Knob, value: Value, request: pytest.FixtureRequest) -> Bench:
+    """A workload and settings under which a value means something."""
+    name = "blocks_workload" if knob.name in OF_BLOCKS else "workload"
+    used: Workload = request.getfixturevalue(name)
+    return Bench.of(used, "cpu", settings_with(knob, value), world_for(knob, request))
+
+
+def set_up(settings: dict[str, Value], workload: Workload, world: World = ALONE) -> TrainingSetup:
     config = TrainingConfig.of(settings)
     Settings(config).apply_to_process()
-    return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
+    return apply(config, workload, "cpu", 0, build_dataset(workload), world)
 
 
 @every_knob
@@ -122,21 +145,19 @@ def test_a_knob_means_something_to_a_workload_that_allows_everything(knob: Knob)
 
 @pytest.mark.parametrize(("knob", "value"), every_value())
 def test_a_value_trains_is_read_back_beside_all_others_and_stays_when_repeated(
-    knob: Knob, value: Value, workload: Workload, blocks_workload: Workload
+    knob: Knob, value: Value, request: pytest.FixtureRequest
 ) -> None:
     needs_torch_with(knob, value)
-    used = blocks_workload if knob.name in OF_BLOCKS else workload
-    bench = Bench.of(used, "cpu", settings_with(knob, value))
+    bench = bench_for(knob, value, request)
     assert list(value_faults(bench, knob, knob.name, value)) == []
 
 
 @pytest.mark.parametrize(("knob", "value"), every_value())
 def test_the_default_is_in_force_again_after_a_value(
-    knob: Knob, value: Value, workload: Workload, blocks_workload: Workload
+    knob: Knob, value: Value, request: pytest.FixtureRequest
 ) -> None:
     needs_torch_with(knob, value)
-    used = blocks_workload if knob.name in OF_BLOCKS else workload
-    bench = Bench.of(used, "cpu", settings_with(knob, value))
+    bench = bench_for(knob, value, request)
     default = knob.resolve(knob.default, CPU)
     assert list(return_faults(bench, knob.name, value, default)) == []
 
@@ -206,6 +227,20 @@ def unfused_groups(setup: TrainingSetup) -> TrainingSetup:
     return setup
 
 
+def plainly_wrapped(setup: TrainingSetup) -> TrainingSetup:
+    return replace(setup, wrapped=DistributedDataParallel(setup.model))
+
+
+def wrapped_in_25(setup: TrainingSetup) -> TrainingSetup:
+    """The default by its number: the first bucket is then no smaller one."""
+    return replace(setup, wrapped=DistributedDataParallel(setup.model, bucket_cap_mb=25))
+
+
+def freed(setup: TrainingSetup) -> TrainingSetup:
+    setup.model.set_reshard_after_forward(True)  # type: ignore[operator]
+    return setup
+
+
 Undo = Callable[[TrainingSetup], TrainingSetup]
 
 
@@ -236,13 +271,21 @@ Undo = Callable[[TrainingSetup], TrainingSetup]
         ("loader_start_method", "spawn", plain_loader),
         ("in_order", False, plain_loader),
         ("device_prefetch", True, nothing),
+        ("sharding", "fsdp", another_model),
+        ("reshard_after_forward", False, freed),
+        ("ddp_bucket_mb", 50, plainly_wrapped),
+        ("ddp_bucket_mb", None, wrapped_in_25),
+        ("gradient_as_bucket_view", True, plainly_wrapped),
+        ("static_graph", True, plainly_wrapped),
+        ("broadcast_buffers", False, plainly_wrapped),
+        ("ddp_comm_dtype", "float16", plainly_wrapped),
     ],
 )
 def test_an_effect_that_is_undone_behind_our_back_is_noticed(
-    name: str, value: Value, undo: Undo, workload: Workload, blocks_workload: Workload
+    name: str, value: Value, undo: Undo, request: pytest.FixtureRequest
 ) -> None:
-    used = blocks_workload if name in OF_BLOCKS else workload
-    setup = undo(set_up(settings_with(KNOBS[name], value), used))
+    bench = bench_for(KNOBS[name], value, request)
+    setup = undo(set_up(settings_with(KNOBS[name], value), bench.workload, bench.world))
     assert name in [knob for knob, _, _ in setup.not_applied()]
 
 

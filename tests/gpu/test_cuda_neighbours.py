@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from autotune.configuration.job import Measure
-from autotune.context.search_context import inspection
+from autotune.context.inspection import inspection
 from autotune.processes.neighbours import neighbours
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, Measured, TrialOutcome

@@ -26,6 +26,8 @@ from held import LONG, place, told, trials_in
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cluster"
 SCRIPTS = sorted(EXAMPLES.glob("*.sbatch"))
+WITH_WORKERS = [EXAMPLES / "search.sbatch", EXAMPLES / "worker.sbatch"]
+LAUNCH = EXAMPLES / "launch.sbatch"
 TRIALS, TERMINATED = 5, 143
 SRUN = '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n'
 SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
@@ -50,10 +52,18 @@ def test_bash_reads_the_scripts_and_slurm_their_options(script: Path) -> None:
     assert all(re.fullmatch(r"--[a-z-]+(=\S+)?", option) for option in options)
 
 
-def test_the_search_may_return_to_the_queue_and_hears_of_its_limit() -> None:
-    text = (EXAMPLES / "search.sbatch").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["search.sbatch", "launch.sbatch"])
+def test_the_search_may_return_to_the_queue_and_hears_of_its_limit(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
     assert re.search(r"^#SBATCH --requeue$", text, re.MULTILINE)
-    assert re.search(r"^#SBATCH --signal=TERM@\d+$", text, re.MULTILINE)
+    assert re.search(r"^#SBATCH --signal=(B:)?TERM@\d+$", text, re.MULTILINE)
+
+
+def test_bash_reads_the_launcher_of_several_hosts() -> None:
+    script = EXAMPLES / "torchrun_on_hosts.sh"
+    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.access(script, os.X_OK), "it is a launcher"
 
 
 @pytest.mark.parametrize("job", jobs(), ids=lambda job: job["metadata"]["name"])
@@ -115,7 +125,7 @@ def _is_step(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", WITH_WORKERS, ids=lambda path: path.name)
 def test_the_arguments_of_a_training_script_reach_search_and_workers(
     script: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
@@ -136,6 +146,33 @@ def test_the_arguments_of_a_training_script_reach_search_and_workers(
         assert context.params["study"] == "train"
         assert context.params["storage"] == f"journal:///{tmp_path}/train.log"
         assert list(context.meta.values()) == [("--epochs", "9")]
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(0, ""), (3, ""), (143, "requeue 7\n")])
+def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(
+    code: int, requeued: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """The stand-in of autotune writes down what it is told, and ends as one that was stopped."""
+    programs = tmp_path / "bin"
+    told = tmp_path / "told"
+    (programs / "autotune").write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" > {told}\nexit {code}\n')
+    (programs / "scontrol").write_text(
+        '#!/bin/bash\n[[ $1 == show ]] && printf "a\\nb\\n" || echo "$@" >> requeued\n'
+    )
+    job = {**environ, "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "[a-b]", "PROCESSES": "4"}
+    words = ["bash", LAUNCH, "train.py", "--trials", "3", "--", "--epochs", "9"]
+    done = subprocess.run(words, cwd=tmp_path, env=job, check=False)
+    assert done.returncode == code
+    requests = tmp_path / "requeued"
+    assert (requests.read_text() if requests.exists() else "") == requeued
+    name, *words_told = told.read_text().rstrip("\0").split("\0")
+    context = cli.commands[name].make_context(name, words_told)
+    launch = context.params["launch"].split()
+    assert launch[0] == "srun"
+    assert {"--ntasks=2", "--kill-on-bad-exit=1"} <= set(launch)
+    torchrun = launch[launch.index("torchrun") :]
+    assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=a:29500"} <= set(torchrun)
+    assert list(context.meta.values()) == [("--epochs", "9")]
 
 
 def measured(url: str) -> dict[int, float | None]:

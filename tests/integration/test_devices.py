@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from autotune.context.search_context import inspection
+from autotune.context.inspection import inspection
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.context.search_context import sha256_of
+from autotune.configuration.mismatch import sha256_of
 from children import autotune
 from factories import written
 from tuned_scripts import SCRIPTS, best

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
 from autotune.training.apply_settings import Settings
 from autotune.training.coded_knobs import describe_knobs, effect_of, knob_faults
@@ -165,7 +166,7 @@ def test_settings_call_the_hooks_with_the_value_or_the_default() -> None:
     config = TrainingConfig.of({**workers, "knobs.pool": 4})
     assert Settings(config, knobs).loader_kwargs()["prefetch_factor"] == 4
     named = {name: value for name, _, value in Settings(config, knobs).items()}
-    assert named == {**config.as_dict(), "knobs.pool": 4}
+    assert named == {**dict(zip(KNOBS, config.values, strict=True)), "knobs.pool": 4}
 
 
 def test_settings_of_knobs_that_are_not_there_are_refused_all_at_once() -> None:

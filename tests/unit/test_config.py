@@ -53,7 +53,19 @@ def test_equal_settings_are_one_key_of_a_dict() -> None:
 
 
 def test_a_configuration_lists_every_knob_in_the_order_of_the_registry() -> None:
-    assert list(TrainingConfig.of({}).as_dict()) == [knob.name for knob in ALL_KNOBS]
+    listed = [knob.name for knob in ALL_KNOBS if not knob.of_ranks]
+    assert list(TrainingConfig.of({}).as_dict()) == listed
+
+
+def test_knobs_of_several_processes_are_listed_where_they_are_set() -> None:
+    config = TrainingConfig.of({"ddp_bucket_mb": 50, "static_graph": False})
+    assert config.as_dict().keys() - TrainingConfig.of({}).as_dict().keys() == {"ddp_bucket_mb"}
+
+
+def test_settings_of_ddp_mean_nothing_for_a_sharded_model() -> None:
+    sharded = TrainingConfig.of({"sharding": "fsdp", "ddp_bucket_mb": 50, "static_graph": True})
+    assert sharded == TrainingConfig.of({"sharding": "fsdp"})
+    assert TrainingConfig.of({"reshard_after_forward": False}) == TrainingConfig.of({})
 
 
 def test_its_own_settings_give_the_same_configuration_again() -> None:

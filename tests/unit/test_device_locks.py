@@ -18,7 +18,7 @@ import pytest
 
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import inspection
+from autotune.context.inspection import inspection
 from autotune.processes.devices import Device, DeviceRunner, device_locks, lock_names
 from autotune.processes.stop import Stop
 from autotune.values.outcome import Inspected, TrialOutcome

@@ -12,7 +12,8 @@ from autotune.configuration.space_file import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
-from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, narrowed
+from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis
+from autotune.searching.run.narrowing import narrowed
 from autotune.values.machine import Machine
 from autotune.values.stages import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine

@@ -67,7 +67,7 @@ def test_the_example_of_the_readme_is_the_recorded_search() -> None:
 
 
 def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
-    assert sorted(shipped_spaces()) == ["cpu", "cuda", "default", "full", "loader", "quick"]
+    assert sorted(shipped_spaces()) == ["cpu", "cuda", "ddp", "default", "full", "loader", "quick"]
 
 
 def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:

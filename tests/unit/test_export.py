@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from answers import on_cpu, on_gpu
+from answers import on_cpu, on_four_gpus, on_gpu, sharded
 from autotune.configuration.best_config import BestConfig, LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
@@ -55,13 +55,34 @@ def test_a_form_that_carries_every_setting_drops_none(form: str) -> None:
     assert export(on_gpu(), form).dropped == {}
 
 
+def is_set(knob: Knob, best: BestConfig) -> bool:
+    return best.training_config[knob.name] != knob.default
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
 def test_no_setting_vanishes(form: str, knob: Knob) -> None:
     """Taking a setting back changes what is said, or what is said to be left out."""
-    best = on_gpu()
+    best = next(one for one in (on_gpu(), on_four_gpus(), sharded()) if is_set(knob, one))
     config = best.training_config.replace(**{knob.name: knob.default}).as_dict()
     assert export(best.model_copy(update={"config": config}), form) != export(best, form)
+
+
+@pytest.mark.parametrize("form", FORMATS.keys() - {"json", "python"})
+def test_each_form_starts_four_processes_or_says_who_does(form: str) -> None:
+    exported = export(on_four_gpus(), form)
+    starts = {"accelerate": "num_processes: 4", "lightning": "devices: 4"}
+    starts |= {"torchrun": "--nproc-per-node 4"}
+    if form in starts:
+        assert starts[form] in exported.text
+    else:
+        assert exported.dropped["processes"].startswith("processes=4: ")
+    assert "processes" not in export(on_gpu(), form).dropped
+
+
+def test_accelerate_on_a_cpu_leaves_several_processes_to_torchrun() -> None:
+    best = on_cpu().model_copy(update={"processes": 2})
+    assert "by torchrun" in export(best, "accelerate").dropped["processes"]
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.training_setup import apply, build_dataset
+from autotune.training.training_setup import apply, build_dataset, scale_learning_rates
 from autotune.training.workload import load_workload
 from autotune.values.lr_scaling import LR_RULES, LrRule, lr_factor
 from children import WORKLOADS
@@ -40,17 +40,16 @@ def test_the_command_line_offers_exactly_the_rules_that_exist() -> None:
 def test_every_group_of_the_optimizer_gets_the_factor(factor: float) -> None:
     workload = load_workload(WORKLOADS / "two_rates.py")
     config = TrainingConfig.of({"batch_size": 8})
-    setup = apply(config, workload, "cpu", 0, build_dataset(workload), factor)
+    setup = apply(config, workload, "cpu", 0, build_dataset(workload))
+    scale_learning_rates(setup.optimizer, factor)
     rates = [float(group["lr"]) for group in setup.optimizer.param_groups]
     assert rates == pytest.approx([0.25 * factor, 0.125 * factor])
 
 
 def test_a_rate_that_is_a_tensor_shared_by_groups_is_scaled_once() -> None:
-    from autotune.training.training_setup import _scale_learning_rates
-
     rate = torch.tensor(0.5)
     weights = [torch.zeros(1, requires_grad=True) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": w} for w in weights], lr=rate)
-    _scale_learning_rates(optimizer, 2.0)
+    scale_learning_rates(optimizer, 2.0)
     assert [float(group["lr"]) for group in optimizer.param_groups] == [1.0, 1.0]
     assert float(rate) == 0.5

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import autotune
 from autotune.configuration.best_config import BestConfig, LearningRate, write_best
 from autotune.configuration.evidence_parts import PredictedRun
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value
 from autotune.production import Best
+from autotune.values.errors import UsageError
 from factories import best_config, with_not_proven
 
 # The answer was made for another machine.
@@ -154,3 +159,65 @@ def test_what_smaller_batches_do_to_the_gradients_is_told(
     line = "gradients: summed over smaller batches they differ by 3.1 % on the same samples: "
     assert line + cause in told.explain().splitlines()
     assert "gradients" not in best.explain()
+
+
+def of_two(best: Best, **settings: Value) -> Best:
+    config = TrainingConfig.of({"batch_size": 8, "num_threads": 1, **settings})
+    return changed(best, config=config.as_dict(), processes=2)
+
+
+@pytest.fixture
+def a_group() -> Iterator[None]:
+    """A process group of this process alone."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("a_group")
+def test_a_model_is_wrapped_with_the_settings_of_the_file(best: Best) -> None:
+    settings = {"ddp_bucket_mb": 50, "gradient_as_bucket_view": True, "ddp_comm_dtype": "float16"}
+    ddp = of_two(best, **settings).wrap(nn.Linear(2, 2))
+    assert isinstance(ddp, DistributedDataParallel)
+    assert KNOBS["ddp_bucket_mb"].read_back(Wrapped(ddp)) == 50
+    assert KNOBS["gradient_as_bucket_view"].read_back(Wrapped(ddp)) is True
+    assert KNOBS["ddp_comm_dtype"].read_back(Wrapped(ddp)) == "float16"
+
+
+class Wrapped:
+    """What knobs of DistributedDataParallel read of a training."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.ddp = ddp
+
+
+@pytest.mark.usefixtures("a_group")
+def test_a_model_is_sharded_where_the_file_says_so(best: Best) -> None:
+    from torch.distributed.fsdp import FSDPModule
+
+    model = of_two(best, sharding="fsdp").wrap(nn.Linear(2, 2))
+    assert isinstance(model, FSDPModule)
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    with best.no_sync(model):
+        model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.mark.usefixtures("a_group")
+def test_gradients_stay_with_the_process_in_no_sync(best: Best) -> None:
+    ddp = of_two(best).wrap(nn.Linear(2, 2))
+    with best.no_sync(ddp):
+        assert ddp.require_backward_grad_sync is False
+    assert ddp.require_backward_grad_sync is True
+
+
+def test_a_process_that_trains_alone_has_nothing_to_wrap(
+    best: Best, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(2, 2)
+    assert best.wrap(model) is model
+    with best.no_sync(model):
+        pass
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="2 processes were started"):
+        best.wrap(model)

@@ -101,6 +101,7 @@ def test_ranks_in_another_phase_are_named(tmp_path):
 
 def test_another_world_size_is_a_mismatch(monkeypatch):
     best = best_config(TrainingConfig.of({"batch_size": 64}), TrainingConfig.of({}))
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     usual = set(mismatches(best))
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -128,16 +129,15 @@ def test_processes_that_do_not_fit_are_refused_before_any_is_started(
     assert said in done.err
 
 
-def test_a_script_in_several_processes_is_refused_with_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    script = written(tmp_path, "print('training')\n", "train.py")
-    done = command("search", str(script), "--nproc-per-node", "2")
-    assert done.code == 2
-    assert "Put its model and data into a model.py" in done.err
-
-
-@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda:1", "nccl")])
-def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(device, backend, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "backend", "seen"),
+    [("cpu", "gloo", 0), ("cuda:1", "nccl", 2), ("cuda:0", "nccl", 1)],
+)
+def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(
+    device, backend, seen, monkeypatch
+):
+    """With one GPU in sight, a launcher has given each process its own."""
+    monkeypatch.setattr(world.torch.accelerator, "device_count", lambda: seen)
     asked: list[object] = []
     monkeypatch.setattr(world.distributed, "init_process_group", lambda b, **_: asked.append(b))
     monkeypatch.setattr(world.distributed, "new_group", lambda backend, **_: asked.append(backend))

@@ -11,7 +11,8 @@ from statistics import median
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.searching.run.diagnosis import Diagnosis, narrowed
+from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.narrowing import narrowed
 from autotune.values.outcome import Measured
 from autotune.values.stages import Diagnosed
 from benchmarks import search as replays

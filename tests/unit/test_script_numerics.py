@@ -10,7 +10,7 @@ import pytest
 from autotune.configuration.job import Job, Observe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.script_facts import observe
+from autotune.context.script_facts import observation, observe
 from autotune.searching.run.events import Answered
 from autotune.system.trial_folder import TrialFolder
 from autotune.values.outcome import Observed, TrialOutcome, UserError, outcome_to_json
@@ -145,7 +145,7 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
         return runner
 
     def doubt_of(found: str) -> str:
-        loss = observe(observing(found), path, script, folder, 10.0, 6.0).loss
+        loss = observe(observing(found), observation(path, script, 10.0), folder, 6.0).loss
         assert loss is not None
         return loss.doubt
 

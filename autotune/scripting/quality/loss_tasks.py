@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Protocol
 
@@ -18,7 +18,8 @@ from torch import Tensor
 from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
 from autotune.scripting.quality.loss_course import FIRST, falls, fault_of
-from autotune.scripting.quality.losses import LossRecorder, mean_of_last
+from autotune.scripting.quality.losses import LossRecorder, StepLoss, mean_of_last
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import (
     NonFinite,
@@ -64,37 +65,70 @@ class Progress(Protocol):
         """True if the model plays episodes between the steps."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The loss of a training so far."""
+
+    steps: list[StepLoss]
+    fault: str
+    """Reason why a loss could not be read; empty if all could."""
+    misfit: str
+    """Reason why this kind of training has no loss that judges it; empty if it may have one."""
+
+    @property
+    def doubt(self) -> str:
+        """Reason why these losses cannot judge a training; empty if they can."""
+        return self.fault or fault_of(self.steps) or self.misfit
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step."""
+        return [step.value() for step in self.steps]
+
+
+@dataclass
 class LossTasks:
     """The loss of one script's training, as several tasks read it."""
 
     progress: Progress
     recorder: LossRecorder
+    world: World = ALONE
+    """The processes that train the script together; each carries out the task."""
+    _gathered: Course | None = field(default=None, init=False)
+
+    def gather(self) -> None:
+        """Read the losses of all processes a last time, before they let go of each other."""
+        self._gathered = self._course()
+
+    def _course(self) -> Course:
+        """Return the loss in all processes together; every one of them has to call it.
+
+        A step has the samples of all and the mean of their losses.
+        """
+        if self._gathered is not None:
+            return self._gathered
+        steps = self.recorder.steps()
+        misfit = self._several() or (PLAYED if self.progress.is_played else "")
+        own = Course(steps, self.recorder.fault, misfit)
+        return own if self.world.is_alone else _together(self.world.shares(own))
 
     def observing(self, task: Observe, until: float) -> StepRequests[ObservedLoss]:
         """Watch the loss until it has fallen, no longer than `until` on the monotonic clock."""
         start, look = time.monotonic(), FIRST
-        while self._is_worth_watching(time.monotonic() - start, task.loss_seconds):
-            if time.monotonic() > until:
-                break
+        while self.world.told(self._is_worth_watching(start, until, task.loss_seconds)):
             if self.progress.steps >= look:
-                if self._fault() or self._has_fallen():
+                course = self._course()
+                if course.doubt or falls(course.losses):
                     break
                 look *= 2
             yield 1
         return self.observed(task.source)
 
-    def _is_worth_watching(self, past: float, seconds: float) -> bool:
+    def _is_worth_watching(self, start: float, until: float, seconds: float) -> bool:
+        now = time.monotonic()
+        past = now - start
         is_slow = self.progress.steps < _ENOUGH_STEPS and past < min(_MOST_SECONDS, 10 * seconds)
-        return past < seconds or is_slow
-
-    def _has_fallen(self) -> bool:
-        return falls([step.value() for step in self.recorder.steps()])
-
-    def _fault(self) -> str:
-        """Return why these losses cannot judge a training; empty if they can."""
-        found = self.recorder.fault or fault_of(self.recorder.steps()) or self._several()
-        return found or (PLAYED if self.progress.is_played else "")
+        return now <= until and (past < seconds or is_slow)
 
     def _several(self) -> str:
         """Return the reason if optimizers have losses of their own.
@@ -108,9 +142,8 @@ class LossTasks:
 
     def observed(self, source: str) -> ObservedLoss:
         """Return the loss of the training so far, and whether it can judge."""
-        steps = self.recorder.steps()
-        losses = [step.value() for step in steps]
-        doubt = self._fault()
+        course = self._course()
+        losses, doubt = course.losses, course.doubt
         if not doubt and not falls(losses):
             doubt = _NO_FALL.format(steps=len(losses))
         first = losses[:_SHOWN]
@@ -133,26 +166,32 @@ class LossTasks:
             if task.nudge:
                 torch.rand(1, device=device)
             yield 1
-        if fault := self._fault():
-            return NonFinite(fault) if self._is_non_finite() else UserError(fault, "")
-        losses = tuple(step.value() for step in self.recorder.steps()[: task.steps])
-        return FirstLosses(losses, self._backwards_per_step)
+        course = self._course()
+        if doubt := course.doubt:
+            is_finite = all(map(math.isfinite, course.losses))
+            return UserError(doubt, "") if is_finite else NonFinite(doubt)
+        return FirstLosses(tuple(course.losses[: task.steps]), self._backwards_per_step)
 
     def probing(self, task: Probe, started: float) -> StepRequests[TrialOutcome]:
         """Train on the task's samples and return the loss over the last tenth of them."""
-        while (left := task.samples - self.progress.samples) > 0:
+        while (left := task.samples - (taken := self._samples())) > 0:
             # Nearly all that are missing at once; what is beyond the last sample does not count.
-            size = max(1, self.progress.samples) / max(1, self.progress.steps)
+            size = max(1, taken) / max(1, self.progress.steps)
             yield max(1, math.floor(_SURE * left / size))
         return self.probed(task, started)
+
+    def _samples(self) -> int:
+        """Return the samples that all processes have used."""
+        return sum(self.world.shares(self.progress.samples))
 
     def probed(self, task: Probe, started: float) -> TrialOutcome:
         """Return the quality of the training so far; `started` is on the monotonic clock."""
         assert task.loss is not None
-        steps = self.recorder.steps()
-        if fault := self.recorder.fault:
-            return UserError(fault, "")
-        samples = min(task.samples, self.progress.samples)
+        course = self._course()
+        if course.fault:
+            return UserError(course.fault, "")
+        steps = course.steps
+        samples = min(task.samples, steps[-1].samples if steps else 0)
         found = mean_of_last(steps, samples, task.loss, _LAST)
         if not math.isfinite(found):
             return NonFinite(f"the training loss is {found} after {self.progress.steps} steps")
@@ -160,9 +199,24 @@ class LossTasks:
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)
 
-    def _is_non_finite(self) -> bool:
-        return not all(math.isfinite(step.value()) for step in self.recorder.steps())
-
     @property
     def _backwards_per_step(self) -> float:
         return self.recorder.backwards / max(1, self.progress.steps)
+
+
+def _together(courses: Sequence[Course]) -> Course:
+    """Return the course of several processes together, with the first reason that one has."""
+    steps = zip(*(course.steps for course in courses), strict=False)
+    faults = (course.fault for course in courses)
+    misfits = (course.misfit for course in courses)
+    return Course(
+        [_mean(parts) for parts in steps],
+        next(filter(None, faults), ""),
+        next(filter(None, misfits), ""),
+    )
+
+
+def _mean(parts: Sequence[StepLoss]) -> StepLoss:
+    """Return a step of several processes: the samples of all, the mean loss of each backward."""
+    losses = zip(*(part.losses for part in parts), strict=False)
+    return StepLoss(sum(part.samples for part in parts), tuple(map(fmean, losses)))

@@ -31,12 +31,14 @@ from autotune.configuration.evidence_parts import (
     PredictedRun,
     Stages,
 )
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchContext, sha256_of
+from autotune.context.search_context import SearchContext
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
 from autotune.searching.confirmation.not_proven import not_proven
+from autotune.searching.confirmation.scaling import time_scaling
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.search_coverage import searched_part
 from autotune.storage.database import masked
@@ -122,6 +124,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
         not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
         limits=time_limits(prober, won.trial.config, won.runs),
+        scaling=time_scaling(prober, won.trial.config),
     )
 
 

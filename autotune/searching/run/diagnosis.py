@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from autotune.configuration.evidence_parts import Stage
@@ -17,12 +17,12 @@ from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.knobs.base import Value, spelled
+from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
 from autotune.values.outcome import Failure, Rejected, as_failure, describe
-from autotune.values.stages import Diagnosed
+from autotune.values.stages import Diagnosed, SlowRank, slow_rank
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
@@ -41,6 +41,8 @@ COMPUTE = (
     "compile_scope",
 )
 """Knobs that change how fast a batch is computed."""
+EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype", "broadcast_buffers")
+"""Knobs that change how several processes exchange gradients and buffers."""
 NEGLIGIBLE = 0.03
 """Relative gain that is not worth a trial: less than the noise of most machines."""
 _MOST_SPEEDUP = 4.0
@@ -83,7 +85,7 @@ class Diagnosis:
     @property
     def fastest_load_seconds(self) -> float:
         """Fewest seconds per batch: as timed with workers, or as one worker per core would take."""
-        cores = self.machine.host.usable_cores
+        cores = max(1, self.machine.host.usable_cores // self.stages.processes)
         return min((self.load_seconds / cores, *(one.seconds for one in self.stages.loading)))
 
     def limits(self) -> dict[str, float]:
@@ -110,7 +112,7 @@ class Diagnosis:
             # A step on a resident batch then takes as long as its launching.
             seconds["launching"] = self.stages.compute_seconds
             seconds["computing"] = self.stages.busy_seconds or self.stages.compute_seconds
-        return {stage: self.stages.batch_size / s for stage, s in seconds.items() if s > 0}
+        return {stage: self.stages.samples / s for stage, s in seconds.items() if s > 0}
 
     @property
     def busy_share(self) -> float | None:
@@ -148,9 +150,21 @@ class Diagnosis:
         )
 
     @property
+    def exchange_share(self) -> float | None:
+        """Share of a step that exchanging gradients adds; None for one process or if not known."""
+        if self.stages.exchange_seconds is None:
+            return None
+        return self.stages.exchange_seconds / self.stages.compute_seconds
+
+    @property
+    def slow_rank(self) -> SlowRank | None:
+        """The process that computes for longer than the others beyond the noise; None if none."""
+        return slow_rank(self.stages.rank_seconds)
+
+    @property
     def compute_limit(self) -> float:
         """Samples per second of computing alone with the baseline's settings."""
-        return self.stages.batch_size / self.stages.compute_seconds
+        return self.stages.samples / self.stages.compute_seconds
 
     def ceiling(self, space: SearchSpace) -> float | None:
         """Return the samples per second of computing alone if `space` varies loading alone.
@@ -183,13 +197,18 @@ class Diagnosis:
             yield from ((name, f"copying takes {share} of computing") for name in COPY)
         if self._is_loader_bound():
             why = (
-                f"the loader makes {stages.batch_size / self.fastest_load_seconds:.4g} samples/s "
+                f"the loader makes {stages.samples / self.fastest_load_seconds:.4g} samples/s "
                 f"at most, less than the {self.compute_limit:.4g} that computing reaches"
             )
             yield from ((name, why) for name in COMPUTE)
         elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
             yield "optimizer_impl", f"{why} of a step"
+        exchange = stages.exchange_seconds
+        # Faster computing leaves the exchange as it is.
+        if exchange is not None and exchange < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
+            why = f"exchanging gradients takes {_share(exchange, stages.compute_seconds)} of a step"
+            yield from ((name, why) for name in EXCHANGE)
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
         # If a larger batch takes no longer, a step is mostly overhead, which more samples share.
         works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
@@ -260,7 +279,7 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
         "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
     }
-    return {name: stages.batch_size / s for name, s in seconds.items() if s > 0}
+    return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 
 
 def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
@@ -299,10 +318,11 @@ def _reached(study: TuningStudy) -> float | None:
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
     if context.observed is not None:
+        if context.processes > 1:
+            return Rejected("the stages of a script's processes are not timed apart")
         return context.observed.stages or Rejected(_NOT_TOLD)
-    if context.processes > 1:
-        return Rejected("the stages of several processes are not timed apart")
-    cores = context.machine.host.usable_cores
+    on_host = context.options.resources.on_host or context.processes
+    cores = max(1, context.machine.host.usable_cores // on_host)
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:
         workers = (0,)  # more would load other samples
@@ -320,30 +340,6 @@ def _longest_seconds(context: SearchContext) -> float:
         return _SECONDS
     building = 2 * context.start_seconds
     return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds) + building)
-
-
-def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
-    """Return the space without values that cannot matter; the baseline stays inside."""
-    if diagnosis.doubt:
-        return space.noted([f"nothing is left out: {diagnosis.doubt}"])
-    domains = dict(space.domains)
-    notes = list(space.notes)
-    for name, reason in diagnosis.frozen().items():
-        if len(domains[name]) > 1:
-            domains[name] = _own(domains[name], diagnosis.baseline[name])
-            notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
-    for name, (is_useless, reason) in diagnosis.useless(domains["compile_mode"]).items():
-        own = diagnosis.baseline[name]
-        dropped = [value for value in domains[name] if value != own and is_useless(value)]
-        if dropped:
-            notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
-        domains[name] = tuple(value for value in domains[name] if value not in dropped)
-    return replace(space, domains=domains, notes=tuple(notes))
-
-
-def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
-    """Return the baseline's value; the domain's first value if the knob is idle there."""
-    return (own,) if own in domain else domain[:1]
 
 
 def _share(part: float, whole: float) -> str:

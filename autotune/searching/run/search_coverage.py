@@ -50,8 +50,7 @@ def _tried(
     name: str, domain: Sequence[Value], configs: Sequence[TrainingConfig]
 ) -> tuple[Value, ...]:
     """Return the values that were in force: those of the domain in its order, then others."""
-    needs = knob_named(name).needs
-    values = {config[name] for config in configs if needs is None or config[needs]}
+    values = {config[name] for config in configs if not config.is_idle(knob_named(name))}
     known = tuple(value for value in domain if value in values)
     return (*known, *sorted(values - set(known), key=str))
 

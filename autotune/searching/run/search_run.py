@@ -17,8 +17,9 @@ from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop
-from autotune.searching.run.diagnosis import Diagnosis, narrowed
+from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.events import TrialEnded
+from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import FirstEstimates, TimeBudget
 from autotune.storage.finished_trial import FinishedTrial, best_feasible

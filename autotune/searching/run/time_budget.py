@@ -34,6 +34,8 @@ PLAN = MeasurePlan(max_seconds=1.5)
 """Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 LIMITS_SECONDS = 6.0
 """Approximate seconds to time the stages of the result alone, and the machine's arithmetic."""
+SCALING_ROUNDS = 6
+"""Rounds of all processes and one: the fewest that have a 95 % interval."""
 FEWEST_TRIALS = 4
 """Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 _DIAGNOSIS_SECONDS = 5.0
@@ -140,7 +142,8 @@ class TimeBudget:
         Without a candidate, they are those that one may need. As long as trials are missing, only
         the fewest rounds count, and no re-timing.
         """
-        end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best) + LIMITS_SECONDS
+        end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best)
+        end += last_seconds(self.context, self.run_seconds())
         return end if self.missing_trials else end + self.re_timing_seconds()
 
     def re_timing_seconds(self) -> float:
@@ -231,7 +234,8 @@ class FirstEstimates:
         diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
         a_round = round_host_seconds(context) + 2 * each
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
-        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed() + LIMITS_SECONDS
+        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
+        conclusion += last_seconds(context, each)
         trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
         if context.time_budget_seconds is not None:
             rest = context.time_budget_seconds - self.clock.elapsed - diagnosis - conclusion
@@ -264,7 +268,8 @@ class FirstEstimates:
         """
         each = process_seconds(run)
         start = each - timed_seconds(run)
-        once = each + self.context.start_seconds + _DIAGNOSIS_SECONDS + LIMITS_SECONDS
+        once = each + self.context.start_seconds + _DIAGNOSIS_SECONDS
+        once += last_seconds(self.context, each)
         seed = start + self._a_seed()
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
         accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
@@ -304,6 +309,22 @@ class FirstEstimates:
     def _a_seed(self) -> float:
         """Return the seconds of training on one seed; 0 for a script without a metric."""
         return probe_seconds(self.context) if self.context.options.workload.has_quality else 0.0
+
+
+def last_seconds(context: SearchContext, run_seconds: float) -> float:
+    """Estimate the seconds of what follows the rounds: limits, and several processes against one.
+
+    `run_seconds` are those of a timing.
+    """
+    compared = SCALING_ROUNDS * 2 * run_seconds if is_compared_with_one(context) else 0.0
+    return LIMITS_SECONDS + compared
+
+
+def is_compared_with_one(context: SearchContext) -> bool:
+    """Return whether a result is compared with one process: several of a model.py on this host."""
+    options = context.options
+    is_of_host = context.processes > 1 and options.resources.launch is None
+    return is_of_host and options.workload.script is None
 
 
 def _needs_accuracy(context: SearchContext) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from autotune.context.budget_clock import BudgetedRunner
+from autotune.context.inspection import inspect, inspection
 from autotune.context.script_facts import check_device
-from autotune.context.search_context import inspect, inspection
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import crowded_line, neighbours, shared_line
 from autotune.processes.runner import Runner

@@ -20,16 +20,12 @@ from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
+from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions
-from autotune.context.script_facts import check_device, observe
-from autotune.context.search_context import (
-    SearchContext,
-    inspect,
-    inspection,
-    inspection_of_device,
-    sha256_of,
-)
+from autotune.context.script_facts import check_device, observation, observe
+from autotune.context.search_context import SearchContext
 from autotune.processes.devices import Device
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
@@ -171,7 +167,8 @@ def _inspected(options: WorkerOptions, runner: Runner) -> tuple[Inspected, Obser
     if options.script is None:
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
-    observed = observe(runner, options.model_path, options.script, folder, _DEADLINE_SECONDS)
+    job = observation(options.model_path, options.script, _DEADLINE_SECONDS)
+    observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
     found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
     return replace(found, workload=observed.workload), observed

@@ -8,15 +8,20 @@ trains alone is a world of one, in which nothing is sent.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from autotune.knobs.ranks import as_sharded
+from autotune.system.launched import this_host
 
 Told = TypeVar("Told")
 
@@ -78,7 +83,7 @@ class World:
     @property
     def is_alone(self) -> bool:
         """True if this process trains alone."""
-        return self.size == 1
+        return self.control is None
 
     @property
     def launcher(self) -> int | None:
@@ -101,6 +106,10 @@ class World:
         distributed.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
+    def on_host(self) -> int:
+        """Return the most processes on one host; every process has to call it."""
+        return max(Counter(self.shares(this_host())).values())
+
     def meet(self) -> None:
         """Wait until every process is here."""
         if not self.is_alone:
@@ -117,24 +126,9 @@ class World:
         self.meet()
         return steps
 
-    def together(self, lap: Lap) -> Lap:
-        """Return the lap of all processes; every process has to call it."""
-        return slowest(self.shares(lap))
-
-    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return the model that is called in training: with several processes wrapped by DDP.
-
-        Side effect: every process gets the weights of rank 0.
-        """
-        if self.is_alone:
-            return model
-        return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
-
-    def without_sync(self, trained: nn.Module) -> AbstractContextManager[None]:
-        """Return the context of a backward pass after which gradients are not exchanged yet."""
-        if isinstance(trained, DistributedDataParallel):
-            return trained.no_sync()
-        return nullcontext()
+    def slowest(self, own_seconds: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the slowest process's seconds of each event; every process has to call it."""
+        return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
 
     def on_first(self, action: Callable[[], Told]) -> Told:
         """Return what `action` gives on rank 0, which alone calls it; the others wait for it."""
@@ -144,10 +138,46 @@ class World:
 ALONE = World()
 
 
+@contextmanager
+def without_exchange(trained: nn.Module) -> Iterator[None]:
+    """Do not exchange the gradients of the backward passes inside, but add them up.
+
+    A sharded model keeps them whole until they are exchanged. A static graph exchanges those of
+    the first pass: DistributedDataParallel fails otherwise.
+    """
+    if (shards := as_sharded(trained)) is None:
+        with trained.no_sync() if _may_keep(trained) else nullcontext():
+            yield
+        return
+    shards.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        shards.set_requires_gradient_sync(True)
+
+
+_begun: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
+    """Return True for a DistributedDataParallel that may keep gradients to itself."""
+    if not isinstance(trained, DistributedDataParallel):
+        return False
+    is_first = trained.static_graph and trained not in _begun
+    _begun.add(trained)
+    return not is_first
+
+
 def device_of_rank(device: str) -> str:
-    """Return the device of this process: one accelerator for each rank on this host, or the CPU."""
+    """Return the device of this process: one accelerator for each rank on this host, or the CPU.
+
+    A launcher may let each process see its own alone.
+    """
     kind = torch.device(device).type
-    return device if kind == "cpu" else f"{kind}:{os.environ['LOCAL_RANK']}"
+    if kind == "cpu":
+        return device
+    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
+    return f"{kind}:{own}"
 
 
 def join(processes: int, device: torch.device, deadline_seconds: float) -> World:

@@ -1,0 +1,301 @@
+"""Knobs of several processes: how they exchange gradients, and whether they share out the model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
+from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.torch_private import comm_hooks, reshards_after_forward
+from autotune.values.machine import Machine
+from autotune.values.workload_facts import RankFacts, WorkloadFacts
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import FSDPModule
+    from torch.nn.parallel import DistributedDataParallel
+
+ALONE = "one process trains alone"
+"""Reason why knobs of several processes stay as they are."""
+_DDP = (
+    "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
+)
+_MIB = 1 << 20
+_SHARDED = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
+_OF_MODEL_PY = "it changes the parameters and the checkpoints; a model.py can have it"
+
+
+class _DdpKnob(Knob):
+    """A setting of DistributedDataParallel, which a sharded model does without."""
+
+    needs: ClassVar[str | None] = "sharding"
+    of_ranks: ClassVar[bool] = True
+    source: ClassVar[str] = _DDP
+
+    def has_effect(self, needed: Value) -> bool:
+        return needed is None
+
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        return ALONE if facts.ranks is None else self.irrelevance_of_ranks(facts.ranks)
+
+    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
+        """Return the reason why this knob stays as it is in several processes, or None."""
+        return None
+
+    def read_back(self, setup: Setup) -> Value:
+        return self.default if setup.ddp is None else self.read_ddp(setup.ddp)
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        """Return the value in force in what wraps the model."""
+        raise NotImplementedError(self.name)
+
+
+class DdpBucketMb(_DdpKnob):
+    """Size of the buckets in which gradients are exchanged."""
+
+    name = "ddp_bucket_mb"
+    default = None
+    values = Integers(1, 4096, nullable=True)
+    summary = (
+        "MiB of gradients that are exchanged at once; null is PyTorch's choice: 25, and 1 for "
+        "those that are ready first."
+    )
+    pays = (
+        "Larger: fewer exchanges, where each has a fixed cost. Smaller: the first begins sooner, "
+        "beside more of the backward pass."
+    )
+    hurts = (
+        "Buckets of all gradients wait for the last of them; tiny ones pay the fixed cost often."
+    )
+    call = "DistributedDataParallel(model, bucket_cap_mb=...)"
+
+    def suggestions(self, machine: Machine) -> tuple[Value, ...]:
+        return (None, 5, 50, 100, 250)
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        # 25 is not the default: with it the first bucket is no smaller than the others.
+        return {} if value is None else {"bucket_cap_mb": value}
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        return None if ddp.bucket_bytes_cap_default else int(ddp.bucket_bytes_cap) // _MIB
+
+
+class GradientAsBucketView(_DdpKnob):
+    """Gradients as views of the buckets that are exchanged."""
+
+    name = "gradient_as_bucket_view"
+    default = False
+    idle = False
+    values = OneOf((False, True))
+    summary = "Let gradients be views of the buckets that are exchanged, not copies of them."
+    pays = "Saves the memory of all gradients once, and copying them in every step."
+    hurts = "Code that detaches gradients in place fails."
+    call = "DistributedDataParallel(model, gradient_as_bucket_view=...)"
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"gradient_as_bucket_view": True} if value else {}
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        return bool(ddp.gradient_as_bucket_view)
+
+
+class StaticGraph(_DdpKnob):
+    """A promise that every step uses the same parameters in the same way."""
+
+    name = "static_graph"
+    default = False
+    idle = False
+    values = OneOf((False, True))
+    effect = "statistics"
+    summary = "Tell DistributedDataParallel that every step uses the same parameters equally often."
+    pays = "Models with parameters that no step uses, and with activation checkpointing."
+    hurts = (
+        "A graph that changes later fails, or leaves gradients out. The first backward pass has to "
+        "exchange gradients: no no_sync() around it."
+    )
+    call = "DistributedDataParallel(model, static_graph=...)"
+
+    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
+        return ranks.graph_obstacle or None
+
+    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
+        if value or facts.ranks is None or not facts.ranks.unused:
+            return None
+        return f"no step uses {facts.ranks.unused[0]}"
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {"static_graph": True} if value else {}
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        return bool(ddp.static_graph)
+
+
+class BroadcastBuffers(_DdpKnob):
+    """The broadcast of rank 0's buffers, such as BatchNorm's, before each forward pass."""
+
+    name = "broadcast_buffers"
+    default = True
+    idle = True
+    values = OneOf((True, False))
+    effect = "statistics"
+    summary = "Send the buffers of rank 0, such as BatchNorm's, to all before each forward pass."
+    pays = "false: models with many buffers, whose broadcast takes a visible part of a step."
+    hurts = "false: each process has buffers of its own; checkpoints have those of rank 0."
+    call = "DistributedDataParallel(model, forward_sync_buffers=...), once broadcast_buffers"
+
+    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
+        return None if ranks.has_buffers else "the model has no buffers"
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {} if value else {_buffers_argument(): False}
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        return bool(ddp.broadcast_buffers)
+
+
+def _buffers_argument() -> str:
+    """Return the name of the argument: the older one warns where the newer one is known.
+
+    With the newer one, buffers are still sent once, when the model is wrapped.
+    """
+    import inspect
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    newer = "forward_sync_buffers"
+    return newer if newer in known else "broadcast_buffers"
+
+
+class DdpCommDtype(_DdpKnob):
+    """Number format in which gradients are exchanged, by torch's own compression hooks."""
+
+    name = "ddp_comm_dtype"
+    default = None
+    values: OneOf = OneOf((None, "bfloat16", "float16"))
+    effect = "numerics"
+    summary = "Number format in which gradients are exchanged; null is that of the parameters."
+    pays = "Where the exchange bounds a step: half as many bytes."
+    hurts = "Rounds the gradients; small ones vanish in float16. Converting them takes time too."
+    call = "ddp.register_comm_hook(None, default_hooks.bf16_compress_hook), or fp16_compress_hook"
+    source = "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html"
+
+    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
+        if value is None or facts.ranks is None or value in facts.ranks.comm_dtypes:
+            return None
+        return f"the processes cannot add up gradients in {value}"
+
+    def on_ddp(self, value: Value, ddp: DistributedDataParallel) -> None:
+        if value is not None:
+            ddp.register_comm_hook(None, _hooks()[str(value)])
+
+    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
+        found = comm_hooks(ddp)
+        if not found:
+            return None
+        # A hook of the user's own is no value of this knob.
+        names = [name for name, hook in _hooks().items() if found == [hook]]
+        return names[0] if names else "another hook"
+
+
+def _hooks() -> dict[str, Any]:
+    """Return torch's compression hooks by number format."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    return {
+        "bfloat16": default_hooks.bf16_compress_hook,
+        "float16": default_hooks.fp16_compress_hook,
+    }
+
+
+class Sharding(Knob):
+    """Parameters, gradients and optimizer state in full in each process, or shared out."""
+
+    name = "sharding"
+    default = None
+    values = OneOf((None, "fsdp"))
+    # Buffers are each process's own, as with broadcast_buffers=false.
+    effect = "statistics"
+    of_ranks = True
+    script_obstacle = _OF_MODEL_PY
+    summary = (
+        "null: each process has the whole model (DistributedDataParallel). fsdp: each has a part "
+        "of the parameters, gradients and optimizer state (FSDP2), gathered block by block."
+    )
+    pays = "Where memory bounds the batch: the freed memory permits a larger one."
+    hurts = "Half as much again is exchanged, and gathering waits for it. Checkpoints have shards."
+    call = "for block in model.blocks: fully_shard(block); fully_shard(model)"
+    source = _SHARDED
+
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        return ALONE if facts.ranks is None else None
+
+    def read_back(self, setup: Setup) -> Value:
+        return None if as_sharded(setup.model) is None else "fsdp"
+
+
+class ReshardAfterForward(Knob):
+    """Whether gathered parameters are freed between the forward and the backward pass."""
+
+    name = "reshard_after_forward"
+    default = True
+    idle = True
+    values = OneOf((True, False))
+    needs = "sharding"
+    of_ranks = True
+    script_obstacle = _OF_MODEL_PY
+    summary = "Free a block's gathered parameters after its forward pass, and gather them again."
+    pays = "false: parameters are gathered once a step, not twice."
+    hurts = "false: all parameters are in memory between the passes; true gathers twice."
+    call = "fully_shard(block, reshard_after_forward=...)"
+    source = _SHARDED
+
+    def read_back(self, setup: Setup) -> Value:
+        found = set() if as_sharded(setup.model) is None else reshards_after_forward(setup.model)
+        return found.pop() if len(found) == 1 else self.default
+
+
+def as_sharded(model: nn.Module) -> FSDPModule | None:
+    """Return a model that `fully_shard` shards, with its methods; None for another one."""
+    # Importing it takes a second, and without it nothing is sharded.
+    if (fsdp := sys.modules.get("torch.distributed.fsdp")) is None:
+        return None
+    return model if isinstance(model, fsdp.FSDPModule) else None
+
+
+def sharded(model: nn.Module, device: torch.device, reshards: bool) -> nn.Module:
+    """Return `model`, sharded in place over all processes.
+
+    Each of its repeated blocks is gathered by itself, and what is around them together. Every
+    process gets the weights of rank 0 first. An optimizer has to be made afterwards.
+
+    Args:
+        model: the model on its device.
+        device: that device.
+        reshards: free gathered parameters after the forward pass, see `ReshardAfterForward`.
+    """
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    for tensor in (*model.parameters(), *model.buffers()):
+        distributed.broadcast(tensor.detach(), src=0)
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    for module in (*repeated_blocks(model), model):
+        fully_shard(module, mesh=mesh, reshard_after_forward=reshards)
+    return model
+
+
+COMM_DTYPE = DdpCommDtype()
+RANK_KNOBS: tuple[Knob, ...] = (
+    Sharding(),
+    ReshardAfterForward(),
+    DdpBucketMb(),
+    GradientAsBucketView(),
+    StaticGraph(),
+    BroadcastBuffers(),
+    COMM_DTYPE,
+)

@@ -1,0 +1,88 @@
+"""Stages of two real processes: whole steps, without an exchange, computing and loading alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.configuration.job import Diagnose, FindLimits, MeasurePlan
+from autotune.values.outcome import describe
+from autotune.values.stages import Diagnosed, SpeedLimits, slow_rank
+from children import WORKLOADS, autotune, job_for, nobody_is_left, run_child
+from factories import written
+
+PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, looks=(6,), max_seconds=3.0)
+SLOW = """
+import os, sys, time
+sys.path.insert(0, {workloads!r})
+import plain
+from plain import build_dataset, build_model, build_optimizer
+def compute_loss(model, batch):
+    time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
+    return plain.compute_loss(model, batch)
+"""
+
+
+def limits_of(folder, model, **settings):
+    job = job_for(model, settings, FindLimits(PLAN))
+    found = run_child(folder, replace(job, processes=2))
+    assert isinstance(found, SpeedLimits), describe(found)
+    assert nobody_is_left(folder)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"static_graph": True, "gradient_as_bucket_view": True, "accumulation_steps": 2}],
+)
+def test_ddp_is_timed_with_and_without_an_exchange(settings, tmp_path):
+    found = limits_of(tmp_path, WORKLOADS / "batch_norm.py", **settings)
+    for one in found.rounds:
+        assert one.apart is not None
+        assert one.training.samples % 16 == 0, "of both"
+        assert one.loading.samples % 16 == 0
+        assert len(one.computing_by_rank) == len(one.loading_by_rank) == 2
+        assert max(one.computing_by_rank) == pytest.approx(one.computing.seconds)
+    assert found.flops_per_sample
+    assert found.matmul_flops_per_second
+
+
+def test_a_sharded_model_is_timed_with_its_exchange(tmp_path):
+    found = limits_of(tmp_path, WORKLOADS / "batch_norm.py", sharding="fsdp")
+    assert {one.apart for one in found.rounds} == {None}
+    assert {one.computing_by_rank for one in found.rounds} == {()}
+
+
+def test_the_rank_that_computes_longer_is_found(tmp_path):
+    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    found = limits_of(tmp_path, model)
+    slow = slow_rank([one.computing_by_rank for one in found.rounds])
+    assert slow is not None
+    assert slow.rank == 1
+    assert slow.interval[0] > 1.5
+
+
+def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
+    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, Diagnosed), describe(found)
+    assert (found.processes, found.samples) == (2, 16)
+    assert found.compute_seconds > 0.02, "of the slower one, for each batch"
+    assert found.compute_seconds < 0.2
+    assert found.exchange_seconds is not None
+    assert [one.num_workers for one in found.loading] == [0, 1]
+    slow = slow_rank(found.rank_seconds)
+    assert slow is not None
+    assert slow.rank == 1
+
+
+@pytest.mark.slow
+def test_a_profile_names_the_exchange_and_the_rank_that_others_wait_for(tmp_path):
+    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    trace = tmp_path / "trace.json"
+    flags = ("--nproc-per-node", "2", "--device", "cpu", "--trace", trace)
+    done = autotune(tmp_path, "profile", model, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "Exchanging gradients takes" in done.stdout
+    assert "Rank 1 computes" in done.stdout
+    assert trace.is_file()

@@ -1,0 +1,271 @@
+"""A script of two processes that join each other: observed, timed and probed as one training."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
+from autotune.child.fork_ranks import environ_of_rank
+from autotune.configuration.job import Measure, Observe, Probe
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.outcome import Measured, NotApplied, Probed
+from children import QUICK, nobody_is_left
+from covering import covers
+from factories import written
+from needs import installed
+
+OF_MODEL = ("compile_mode", "amp_dtype", "channels_last", "num_threads")
+OF_DDP = ("ddp_bucket_mb", "gradient_as_bucket_view", "static_graph", "ddp_comm_dtype")
+# Torch's launcher has them to itself.
+OWN = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "OMP_NUM_THREADS"}
+NETWORK = """
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(2, 8, 3), nn.Linear(32, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x.view(-1, 2, 4, 4)).relu().flatten(1))
+
+
+def main() -> None:"""
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+    """One warm host for all of them."""
+    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+        yield runner
+
+
+@pytest.fixture
+def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+    return Ask(InTwo(runner), tmp_path / "trial")
+
+
+def log_of(ask: Ask, rank: int, name: str = "stdout") -> str:
+    return (ask.folder / (f"{name}.rank{rank}.log" if rank else f"{name}.log")).read_text()
+
+
+def variant(folder: Path, *changes: tuple[str, str]) -> str:
+    """The path of another version of the script."""
+    source = (SCRIPTS / "ddp_loop.py").read_text()
+    for old, new in changes:
+        assert old in source, old
+        source = source.replace(old, new)
+    return str(written(folder, source, "train.py"))
+
+
+def test_it_is_observed_with_all_its_processes(ask: Ask) -> None:
+    seen = observed(ask("ddp_loop.py", *LONG, task=Observe(loss_seconds=1.0, source="x")))
+    assert (seen.processes, seen.on_host) == (2, 2)
+    assert seen.samples_per_second == pytest.approx(2 * 16 * seen.steps_per_second)
+    assert seen.workload.baseline["batch_size"] == 16, "of each process"
+    assert seen.loss is not None
+    assert seen.loss.doubt == ""
+    assert seen.workload.ranks is not None
+    assert not seen.workload.ranks.graph_obstacle
+    assert "ddp_bucket_mb" not in seen.fixed
+    assert nobody_is_left(ask.folder)
+
+
+def test_it_is_timed_as_one_training_forked_from_the_warm_host(ask: Ask) -> None:
+    outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 1})
+    assert isinstance(outcome, Measured), outcome
+    found = outcome.measurement
+    assert {block.samples % 32 for block in found.blocks} == {0}, "16 samples of each rank a step"
+    assert len(found.ranks) == 2
+    assert found.epoch_samples == 512
+    assert found.peak_memory_bytes >= max(rank.peak_memory_bytes for rank in found.ranks)
+    assert (ask.folder / "launch").read_text() == "forked\n"
+
+
+def test_a_probe_takes_the_samples_of_all_ranks(ask: Ask) -> None:
+    outcome = ask("ddp_loop.py", *LONG, task=Probe(3000, (0,), loss="mean"), settings={})
+    assert isinstance(outcome, Probed), outcome
+    epochs = log_of(ask, 0).splitlines()
+    assert len(epochs) in (5, 6), "3000 samples are nearly six epochs of all, not of one"
+    assert 0 < outcome.qualities[0] < float(epochs[-1].split()[-1]), "it goes on falling"
+
+
+@pytest.mark.parametrize("loss", ["mean", None])
+def test_a_script_that_ends_by_itself_has_a_quality(loss: str | None, ask: Ask) -> None:
+    """Its processes have let go of each other by then."""
+    task = Probe(10**6, (0,), loss=loss)  # type: ignore[arg-type]
+    outcome = ask("ddp_loop.py", task=task, settings={}, metric=r"loss ([0-9.]+)")
+    assert isinstance(outcome, Probed), outcome
+    last = float(log_of(ask, 0).split()[-1])
+    assert outcome.qualities[0] == pytest.approx(last, abs=0.1 if loss else 0.0)
+
+
+def test_a_quality_that_rank_0_prints_ends_a_probe(ask: Ask) -> None:
+    outcome = ask(
+        "ddp_loop.py", *LONG, task=Probe(600, (0,)), settings={}, metric=r"loss ([0-9.]+)"
+    )
+    assert isinstance(outcome, Probed), outcome
+    assert outcome.qualities == (float(log_of(ask, 0).splitlines()[1].split()[-1]),)
+
+
+@covers("X8")
+def test_every_rank_gets_the_arguments_before_they_leave_the_files(
+    ask: Ask, tmp_path: Path
+) -> None:
+    script = variant(
+        tmp_path, ("    args = parser", "    print(*sys.argv[1:], flush=True)\n    args = parser")
+    )
+    assert isinstance(ask(script, *LONG, task=Measure(QUICK), settings={}), Measured)
+    assert log_of(ask, 0).splitlines()[0] == log_of(ask, 1).splitlines()[0] == " ".join(LONG)
+    assert '["***","***"]' in "".join((ask.folder / "job.json").read_text().split())
+
+
+def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask: Ask, tmp_path: Path) -> None:
+    network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
+    script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network)
+    settings = {"compile_mode": "default", "amp_dtype": "bfloat16", "channels_last": True}
+    outcome = ask(script, *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_MODEL)
+    assert isinstance(outcome, Measured), outcome
+
+
+@pytest.mark.parametrize(
+    ("line", "compiled"),
+    [
+        (
+            "    optimizer = torch.optim",
+            "    model = torch.compile(model)\n    optimizer = torch.optim",
+        ),
+        ("    optimizer = torch.optim", "    model.compile()\n    optimizer = torch.optim"),
+        ("    model = Distr", "    network.compile()\n    model = Distr"),
+        ("    model = Distr", "    network = torch.compile(network)\n    model = Distr"),
+    ],
+    ids=["wrapper around", "around in place", "within in place", "wrapper within"],
+)
+def test_a_script_that_compiles_around_or_within_ddp_keeps_that(
+    line: str, compiled: str, ask: Ask, tmp_path: Path
+) -> None:
+    network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
+    script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network, (line, compiled))
+    seen = observed(ask(script, *LONG))
+    assert seen.workload.baseline["compile_mode"] == "default"
+    assert seen.fixed["compile_mode"] == "the script does so itself"
+
+
+def test_settings_of_ddp_reach_it(ask: Ask) -> None:
+    settings = {"ddp_bucket_mb": 5, "gradient_as_bucket_view": True, "static_graph": True}
+    settings |= {"ddp_comm_dtype": "bfloat16"}
+    outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP)
+    assert isinstance(outcome, Measured), outcome
+
+
+def test_what_the_script_passes_to_ddp_stays(ask: Ask, tmp_path: Path) -> None:
+    own = ("--bucket-cap-mb", "3")
+    seen = observed(ask("ddp_loop.py", *LONG, *own))
+    assert seen.workload.baseline["ddp_bucket_mb"] == 3
+    assert seen.fixed == {"ddp_bucket_mb": "the script passes it to DistributedDataParallel itself"}
+    settings = {"ddp_bucket_mb": 5}
+    outcome = ask(
+        "ddp_loop.py", *LONG, *own, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP
+    )
+    assert outcome == NotApplied("ddp_bucket_mb", "5", "3")
+
+
+def test_a_hook_of_the_script_s_own_comes_before_ours(ask: Ask, tmp_path: Path) -> None:
+    hook = (
+        "    optimizer = torch.optim",
+        "    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+        "    model.register_comm_hook(None, default_hooks.allreduce_hook)\n"
+        "    optimizer = torch.optim",
+    )
+    script = variant(tmp_path, hook)
+    assert "ddp_comm_dtype" in observed(ask(script, *LONG)).fixed
+    settings = {"ddp_comm_dtype": "bfloat16"}
+    outcome = ask(script, *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP)
+    assert outcome == NotApplied("ddp_comm_dtype", "bfloat16", "another hook")
+
+
+ACCELERATE = """
+from accelerate import Accelerator
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+x = torch.randn(512, 8)
+data = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+for epoch in range(10_000):
+    for features, target in data:
+        with accelerator.accumulate(model):
+            accelerator.backward(nn.functional.mse_loss(model(features), target))
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["accelerate", "transformers", "lightning"])
+def test_libraries_that_join_the_processes_themselves_are_timed(
+    library: str, ask: Ask, tmp_path: Path
+) -> None:
+    installed(library)
+    words: tuple[str, ...] = (str(tmp_path / "out"), "100000")
+    if library == "accelerate":
+        script, step = str(written(tmp_path, ACCELERATE, "train.py")), 32
+        words = ()
+    elif library == "transformers":
+        script, step = "hf_trainer.py", 16
+    else:
+        source = (SCRIPTS / "lightning_fit.py").read_text()
+        two = source.replace('accelerator="cpu",', 'accelerator="cpu", devices=2, strategy="ddp",')
+        script, step = str(written(tmp_path, two, "train.py")), 16
+    outcome = ask(script, *words, task=Measure(QUICK), settings={"num_workers": 1}, asked=LOADER)
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % step for block in outcome.measurement.blocks} == {0}
+
+
+RANK_ZERO = """
+import lightning
+from lightning.pytorch.utilities import rank_zero_only
+import torch
+from torch import distributed, nn
+
+print("told", rank_zero_only.rank, flush=True)
+distributed.init_process_group("gloo")
+"""
+
+
+@pytest.mark.slow
+def test_lightning_knows_its_rank_though_a_host_without_one_imported_it(
+    ask: Ask, tmp_path: Path
+) -> None:
+    installed("lightning")
+    ask(str(written(tmp_path, RANK_ZERO, "train.py")))
+    assert (ask.folder / "launch").read_text() == "forked\n"
+    assert [log_of(ask, rank).strip() for rank in range(2)] == ["told 0", "told 1"]
+
+
+def test_forked_ranks_have_the_variables_that_torch_s_launcher_gives(tmp_path: Path) -> None:
+    written(tmp_path, "import os, json\njson.dump(dict(os.environ), open(os.environ['RANK'], 'w'))")
+    launcher = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "space.yaml",
+    )
+    before = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *launcher], cwd=tmp_path, env=before, check=True)
+    for rank in range(2):
+        told = json.loads((tmp_path / str(rank)).read_text())
+        given = {n: v for n, v in told.items() if before.get(n) != v and n not in OWN}
+        own = environ_of_rank(rank, 2, int(given["MASTER_PORT"]), given["TORCHELASTIC_RUN_ID"])
+        assert given | {"MASTER_ADDR": "127.0.0.1"} == own

@@ -1,0 +1,229 @@
+"""What a launcher's variables tell, what it starts, and how its failures are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
+from autotune.processes import launched_ranks
+from autotune.processes.launched_ranks import LaunchedRanks, write_program
+from autotune.system import launched
+from autotune.system.child_ties import is_here, place_of
+from autotune.system.launched import Place, Started, note_of, started_from, this_place
+from autotune.system.trial_folder import TrialFolder
+from autotune.values.outcome import Lost
+from command_line import command
+from covering import covers
+from factories import written
+
+MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
+TORCH = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
+MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
+PMI = {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"}
+SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
+STEP = {"SLURM_STEP_ID": "0"}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*TORCH, *MPI, *PMI, *SLURM, *STEP):
+        monkeypatch.delenv(name, raising=False)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("variables", [TORCH, MPI, PMI, SLURM | STEP])
+def test_each_launcher_s_own_words_tell_the_place(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, variables)
+    assert this_place() == Place(rank=3, size=8, local_rank=1)
+    assert Place(3, 8, 1).in_torch_s_words == TORCH
+
+
+@pytest.mark.parametrize("variables", [{}, SLURM, {"RANK": "0"}, {"RANK": "x", "WORLD_SIZE": "2"}])
+def test_a_script_that_sbatch_runs_is_no_rank(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, variables)
+    assert this_place() is None
+
+
+def test_torch_s_launcher_within_another_tells_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, SLURM | STEP | {"RANK": "5", "WORLD_SIZE": "16"})
+    assert this_place() == Place(rank=5, size=16, local_rank=0)
+
+
+def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of(7)
+    assert is_here(place)
+    assert place.endswith(f"/proc/{os.getpid()}/fd/7")
+    monkeypatch.setattr("autotune.system.child_ties.this_host", lambda: "another")
+    assert not is_here(place)
+
+
+@pytest.mark.parametrize("how", [[], [sys.executable]], ids=["as a program", "as a script"])
+def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = TrialFolder(tmp_path / "it's a trial")
+    files.path.mkdir()
+    monkeypatch.chdir(tmp_path)
+    program = write_program(files, Path(sys.executable), {"AUTOTUNE_TEST": "it's \\ {here}"})
+    done = subprocess.run(
+        [*how, program, files.path, "elsewhere:/nowhere", "0.0"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("autotune: it gives no rank: none of RANK, ")
+
+
+@covers("T30")
+def test_a_host_that_does_not_see_the_folder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    program = write_program(TrialFolder(tmp_path), Path(sys.executable), {})
+    monkeypatch.chdir(tmp_path)
+    gone.rmdir()
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert f"does not see {gone}: No such file or directory" in done.stderr
+    TrialFolder(tmp_path).stderr.write_text(done.stderr)
+    lost = LaunchedRanks(launching(2), TrialFolder(tmp_path)).of_exit(1)
+    assert lost is not None
+    assert "All hosts have to see the folder of the study" in lost.detail
+
+
+def launching(processes: int) -> Job:
+    return Job(Inspect(), "cpu", processes=processes, launch=("srun", "--ntasks", "2"))
+
+
+Begins = Callable[..., None]
+
+
+@pytest.fixture
+def begins(tmp_path: Path) -> Begins:
+    def note(rank: int, size: int, host: str | None = None) -> None:
+        files = TrialFolder(tmp_path, rank)
+        files.place.write_text(note_of(Place(rank, size, rank)))
+        if host is not None:
+            told = json.loads(files.place.read_text())
+            files.place.write_text(json.dumps({**told, "host": host, "host_name": host}))
+
+    return note
+
+
+def test_a_job_of_a_launcher_is_read_back_and_others_are_as_they_were() -> None:
+    job = launching(0)
+    assert job_from_json(job_to_json(job)) == job
+    assert job.is_of_ranks
+    assert replace(job, processes=1).is_of_ranks
+    alone = replace(job, processes=1, launch=())
+    assert not alone.is_of_ranks
+    assert not {"launch", "processes"} & json.loads(job_to_json(alone)).keys()
+
+
+@covers("T29")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("srun: error: Unable to allocate resources\n--------\n", "Unable to allocate resources"),
+        ("autotune: it gives no rank\nTraceback\nError: 1\n", "it said: it gives no rank"),
+        ("", "it said: nothing"),
+    ],
+)
+def test_a_launcher_that_starts_nothing_is_named_with_its_last_words(
+    said: str, told: str, tmp_path: Path
+) -> None:
+    TrialFolder(tmp_path).stderr.write_text(said)
+    lost = LaunchedRanks(launching(2), TrialFolder(tmp_path)).of_exit(1)
+    assert lost is not None
+    assert lost.detail.startswith("the launcher started no process and ended with code 1; ")
+    assert told in lost.detail
+
+
+@covers("T29")
+def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
+    begins: Begins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = LaunchedRanks(launching(3), TrialFolder(tmp_path))
+    assert ranks.look() is None
+    assert ranks.lacking == "; rank 0 has not begun; rank 1 has not begun; rank 2 has not begun"
+    begins(0, size=3)
+    begins(2, size=3)
+    assert ranks.look() is None
+    assert ranks.lacking == "; rank 1 has not begun"
+    monkeypatch.setattr(launched_ranks, "PATIENCE_SECONDS", 0.0)
+    lost = ranks.look()
+    assert isinstance(lost, Lost)
+    assert "started 2 of 3 processes within 0 s, without rank 1" in lost.detail
+
+
+@covers("T29")
+def test_another_number_of_processes_than_before_is_named(begins: Begins, tmp_path: Path) -> None:
+    begins(0, size=4)
+    found = LaunchedRanks(launching(2), TrialFolder(tmp_path)).look()
+    assert found == Lost("the launcher starts 4 processes, and started 2 before")
+    assert LaunchedRanks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
+
+
+def test_processes_on_other_hosts_are_known_as_such(begins: Begins, tmp_path: Path) -> None:
+    begins(0, size=2)
+    begins(1, size=2, host="b")
+    ranks = LaunchedRanks(launching(2), TrialFolder(tmp_path))
+    ranks.look()
+    assert [(one.rank, one.host_name) for one in ranks.elsewhere] == [(1, "b")]
+    assert ranks.of_exit(0) is None, "all have begun: their outcomes tell more"
+
+
+def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
+    for text in ("", "{}", "[]", "\xff"):
+        assert started_from(written(tmp_path, text, "place")) is None
+    assert started_from(tmp_path / "absent") is None
+    assert Started(0, 2, launched.this_host(), "a", 1).is_here
+
+
+@covers("T29")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--launch", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
+        (["--launch", ""], "the command is empty"),
+        (["--launch", "srun 'a"], "No closing quotation. Quote the command as a whole"),
+        (["--launch", "env", "--nproc-per-node", "2"], "the launcher says itself how many"),
+        (["--launch", "env", "--devices", "cpu:0,cpu:1"], "--launch one trial on all. Give one."),
+        (["--launch", "env", "--device", "cuda:1"], "Give --device cuda."),
+    ],
+)
+@pytest.mark.parametrize("script", [False, True])
+def test_launchers_that_cannot_serve_are_refused_before_anything_is_started(
+    script: bool, flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if script and "--device" in flags:
+        return  # a script chooses its device
+    source = "print('training')\n" if script else MODEL
+    done = command("search", str(written(tmp_path, source, "train.py")), *flags)
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert not (tmp_path / "studies").exists() or not list((tmp_path / "studies").rglob("job.json"))

@@ -1,0 +1,180 @@
+"""Knobs of several processes in a search: where they are varied, and where they are left out."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from autotune.configuration.search_space import narrow
+from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.ranks import own_of_each
+from autotune.knobs import ALL_KNOBS
+from autotune.sampling.encoding import Encoding
+from autotune.searching.search import search
+from autotune.training.ranks.graph import graph_obstacle, unused_in, uses_in
+from autotune.values.errors import WorkloadError
+from autotune.values.outcome import Inspected
+from autotune.values.workload_facts import RankFacts
+from factories import IMAGE_FACTS, cpu_machine
+from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+
+RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
+EXCHANGE = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"
+BOTH = RankFacts(comm_dtypes=("float16",), has_buffers=True)
+
+
+def space_for(ranks, name="full", **baseline):
+    config = TrainingConfig.of({"batch_size": 32, **baseline})
+    facts = replace(IMAGE_FACTS, ranks=ranks)
+    return narrow(read_space(find_space(name)), cpu_machine(4), facts, config)
+
+
+def two(ranks=BOTH):
+    return ScriptedRunner(inspected=Inspected(cpu_machine(4), replace(FACTS, ranks=ranks)))
+
+
+def test_several_processes_vary_what_their_backend_and_model_allow():
+    varied = space_for(BOTH).varied()
+    assert set(RANK_KNOBS) <= varied.keys()
+    assert varied["ddp_comm_dtype"] == (None, "float16")
+    plain = space_for(RankFacts(graph_obstacle="steps differ in how they use it"))
+    assert set(RANK_KNOBS) - plain.varied().keys() == {
+        "static_graph",
+        "broadcast_buffers",
+        "ddp_comm_dtype",
+    }
+    assert "static_graph stays false: steps differ in how they use it" in plain.notes
+    assert "broadcast_buffers stays true: the model has no buffers" in plain.notes
+    assert "ddp_comm_dtype=float16 dropped: the processes cannot add up gradients in float16" in (
+        plain.notes
+    )
+
+
+def test_a_model_with_unused_parameters_keeps_a_static_graph():
+    space = space_for(RankFacts(unused=("head.weight",)), static_graph=True)
+    assert space.domains["static_graph"] == (True,)
+    assert "static_graph=false dropped: no step uses head.weight" in space.notes
+
+
+@pytest.mark.parametrize("settings", [{"static_graph": True}, {"sharding": "fsdp"}])
+def test_parameters_that_no_step_uses_are_refused_unless_ddp_can_train_them(settings, tmp_path):
+    facts = replace(FACTS, ranks=RankFacts(unused=("a", "b", "c", "d")))
+    with pytest.raises(WorkloadError, match=r"gradient to a, b, c \.\.\., on which"):
+        own_of_each(TrainingConfig.of({}), facts, tmp_path)
+    allowed = TrainingConfig.of(settings)
+    assert own_of_each(allowed, facts, tmp_path) == allowed
+
+
+def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
+    """Its proposals, and all else that it yields, are those of a space without them."""
+    with_ranks, without = tmp_path / "with", tmp_path / "without"
+    told = []
+    for folder, space in ((with_ranks, EXCHANGE), (without, EXCHANGE.partition("ddp")[0])):
+        folder.mkdir()
+        runner = ScriptedRunner()
+        list(search(options_in(folder, space, trials=5), runner))
+        told.append([(job.task.kind, job.config, job.processes) for job in runner.jobs])
+    assert told[0] == told[1]
+    assert len(told[0]) > 5
+
+
+def test_one_process_is_told_in_one_note(tmp_path):
+    runner = ScriptedRunner()
+    started = events_of(options_in(tmp_path, EXCHANGE), runner)[0]
+    assert started.context.space.notes[-1:] == (
+        "ddp_bucket_mb, ddp_comm_dtype: left out, one process trains alone",
+    )
+
+
+def test_one_process_takes_the_baseline_without_settings_of_several(tmp_path):
+    runner = ScriptedRunner()
+    events_of(options_in(tmp_path, baseline={"ddp_bucket_mb": 50}), runner)
+    assert all("ddp_bucket_mb" not in (job.config or {}) for job in runner.jobs)
+
+
+def test_settings_of_several_processes_reach_their_jobs_alone(tmp_path):
+    runner = two()
+    options = options_in(tmp_path, EXCHANGE, baseline={"ddp_bucket_mb": 25}, nproc_per_node=2)
+    events_of(options, runner)
+    kinds = {"measure", "probe"}
+    of_ranks = [job for job in runner.jobs if job.task.kind in kinds]
+    assert {job.config["ddp_bucket_mb"] for job in of_ranks if "ddp_bucket_mb" in job.config}
+    for job in runner.jobs:
+        if job.processes == 1:
+            assert not set(RANK_KNOBS) & set(job.config or {})
+
+
+def test_settings_of_ddp_are_idle_in_each_sharded_row():
+    encoding = Encoding(space_for(BOTH, "ddp"))
+    rows = encoding.some_rows(400, Random(0))
+    configs = [encoding.config(row) for row in rows]
+    assert {config["sharding"] for config in configs} == {None, "fsdp"}
+    again = encoding.rows(configs)
+    assert np.array_equal(again, rows), "each row is a configuration of its own"
+    sharded = [c for c in configs if c["sharding"]]
+    assert {c["ddp_bucket_mb"] for c in sharded} == {None}
+    assert {c["reshard_after_forward"] for c in sharded} == {True, False}
+    assert {c["reshard_after_forward"] for c in configs if not c["sharding"]} == {True}
+
+
+def test_the_size_of_a_space_counts_idle_settings_once():
+    space = space_for(BOTH, "ddp")
+    assert space.size == len(list(space.configurations())) == 6 * 2 * 2 * 2 * 2 + 2
+
+
+class Parts(nn.Module):
+    def __init__(self, takes):
+        super().__init__()
+        self.one, self.two = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+        self.takes = iter(takes)
+
+    def forward(self, batch):
+        parts = {"1": self.one, "2": self.two}
+        return sum(parts[name](batch) for name in next(self.takes)).sum()
+
+
+@pytest.mark.parametrize(
+    ("takes", "obstacle", "unused"),
+    [
+        (["12", "12"], "", ()),
+        (["1", "1"], "", ("two.weight",)),
+        (["12", "1"], "steps differ in how they use two.weight", ()),
+        (["11", "1"], "", ("two.weight",)),
+    ],
+)
+def test_uses_of_parameters_are_compared_over_steps(takes, obstacle, unused):
+    model, batch = Parts(takes), torch.ones(2, 1)
+    steps = uses_in(model, (model(batch) for _ in takes))
+    assert (graph_obstacle(steps), unused_in(steps)) == (obstacle, unused)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_no_step_is_no_evidence():
+    assert graph_obstacle([]) == "no step could be observed"
+
+
+def test_the_shipped_spaces_offer_the_knobs_of_several_processes():
+    offered = {name: set(read_space(find_space(name)).offers) for name in ("full", "ddp")}
+    assert all(set(RANK_KNOBS) <= names for names in offered.values())
+
+
+def test_another_format_of_the_exchange_is_checked_in_all_processes_and_probed(tmp_path):
+    runner = two()
+    space = "ddp_comm_dtype: [null, float16]\namp_dtype: [null, bfloat16]\n"
+    events_of(options_in(tmp_path, space, trials=4, nproc_per_node=2), runner)
+    checks = [job for job in runner.jobs if job.task.kind == "gate"]
+    assert {(job.processes, job.config.get("ddp_comm_dtype")) for job in checks} == {
+        (1, None),
+        (2, "float16"),
+    }
+    of_two = [job for job in checks if job.processes == 2]
+    assert {job.config["amp_dtype"] for job in of_two} == {None, "bfloat16"}
+    for job in of_two:
+        assert not job.task.in_double
+        assert job.task.reference == {n: v for n, v in job.config.items() if n != "ddp_comm_dtype"}
+    probed = {job.config.get("ddp_comm_dtype") for job in runner.jobs if job.task.kind == "probe"}
+    assert probed == {None, "float16"}
