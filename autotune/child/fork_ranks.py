@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -84,10 +84,12 @@ def environ_of_rank(rank: int, processes: int, port: int, run: str) -> dict[str,
 
 
 def _tell_packages(rank: int) -> None:
-    """Tell packages of this process their rank: Lightning and torchmetrics read it once, when the
-    host imports them."""
+    """Tell packages of this process their rank.
+
+    Lightning and torchmetrics read it once, when the host imports them.
+    """
     for module in tuple(sys.modules.values()):
-        known = getattr(module, "__dict__", {}).get("rank_zero_only")
+        known: Any = getattr(module, "__dict__", {}).get("rank_zero_only")
         if hasattr(known, "rank"):
             known.rank = rank
 
