@@ -23,6 +23,8 @@ GOLDEN = Path(__file__).parents[1] / "goldens/studies/finished"
 ELSEWHERE = {
     "dashboard digits_cnn": "is served until Ctrl-C: test_dashboard.py",
     "knobs --check model.py": "knobs in model.py: test_documented_code.py",
+    'search model.py --launch "mpirun -n 4 --hostfile hosts"': "MPI, hosts: test_launchers.py",
+    'search train.py --launch "srun --ntasks 16" -- --epochs 90': "Slurm: test_launchers.py",
     "search --python .venv/bin/python train.py": "an environment: test_other_interpreter.py",
     "search studies/digits_cnn/model.py --space quick": "scikit-learn: test_examples.py",
     "report studies/digits_cnn --tensorboard events": "TensorBoard: test_missing_packages.py",
@@ -31,6 +33,7 @@ ALONE = ("doctor", "init", "spaces")
 FORM = re.compile(r"\b[A-Z]{3,}|\.\.\.|[\[\]\\]|\bN\b|^search --dry-run$|^repair NAME")
 TRAIN = """\
 import argparse
+import os
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -39,6 +42,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=90)
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
+if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(TensorDataset(torch.ones(4096, 4)), batch_size=8)
 for _ in range(parser.parse_args().epochs):
