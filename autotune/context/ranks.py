@@ -147,12 +147,16 @@ def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> T
 
 
 def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
-    """Return a space without the knobs of several processes, and a note on those that it had."""
+    """Return a space without the knobs of several processes, and a note on those that it had.
+
+    A portable space has them for others; who wrote one for this machine is told.
+    """
     lost = [knob.name for knob in ALL_KNOBS if knob.of_ranks and knob.name in file.offers]
     if not lost:
         return file, ()
     offers = {name: values for name, values in file.offers.items() if name not in lost}
-    return replace(file, offers=offers), (f"{', '.join(lost)}: left out, {ALONE}",)
+    notes = () if file.portable else (f"{', '.join(lost)}: left out, {ALONE}",)
+    return replace(file, offers=offers), notes
 
 
 def space_of_each(

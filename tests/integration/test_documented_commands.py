@@ -24,7 +24,7 @@ ELSEWHERE = {
     "dashboard digits_cnn": "is served until Ctrl-C: test_dashboard.py",
     "knobs --check model.py": "knobs in model.py: test_documented_code.py",
     'search model.py --launch "mpirun -n 4 --hostfile hosts"': "MPI, hosts: test_launchers.py",
-    'search train.py --launch "srun --ntasks 16" -- --epochs 90': "Slurm: test_launchers.py",
+    'search train.py --launch "srun --ntasks 16" -- --epochs 90': "Slurm: by hand, docs/cluster.md",
     "search --python .venv/bin/python train.py": "an environment: test_other_interpreter.py",
     "search studies/digits_cnn/model.py --space quick": "scikit-learn: test_examples.py",
     "report studies/digits_cnn --tensorboard events": "TensorBoard: test_missing_packages.py",
