@@ -43,7 +43,7 @@ from autotune.study.revocations import amend
 from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study.stored_study import StoredStudy
 from autotune.study.surrogate_sampler import Oracle, TrialCost, alike
-from autotune.study.widening_sampler import WideningSampler
+from autotune.study.widening_sampler import surrogate_sampler
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 
@@ -99,9 +99,8 @@ class TuningStudy:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
             known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_revoked)
-            oracle = Oracle(*known, cost)
-            self._study.sampler = WideningSampler(
-                self._space, oracle, seed, lambda: self.widened_at is None
+            self._study.sampler = surrogate_sampler(
+                self._space, Oracle(*known, cost), seed, lambda: self.widened_at is None
             )
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler

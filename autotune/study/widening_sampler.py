@@ -61,3 +61,12 @@ class WideningSampler(BaseSampler):
         """Reseed the random numbers, as Optuna asks for in parallel workers."""
         self._first.reseed_rng()
         self._whole.reseed_rng()
+
+
+def surrogate_sampler(
+    space: SearchSpace, oracle: Oracle, seed: int, is_first: Callable[[], bool]
+) -> BaseSampler:
+    """Return the sampler of a search space, which widens where a part of it comes first."""
+    if space.beginning is None:
+        return SurrogateSampler(space, oracle, seed)
+    return WideningSampler(space, oracle, seed, is_first)

@@ -36,7 +36,7 @@ import sys
 from autotune import cli
 from autotune.commands import common
 
-def fail(model):
+def fail(*given):
     raise RuntimeError("no way to \\x1b[31m{URLS[0]}\\x07")
 
 common.check_model = fail

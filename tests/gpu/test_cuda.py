@@ -34,7 +34,8 @@ Ask = Callable[[Job], TrialOutcome]
 MachineOf = Callable[[str], Machine]
 
 
-# With tests of their own: `test_cuda_prefetch.py`, `test_cuda_attention.py`, contract tests.
+# With tests of their own, as those of several processes: `test_cuda_prefetch.py`,
+# `test_cuda_attention.py`, contract tests.
 ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing"}
 ON: dict[str, Value] = {"num_workers": 1, "compile_mode": "default"}
@@ -48,6 +49,7 @@ def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
         for knob in ALL_KNOBS
         for value in knob.suggestions(machine)
         if knob.name not in ELSEWHERE
+        and not knob.of_ranks
         and not (knob.needs == "compile_mode" and machine.device == "cpu")
         and not knob.environ(value)
         and not (knob.name == "compile_mode" and value)

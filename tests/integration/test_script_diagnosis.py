@@ -127,7 +127,8 @@ def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) ->
     shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
     done = autotune(tmp_path, "profile", "train.py", "--", "optimizer")
     assert done.returncode == 0, done.stderr
-    assert "Your settings wait for computing." in done.stdout
+    # The second on a machine so busy that the stage and the training differ.
+    assert re.search("Your settings wait for computing|Run it again: training", done.stdout)
     assert re.search(r"^compute +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
     assert "loader, num_workers" not in done.stdout
 

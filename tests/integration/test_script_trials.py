@@ -142,7 +142,11 @@ def test_a_batch_size_that_the_script_does_not_use_is_not_applied(
         ("stdin", "EOFError: EOF when reading a line"),
         ("never steps", NO_STEP),
         ("exits", "the code called sys.exit('no such folder')"),
-        ("distributed", "it trains in 2 processes, and one is supported"),
+        (
+            "distributed",
+            "it trains in 2 processes that it starts itself. Let it leave that to a launcher, as "
+            "under torchrun, and say how many: --nproc-per-node 2",
+        ),
         ("too short", "it ended after 4 steps, too few to be timed"),
     ],
 )

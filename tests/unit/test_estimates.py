@@ -132,7 +132,7 @@ def with_a_best(
 ) -> SearchRun:
     """A search whose second trial leads, of which so many seconds went into compiling."""
     study = study_of(nine)
-    own, best, *_ = nine.configurations()
+    own, *_, best = nine.configurations()
     quick = {"seconds": 1.0, "process_seconds": 1.0}
     add(study, own, 80.0, **quick, training_equivalent=own.quality_key())
     slow = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}

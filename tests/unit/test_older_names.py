@@ -81,7 +81,7 @@ def test_a_recorded_table_has_every_knob_of_today() -> None:
     table = read_table(TABLES / "digits_cnn.jsonl.xz")
     assert table.header.space["optimizer_impl"] == (None, "fused")
     assert table.header.space["compile_dynamic"] == (None,)
-    assert set(table.header.space) == set(table.baseline.as_dict())
+    assert set(table.header.space) == set(table.baseline.every())
     assert {config["optimizer_impl"] for config in table.timed} == {None, "fused"}
 
 

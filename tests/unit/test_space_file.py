@@ -179,8 +179,8 @@ def test_a_shipped_space_is_valid_and_says_what_it_is_for(name: str) -> None:
     assert file.offers
 
 
-def test_the_six_spaces_of_the_documentation_are_shipped() -> None:
-    assert set(shipped_spaces()) == {"default", "full", "quick", "cpu", "cuda", "loader"}
+def test_the_spaces_of_the_documentation_are_shipped() -> None:
+    assert set(shipped_spaces()) == {"default", "full", "quick", "cpu", "cuda", "loader", "ddp"}
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
