@@ -5,12 +5,14 @@ The package tensorboard writes the files itself, so that TensorFlow and torch ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from autotune.configuration.training_config import with_own
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
 from autotune.storage.finished_trial import FinishedTrial
@@ -74,21 +76,20 @@ def _metrics(data: ReportData, trial: FinishedTrial) -> dict[str, float]:
     return {name: float(number) for name, number in numbers.items() if number is not None}
 
 
-def _settings(trials: tuple[FinishedTrial, ...]) -> dict[int, Mapping[str, Value]]:
+def _settings(trials: tuple[FinishedTrial, ...]) -> dict[int, dict[str, Value]]:
     """Return the settings of each trial that differ between trials.
 
     TensorBoard takes one kind of value in a column: numbers stay where there are only numbers.
     """
-    whole = {trial.number: trial.config.as_dict() for trial in trials}
-    found: dict[int, dict[str, Value]] = {number: {} for number in whole}
-    for name in next(iter(whole.values()), {}):
-        values = {number: config[name] for number, config in whole.items()}
+    found: dict[int, dict[str, Value]] = {trial.number: {} for trial in trials}
+    for name in with_own(KNOBS, (trial.config for trial in trials)):
+        values = {trial.number: trial.config[name] for trial in trials}
         kinds = set(map(type, values.values()))
         is_plain = kinds in ({int}, {bool})
         if len(set(map(spelled, values.values()))) > 1:
             for number, value in values.items():
                 found[number][name] = value if is_plain else spelled(value)
-    return dict(found)
+    return found
 
 
 class _Run:

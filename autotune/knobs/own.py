@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from keyword import iskeyword
 from typing import Literal, get_args
@@ -43,13 +43,18 @@ _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
     "flags": re.compile(r"(--?|\+{0,2})[A-Za-z_][A-Za-z0-9_./@:-]*"),
 }
-# Words of names, in capitals.
-_SECRETS = {"SECRET", "PASSWORD"}
+# A name's words, as in HF_TOKEN, --auth-token and apiKey2.
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# Words in capitals. Flags such as --key-size are harmless, variables with such a word
+# seldom are.
+_SECRETS = {"SECRET", "CREDENTIALS"}
 _SECRET_ENDS = {"TOKEN", "KEY"}
+_PASSWORD = re.compile(r".*(PASSWORD|PASSWD)")
 _PLACES = {"PATH", "HOME", "DIR", "ROOT", "PRELOAD", "PLUGIN", "CC", "CXX", "SHELL"}
 _PREFIXES = ("AUTOTUNE_", "PYTHON", "LD_", "DYLD_")
 _NEEDED = {"CUDA_VISIBLE_DEVICES", "USER", "TMPDIR", "WANDB_MODE", "RANK", "WORLD_SIZE"}
-_NEEDED |= {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+_NEEDED |= {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+_NEEDED |= {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
 _ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 _ONLY_CUDA = {_ALLOCATOR, _OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
 
@@ -160,8 +165,8 @@ def word_fault(kind: Kind, word: str) -> str | None:
     """Return why a knob of the user's own cannot have this name, or None."""
     if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else _is_argument(word)):
         return f"{word!r} is no name of {_MEANT[kind]}"
-    parts = [part for part in re.split(r"[^A-Z0-9]+", word.upper()) if part]
-    if secrets := sorted({*parts} & _SECRETS | {*parts[-1:]} & _SECRET_ENDS):
+    parts = [part.upper() for part in _PARTS.findall(word)]
+    if secrets := _secret_words(kind, parts):
         return (
             f"{word} looks like a secret ({secrets[0]}), and studies, logs and best.yaml show "
             "the values of knobs; set it outside"
@@ -171,6 +176,13 @@ def word_fault(kind: Kind, word: str) -> str | None:
     if kind == "env" and (places := sorted({*parts} & _PLACES)):
         return f"{word} names files or programs to use ({places[0]}), which is no speed setting"
     return None
+
+
+def _secret_words(kind: Kind, parts: Sequence[str]) -> list[str]:
+    """Return the words of a name that tell of a secret."""
+    ends = parts if kind == "env" else parts[-1:]
+    passwords = {part for part in parts if _PASSWORD.fullmatch(part)}
+    return sorted({*parts} & _SECRETS | {*ends} & _SECRET_ENDS | passwords)
 
 
 _MEANT: Mapping[Kind, str] = {

@@ -126,7 +126,16 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["env.TOKENIZERS_PARALLELISM", "env.KEYS", "options.max_tokens"])
+SECRETS = ["env.AWS_ACCESS_KEY_ID", "env.HF_TOKEN_2", "env.PGPASSWORD", "flags.--apiKey"]
+HARMLESS = ["env.TOKENIZERS_PARALLELISM", "env.KEYS", "options.max_tokens", "flags.--key-size"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_known_by_its_name(name: str) -> None:
+    assert "looks like a secret" in str(own_fault(name))
+
+
+@pytest.mark.parametrize("name", HARMLESS)
 def test_a_word_that_only_begins_like_a_secret_is_none(name: str) -> None:
     assert own_fault(name) is None
 

@@ -62,6 +62,21 @@ def test_each_trial_is_a_run_with_the_settings_that_differ(written: Path) -> Non
     assert "num_threads" not in settings_of(written / "trial-0000"), "the same in all"
 
 
+@pytest.mark.parametrize("name", ["env.MALLOC_ARENA_MAX", "ddp_bucket_mb"])
+@pytest.mark.parametrize("values", [(None, 4), (4, None)])
+def test_knobs_that_only_some_trials_have_are_columns(
+    url: str, tmp_path: Path, name: str, values: tuple[int | None, ...]
+) -> None:
+    library("tensorboard")
+    first, second = (None if value is None else str(value) for value in values)
+    if name == "ddp_bucket_mb":
+        first, second = values
+    told = stored(url, [trial(0, **{name: first}), trial(1, 150.0, **{name: second})])
+    assert command("report", told, "--tensorboard", tmp_path / "events").code == 0
+    shown = [settings_of(tmp_path / "events" / f"trial-000{number}")[name] for number in (0, 1)]
+    assert shown == ["null" if value is None else str(value) for value in values]
+
+
 def test_its_numbers_and_its_blocks_are_scalars(written: Path) -> None:
     found = events_in(written / "trial-0002")
     (rate,) = found.Scalars("samples_per_second")
