@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,16 +200,33 @@ class Best:
         return DataLoader(dataset, **{**own, **kwargs})
 
     def batches(self, loader: Iterable[Any], device: str | torch.device) -> Iterator[Any]:
-        """Yield the batches of one epoch on the device.
+        """Yield the batches of one epoch on the device: those of whole optimizer steps.
 
-        With device_prefetch the next one is copied while you train on the present one; without it,
-        this is `transfer` for each batch.
+        What is left over for less than `accumulation_steps` batches is dropped, as in the
+        measurements; a loader without a length gives all. With device_prefetch the next batch is
+        copied while you train on the present one; without it, this is `transfer` for each batch.
+
+        Raises:
+            UsageError: the loader has fewer batches than one optimizer step takes.
         """
         import torch
 
         target = torch.device(device)
-        for batch in self.settings.copied_ahead(iter(loader), target):
+        for batch in self.settings.copied_ahead(self._of_whole_steps(loader), target):
             yield self.transfer(batch, target)
+
+    def _of_whole_steps(self, loader: Iterable[Any]) -> Iterator[Any]:
+        steps = self.accumulation_steps
+        try:
+            count = len(loader)  # type: ignore[arg-type]
+        except TypeError:
+            return iter(loader)
+        if count < steps:
+            raise UsageError(
+                f"The loader has {count} batches, and an optimizer step takes {steps} "
+                "(accumulation_steps)."
+            )
+        return islice(iter(loader), count // steps * steps)
 
     def transfer(self, batch: Any, device: torch.device) -> Any:
         """Return a batch, however nested, on the device; pinned memory is copied asynchronously."""

@@ -226,7 +226,10 @@ def check_model(model: Path, python: Interpreter | None = None) -> None:
         UsageError: it does not exist, or is no Python file.
     """
     if not model.exists():
-        raise UsageError(f"{model} does not exist. `autotune init {model}` writes a template.")
+        raise UsageError(
+            f"{model} does not exist. Name your training script, or a model.py: `autotune init` "
+            "writes a template of one."
+        )
     _check_text("the model's path", str(model))
     if not is_program(model, python):
         raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")

@@ -33,7 +33,9 @@ class _BeforeTheScript(click.Command):
         before = args[: len(args) - len(named)]
         between = named[1 : len(named) - len(script)]
         options = [word for word in (*before, *between) if word != "--"]
-        return super().parse_args(ctx, [*options, "--", *best, *script])
+        # Before arguments a search needs `--`, which no script does.
+        arguments = script[2 if script[1:2] == ["--"] else 1 :]
+        return super().parse_args(ctx, [*options, "--", *best, *script[:1], *arguments])
 
     def _from_first_name(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return the arguments from the first one that is neither an option nor its value."""

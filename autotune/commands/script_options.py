@@ -74,13 +74,33 @@ METRIC_MODE = click.option(
 class ScriptCommand(click.Command):
     """A command that keeps the words after the first `--`, unchanged, for the script."""
 
+    allow_extra_args = True
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before the first `--`."""
+        """Parse the words before the first `--`.
+
+        Raises:
+            click.UsageError: there are others than options and MODEL.
+        """
         if "--" in args:
             place = args.index("--")
             ctx.meta[_ARGUMENTS] = tuple(args[place + 1 :])
             args = args[:place]
-        return super().parse_args(ctx, args)
+        try:
+            left = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _for_the_script(ctx, error.option_name, error.format_message()) from error
+        if left:
+            raise _for_the_script(ctx, left[0], f"{left[0]!r} is no option.")
+        return left
+
+
+def _for_the_script(ctx: click.Context, word: str, fault: str) -> click.UsageError:
+    """Return the error for a word that may be meant for the script."""
+    return click.UsageError(
+        f"{fault} What is for the script follows a --: {ctx.command_path} train.py -- {word} ...",
+        ctx,
+    )
 
 
 def arguments_given() -> tuple[str, ...] | None:

@@ -196,7 +196,9 @@ _NOTHING_FEASIBLE = 3
 @scripts.METRIC_MODE
 @scripts.WORKDIR
 @click.option(
-    "--dry-run", is_flag=True, help="Show space, plan and estimated time; measure nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Show space, plan and estimated time; of the training only the first steps run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(

@@ -264,9 +264,11 @@ def reachable(
         if name not in obstacles
     }
     own = TrainingConfig.of(observed.workload.baseline)
+    is_alone = options.resources.processes == 1
     notes = (
         f"{name} stays {spelled(own[name]) if name in KNOBS else 'as it is'}: {why}"
         for name, why in obstacles.items()
+        if not (is_alone and name in KNOBS and KNOBS[name].of_ranks)
     )
     return replace(file, offers=offers), (*_taken(script), *notes)
 

@@ -1,19 +1,20 @@
-"""Packages that only some commands need: the extra of each, and the error where one is missing."""
+"""Packages that only some commands need, and the error where one is missing."""
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 from autotune.values.errors import UsageError
 
-# From the name of an import: the distribution that has it, and the extra that installs that.
-_EXTRAS = {
-    "optuna_dashboard": ("optuna-dashboard", "dashboard"),
-    "pandas": ("pandas", "table"),
-    "psycopg": ("psycopg", "postgres"),
-    "pynvml": ("nvidia-ml-py", "nvidia"),
-    "scipy": ("scipy", "samplers"),
-    "tensorboard": ("tensorboard", "tensorboard"),
+# From the name of an import to the requirement that installs it, as an extra of ours has it.
+_REQUIRED = {
+    "optuna_dashboard": "optuna-dashboard",
+    "pandas": "pandas",
+    "psycopg": "psycopg[binary]",
+    "pynvml": "nvidia-ml-py",
+    "scipy": "scipy",
+    "tensorboard": "tensorboard",
 }
 
 
@@ -23,9 +24,9 @@ def is_installed(name: str) -> bool:
 
 
 def how_to_get(name: str) -> str:
-    """Return which package is meant, and the command that installs it."""
-    distribution, extra = _EXTRAS[name]
-    return f"the package {distribution}: pip install 'autotune[{extra}]'"
+    """Return which package is meant, and the command that installs it for this Python."""
+    required = _REQUIRED[name]
+    return f"the package {required.partition('[')[0]}: {sys.executable} -m pip install '{required}'"
 
 
 def check_installed(name: str, needed_by: str) -> None:

@@ -80,7 +80,7 @@ def test_a_wrong_flag_is_named_with_what_to_write_instead(flags, words, refused_
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("absent.py", ["absent.py does not exist", "autotune init absent.py"]),
+        ("absent.py", ["absent.py does not exist. Name your training script", "autotune init"]),
         ("folder.py", ["folder.py is not a Python file"]),
         ("notes.txt", ["notes.txt is not a Python file"]),
     ],
@@ -92,6 +92,15 @@ def test_a_path_that_is_no_workload_is_refused(name, words, tmp_path):
     for word in words:
         assert word in message
     assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize("words", [("--epochs", "90"), ("resnet50",), ("--model=resnet50",)])
+def test_a_word_for_the_script_without_dashes_is_told_its_place(words, tmp_path):
+    script = written(tmp_path, "", "train.py")
+    for name in ("search", "profile"):
+        message = refused(command(name, script, *words), USAGE)
+        assert "What is for the script follows a --: " in message
+        assert f"{name} train.py -- {words[0].partition('=')[0]}" in message
 
 
 def test_all_faults_of_a_search_space_are_named_at_once_with_their_places(refused_search, tmp_path):

@@ -44,14 +44,14 @@ def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "needed_by", "distribution", "extra"),
+    ("words", "needed_by", "distribution", "required"),
     [
-        ("dashboard {url}", "autotune dashboard", "optuna-dashboard", "dashboard"),
-        ("search model.py --sampler gp", "--sampler gp", "scipy", "samplers"),
-        ("search model.py --sampler qmc", "--sampler qmc", "scipy", "samplers"),
+        ("dashboard {url}", "autotune dashboard", "optuna-dashboard", "optuna-dashboard"),
+        ("search model.py --sampler gp", "--sampler gp", "scipy", "scipy"),
+        ("search model.py --sampler qmc", "--sampler qmc", "scipy", "scipy"),
         ("report {url} --tensorboard to", "--tensorboard", "tensorboard", "tensorboard"),
         *(
-            (words, "--storage postgresql://host/database", "psycopg", "postgres")
+            (words, "--storage postgresql://host/database", "psycopg", "psycopg[binary]")
             for words in (
                 "search model.py --storage postgresql://host/database",
                 "report postgresql://host/database",
@@ -61,19 +61,21 @@ def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_command_names_what_it_lacks_and_how_to_get_it(
-    url: str, tmp_path: Path, words: str, needed_by: str, distribution: str, extra: str
+    url: str, tmp_path: Path, words: str, needed_by: str, distribution: str, required: str
 ) -> None:
     answered(url)
     (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
     done = autotune(tmp_path, *words.format(url=url).split())
-    says = f"{needed_by} needs the package {distribution}: pip install 'autotune[{extra}]'"
+    how = f"{sys.executable} -m pip install '{required}'"
+    says = f"{needed_by} needs the package {distribution}: {how}"
     assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", f"autotune: {says}\n")
     assert not (tmp_path / "studies").exists()
 
 
 def test_a_table_for_a_notebook_names_pandas(tmp_path: Path) -> None:
     done = without_extras(tmp_path, "-c", IN_PYTHON)
-    says = "SearchResult.dataframe needs the package pandas: pip install 'autotune[table]'"
+    how = f"{sys.executable} -m pip install 'pandas'"
+    says = f"SearchResult.dataframe needs the package pandas: {how}"
     assert done.stderr.splitlines()[-1].endswith(says)
 
 
@@ -96,9 +98,9 @@ def test_what_is_named_is_what_installs_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     source = (ROOT / "autotune/system/optional_packages.py").read_text(encoding="utf-8")
-    named = re.findall(r'"(\w+)": \("([\w-]+)", "(\w+)"\)', source)
-    assert {name for name, _, _ in named} == set(OPTIONAL)
-    for _, distribution, extra in named:
-        assert re.match(r"[\w-]+", extras[extra][0])[0] == distribution
-    (everything,) = extras["all"]
-    assert everything == f"{project['name']}[{','.join(sorted(set(extras) - {'all', 'torch'}))}]"
+    named = dict(re.findall(r'"(\w+)": "([][\w-]+)",', source))
+    assert set(named) == set(OPTIONAL)
+    (everything,) = extras.pop("all")
+    required = [one.partition(">")[0] for extra in extras.values() for one in extra]
+    assert set(named.values()) == {*required} - {"torch"}
+    assert everything == f"{project['name']}[{','.join(sorted(set(extras) - {'torch'}))}]"

@@ -17,6 +17,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH, CopiedAhead
 from autotune.production import Best
 from autotune.training.loading.batches import Batches
+from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine
 
 CPU = torch.device("cpu")
@@ -150,6 +151,18 @@ def test_without_it_batches_of_a_result_are_moved_one_by_one() -> None:
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
+
+
+def test_an_epoch_of_a_result_has_the_batches_of_whole_steps() -> None:
+    config = TrainingConfig.of({"batch_size": 2, "accumulation_steps": 4})
+    best = Best(best_config(config, config))
+    loader = DataLoader(TensorDataset(torch.arange(26)), batch_size=2)
+    for _ in range(2):
+        assert [int(batch[0][0]) for batch in best.batches(loader, "cpu")] == list(range(0, 24, 2))
+    assert len(list(best.batches(map(list, loader), "cpu"))) == 13, "of no known length"
+    short = DataLoader(TensorDataset(torch.arange(6)), batch_size=2)
+    with pytest.raises(UsageError, match="3 batches, and an optimizer step takes 4"):
+        next(best.batches(short, "cpu"))
 
 
 def test_a_machine_without_streams_refuses_it_with_its_reason() -> None:

@@ -16,7 +16,7 @@ from reporting import trial
 from stored_study import stored
 from study_factories import CRASHED
 
-MISSING = "--tensorboard needs the package tensorboard: pip install 'autotune[tensorboard]'"
+MISSING = "--tensorboard needs the package tensorboard: "
 
 
 @pytest.fixture
