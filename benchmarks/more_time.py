@@ -1,7 +1,7 @@
 """Check that more time never gives less: replayed searches with several budgets and spaces.
 
     python -m benchmarks.more_time [--seconds 60,120,...] [--spaces quick,default,full] [--seeds 30]
-        [--first] [TABLE ...]
+        [--out FILE] [--first] [TABLE ...]
 
 Each search is the real one with a clock that shows the seconds that measuring would have taken. A
 table of the output has the mean worth of the answers: their true rate over that of the best
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
-from statistics import fmean, median, mode, stdev
+from statistics import median, mode
 from types import SimpleNamespace
 
 from autotune.configuration.space_file import find_space, read_space
@@ -53,15 +53,12 @@ from benchmarks.synthetic_tables import (
     timed_row,
 )
 from benchmarks.table import Row, Table
+from benchmarks.worth import DECIDED_BY, HELD_OUT, read_worths, rows
 
 Job = tuple[str, str, int, int]
 """Table, space, seconds and seed of a search."""
 SECONDS = (60, 120, 240, 360, 600, 1200)
 SPACES = ("quick", "default", "full")
-_TUNED_ON = tuple(world.__name__ for world in synthetic.TUNED_ON)
-DECIDED_BY = ("digits_cnn", "photos_jpeg", "tabular_mlp", "char_transformer", *_TUNED_ON)
-NEWER_KNOBS = tuple(world.__name__ for world in synthetic.NEWER_KNOBS)
-HELD_OUT = ("chirp_gru", "pendulum_ode", *(world.__name__ for world in synthetic.HELD_OUT))
 # Losses of the laws are 0 or well above the tolerance of 1 %.
 _MOST_LOSS = 0.005
 _FIRST = 2
@@ -195,45 +192,22 @@ def main() -> None:
     if arguments.first:
         _print_first(jobs, arguments.seeds)
         return
-    print(f"| table | space | {' | '.join(f'{s} s' for s in budgets)} |")
-    print(f"|---|---|{'---|' * len(budgets)}")
-    found: dict[Job, Found] = {}
-
-    def show(title: str, names: Sequence[str]) -> None:
-        for space in spaces:
-            cells = [
-                _cell([one for job, one in found.items() if job[0] in names and job[1:3] == key])
-                for key in itertools.product([space], budgets)
-            ]
-            print(f"| {title} | {space} | {' | '.join(cells)} |", flush=True)
-
+    out = arguments.out or Path(tempfile.mkdtemp()) / "answers.jsonl"
     with Pool() as pool:
         for table in arguments.tables:
             of_table = [job for job in jobs if job[0] == table]
-            answers = pool.starmap(one_search, of_table, chunksize=1)
-            found |= dict(zip(of_table, answers, strict=True))
-            _append(arguments.out, zip(of_table, answers, strict=True))
-            show(table, [table])
-    show("**decided by**", DECIDED_BY)
-    show("**kept for the end**", HELD_OUT)
-    show("**newer knobs**", NEWER_KNOBS)
+            _append(
+                out, zip(of_table, pool.starmap(one_search, of_table, chunksize=1), strict=True)
+            )
+            print(f"{table}: {len(of_table)} searches", flush=True)
+    for row in rows(read_worths(out)):
+        print(f"| {' | '.join(row)} |")
 
 
-def _append(out: Path | None, answers: Iterable[tuple[Job, Found]]) -> None:
+def _append(out: Path, answers: Iterable[tuple[Job, Found]]) -> None:
     """Append searches and their answers to a file, as JSON lines."""
-    if out is None:
-        return
     with out.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps([*job, *vars(one).values()]) + "\n" for job, one in answers)
-
-
-def _cell(found: Sequence[Found]) -> str:
-    """Return the mean worth in percent with its standard error."""
-    if not found:
-        return ""
-    shares = [100 * one.share for one in found]
-    error = stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
-    return f"{fmean(shares):.1f} ± {error:.1f}"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from statistics import fmean
 import pytest
 
 from benchmarks.more_time import first_proposals, one_search
+from benchmarks.worth import falls, rows
 
-TABLE, SEEDS = "pendulum_ode", range(2)
+TABLE, SEEDS = "vision_loader", range(2)
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +20,20 @@ def restored_clock(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "time", time)
 
 
-def test_the_longer_of_two_budgets_is_worth_no_less() -> None:
+def test_more_time_and_a_larger_space_are_worth_no_less() -> None:
     worth = {
-        seconds: fmean(one_search(TABLE, "default", seconds, seed).share for seed in SEEDS)
-        for seconds in (60.0, 240.0)
+        (space, seconds): fmean(one_search(TABLE, space, seconds, seed).share for seed in SEEDS)
+        for space, seconds in [("default", 60.0), ("default", 240.0), ("full", 240.0)]
     }
-    assert worth[240.0] >= worth[60.0]
-    assert worth[240.0] > 0.5
+    assert worth["default", 240.0] > 1.5 * worth["default", 60.0]
+    assert worth["full", 240.0] == worth["default", 240.0], "the same search for so long"
+
+
+def test_falls_are_told_beyond_their_error_over_the_same_seeds() -> None:
+    shares = {60: (50.0, 60.0, 70.0), 120: (48.0, 57.0, 68.0), 240: (60.0, 40.0, 74.0)}
+    worths = {(TABLE, "quick", at): dict(enumerate(found)) for at, found in shares.items()}
+    assert list(falls(worths)) == [f"{TABLE}, quick, 60 to 120 s: -2.3 ± 0.3"]
+    assert list(rows(worths))[-1][:3] == [TABLE, "quick", "60.0 ± 5.8"]
 
 
 def test_the_first_proposals_are_told_with_their_seconds() -> None:
