@@ -50,15 +50,23 @@ class Worth:
     @property
     def cell(self) -> str | None:
         """The cell of the table; None as long as nothing is known."""
+        if self.ratios:
+            return self._measured
         if self.obstacle:
             return "not measured" if self.on_gpu else "-"
-        if self.failure:
-            return "fails"
-        if not self.ratios:
-            return None
+        return "fails" if self.failure else None
+
+    @property
+    def why_not(self) -> str:
+        """Why it was not measured; empty if it was, if only on another machine, or is not known."""
+        return "" if self.ratios else self.obstacle or self.failure
+
+    @property
+    def _measured(self) -> str:
         low, high = ratio_interval(self.ratios)
+        spread = f" ({low:.2f} to {high:.2f})" if len(self.ratios) > 1 else ""
         batch = "" if self.batch is None else f", batch_size x {self.batch:g}"
-        return f"{log_median(self.ratios):.2f} ({low:.2f} to {high:.2f}){batch}"
+        return f"{log_median(self.ratios):.2f}{spread}{batch}"
 
 
 @dataclass
@@ -89,10 +97,12 @@ class KnobResults:
             self.worths.get(study, {}).pop(turn.label, None)
 
     def note(self, machine: Machine, is_timed: bool) -> None:
-        """Note the machine, and its load now if something is to be timed."""
+        """Note the machine beside those of earlier calls, and its load now if it is to time."""
         name, torch = machine.host.cpu_name, machine.torch.partition("+")[0]
-        cores = f"{machine.host.usable_cores} cores of an {name}"
-        self.circumstances["machine"] = f"{cores}, torch {torch}, CPU"
+        here = f"{machine.host.usable_cores} cores of an {name}, torch {torch}, CPU"
+        known = (self.circumstances["machine"] or "").split("; ")
+        machines = [one for one in known if one and one != here]
+        self.circumstances["machine"] = "; ".join([*machines, here])
         if is_timed:
             self.circumstances["loads"].append(round(os.getloadavg()[0], 1))
 
@@ -149,7 +159,7 @@ def _reasons(worths: Worths, names: Sequence[str], turn: Turn) -> str | None:
     """Return the reasons of a row, each with the studies that it holds for unless it is all."""
     found: dict[str, list[str]] = {}
     for name, worth in zip(names, _worths_of(worths, names, turn), strict=True):
-        if reason := worth.obstacle or worth.failure:
+        if reason := worth.why_not:
             found.setdefault(reason, []).append(name)
     if not found:
         return None

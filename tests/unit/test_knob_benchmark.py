@@ -72,7 +72,7 @@ def test_the_same_command_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     runner = ScriptedRunner(ended)
     with pytest.raises(KeyboardInterrupt):
         measured(tmp_path, runner, "num_workers=2")
-    assert cells(tmp_path)["num_workers=2"] == "1.30 (1.30 to 1.30)"
+    assert cells(tmp_path)["num_workers=2"] == "1.30"
     measured(tmp_path, again := ScriptedRunner(by_workers), "num_workers=2")
     assert timed(again) == 4
     measured(tmp_path, last := ScriptedRunner(by_workers), "num_workers=2")
