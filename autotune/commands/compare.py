@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.console.interrupts import unwind_on_sigterm
+from autotune.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.configuration.best_config import BestConfig
 
 _NOT_FASTER = 8
 
@@ -64,6 +68,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     answers = [read_best(path) for path in files]
     known = [text for answer in answers for text in answer.maps]
     common.check_processes(flags)
+    _check_hosts(answers[0], flags)
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
     for best in files:
@@ -73,3 +78,18 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     unwind_on_sigterm()
     is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)
+
+
+def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
+    """Refuse to start on this host the processes that A spread over several.
+
+    Raises:
+        UsageError: neither flag says where the processes are.
+    """
+    on_each = answer.processes_per_host
+    if on_each is None or flags["launch"] is not None or flags["nproc_per_node"] is not None:
+        return
+    raise UsageError(
+        f"{flags['a']} is of {answer.processes} processes, at most {on_each} on a host. Start them "
+        "on as many hosts by --launch COMMAND, or compare on this one by --nproc-per-node N."
+    )

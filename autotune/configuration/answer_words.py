@@ -53,8 +53,9 @@ def processes_text(best: BestConfig) -> str | None:
     samples = best.processes * config.effective_batch
     size, steps = config["batch_size"], int(config["accumulation_steps"] or 1)
     accumulated = "" if steps == 1 else f" x {steps} batches"
+    hosts = "" if best.processes_per_host is None else f", at most {best.processes_per_host} a host"
     return (
-        f"{best.processes} processes, a step of {samples} samples: batch_size {size}{accumulated} "
+        f"{best.processes} processes{hosts}, a step of {samples} samples: batch_size {size}{accumulated} "
         "in each"
     )
 

@@ -186,7 +186,7 @@ class Provenance(Part):
 class BestConfig(Part):
     """The content of best.yaml."""
 
-    left_out_if_none = frozenset({"effects", "processes"})
+    left_out_if_none = frozenset({"effects", "processes", "processes_per_host"})
     autotune: Literal[1, 2] = 1
     config: Settings
     effects: dict[str, Effect] | None = None
@@ -196,6 +196,8 @@ class BestConfig(Part):
     lr_scaling: LearningRate = LearningRate()
     processes: Annotated[int, Field(ge=2)] | None = None
     """Processes that trained together, each with batches of batch_size; None: one process."""
+    processes_per_host: Annotated[int, Field(ge=1)] | None = None
+    """Most of these processes on one host; None: all of them."""
     machine: MachineRecord
     provenance: Provenance
 

@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.export.form import (
     Exported,
     carried_flags,
@@ -13,33 +14,38 @@ from autotune.export.form import (
     left_out,
     own_words,
 )
-from autotune.export.ranks import PROCESSES, for_accelerator
+from autotune.export.ranks import PROCESSES, handler_fields, hosts_of
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
 # Accelerator() reads it; a configuration file has no word for it without DeepSpeed.
 _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
-_ON_CPU = "accelerate launch starts several on a CPU by mpirun alone; start them by torchrun"
+# Accelerator() reads it; accelerate launch sets it for one process alone, and without it several on
+# a CPU would not join.
+_USE_CPU = "ACCELERATE_USE_CPU"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
+# Of N from 0; the first host has 0.
+_ON_EACH_HOST = "--machine_rank N --main_process_ip FIRST_HOST --main_process_port 29500"
 
 
 def to_accelerate(best: BestConfig) -> Exported:
-    """Return a file for the processes of this machine; it cannot carry batch size and loader."""
+    """Return a file for all processes; it cannot carry batch size and loader."""
     config = best.training_config
-    threads, mode = config["num_threads"], config["compile_mode"]
-    refused = is_half_on_cpu(best)
-    on_gpus = best.processes is not None and best.machine.device != "cpu"
+    mode, refused = config["compile_mode"], is_half_on_cpu(best)
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU" if on_gpus else "NO",
-        "num_processes": best.processes if on_gpus else 1,
-        "num_machines": 1,
+        **_processes(best),
         "machine_rank": 0,
         "use_cpu": best.machine.device == "cpu",
         "debug": False,
         "mixed_precision": _PRECISION[None if refused else config["amp_dtype"]],
     }
+    carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
+    carried |= {PROCESSES} if _starts_all(best) else set()
+    if values["distributed_type"] == "FSDP":
+        values["fsdp_config"] = _sharded(config)
+        carried |= {"sharding", "reshard_after_forward"}
     if mode is not None:
         values["dynamo_config"] = {
             "dynamo_backend": "INDUCTOR",
@@ -48,19 +54,67 @@ def to_accelerate(best: BestConfig) -> Exported:
             # Accelerate has no word for torch's own choice.
             "dynamo_use_dynamic": bool(config["compile_dynamic"]),
         }
-    flag = "" if threads is None else f" --num_cpu_threads_per_process {threads}"
-    count = config["accumulation_steps"]
-    variables = config.of_kind("env")
-    pairs = [f"{name}={shlex.quote(str(value))}" for name, value in variables.items()]
-    pairs += [] if count == 1 else [f"{_ACCUMULATION}={count}"]
-    words = [*(["env", *pairs] if pairs else []), f"accelerate launch --config_file FILE{flag}"]
-    launch = " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
-    carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
-    carried |= {PROCESSES} if on_gpus else set()
-    instead = {"num_threads": _OWN_THREADS if threads is None else launch, PROCESSES: _ON_CPU}
-    instead |= for_accelerator(config)
+    launch = _launch(best)
+    instead = {"num_threads": _OWN_THREADS if config["num_threads"] is None else launch}
+    instead |= _handler(config)
     instead |= {"accumulation_steps": launch}
-    instead |= {f"env.{name}": launch for name in variables}
+    instead |= {f"env.{name}": launch for name in config.of_kind("env")}
     instead |= {f"flags.{name}": launch for name in carried_flags(best)}
     dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
     return Exported(dump(values), dropped, launch)
+
+
+def _starts_all(best: BestConfig) -> bool:
+    """Return True if `accelerate launch` starts several processes that train as measured."""
+    on_cpu, is_sharded = best.machine.device == "cpu", best.config.get("sharding") is not None
+    is_of_several = best.processes is not None and hosts_of(best).are_alike
+    return is_of_several and not (on_cpu and is_sharded)  # on a CPU it does not shard
+
+
+def _processes(best: BestConfig) -> dict[str, Any]:
+    """Return how many processes train together, on how many hosts, and by which means.
+
+    MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
+    """
+    if not _starts_all(best):
+        return {"distributed_type": "NO", "num_processes": 1, "num_machines": 1}
+    return {
+        "distributed_type": "FSDP" if best.config.get("sharding") else "MULTI_GPU",
+        "num_processes": best.processes,
+        "num_machines": hosts_of(best).count,
+    }
+
+
+def _sharded(config: TrainingConfig) -> dict[str, Any]:
+    """Return Accelerate's words for `fully_shard`, block by block."""
+    return {
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": config["reshard_after_forward"],
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    }
+
+
+def _launch(best: BestConfig) -> str:
+    """Return the command line, with what the file has no word for."""
+    config = best.training_config
+    count, threads = config["accumulation_steps"], config["num_threads"]
+    pairs = [f"{name}={shlex.quote(str(v))}" for name, v in config.of_kind("env").items()]
+    pairs += [] if count == 1 else [f"{_ACCUMULATION}={count}"]
+    several = _starts_all(best)
+    pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []
+    words = [*(["env", *pairs] if pairs else []), "accelerate launch --config_file FILE"]
+    words += [] if threads is None else [f"--num_cpu_threads_per_process {threads}"]
+    words += [_ON_EACH_HOST] if several and hosts_of(best).count > 1 else []
+    return " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
+
+
+def _handler(config: TrainingConfig) -> dict[str, str]:
+    """Return knob to what Accelerate calls it: all are arguments of one handler, told once."""
+    fields = handler_fields(config)
+    words = ", ".join(f"{name}={code}" for name, code in fields.values())
+    whole = f"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({words})])"
+    first = next(iter(fields), None)
+    return {
+        knob: whole if knob == first else "in the same DistributedDataParallelKwargs"
+        for knob in fields
+    }

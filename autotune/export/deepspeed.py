@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, left_out
-from autotune.export.ranks import PROCESSES
+from autotune.export.ranks import PROCESSES, hosts_of
 from autotune.knobs.base import Value
 
 _DTYPES: dict[Value, str] = {"bfloat16": "bf16", "float16": "fp16"}
@@ -45,7 +45,16 @@ def to_deepspeed(best: BestConfig) -> Exported:
             "ddp_bucket_mb": "zero_optimization.reduce_bucket_size has such a size in elements, "
             f"{int(config['ddp_bucket_mb'] or 0) * _FLOATS} of float32, for ZeRO alone",
             "sharding": "zero_optimization.stage=3 shards alike, by code of its own",
-            PROCESSES: f"deepspeed --num_gpus {best.processes} train.py",
+            PROCESSES: _launch(best),
         },
     )
     return Exported(json.dumps(patch, indent=2) + "\n", dropped)
+
+
+def _launch(best: BestConfig) -> str:
+    """Return how DeepSpeed's launcher starts the processes."""
+    hosts = hosts_of(best)
+    if not hosts.are_alike:
+        return "deepspeed --hostfile HOSTS train.py, with slots=N of each host as measured"
+    places = "" if hosts.count == 1 else f"--hostfile HOSTS --num_nodes {hosts.count} "
+    return f"deepspeed {places}--num_gpus {hosts.processes} train.py"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.training_config import TrainingConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import DDP_ARGUMENTS, ddp_arguments, for_accelerator
+from autotune.export.ranks import DDP_ARGUMENTS, ddp_arguments, handler_fields
 from autotune.values.strict_yaml import dump
 
 
@@ -35,7 +36,7 @@ def to_hf(best: BestConfig) -> Exported:
         "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE); leave out optim where yours is "
         "not AdamW"
     )
-    instead = for_accelerator(best.training_config) | lacking
+    instead = _on_the_handler(best) | lacking
     return Exported(dump(merged), left_out(best, carried, instead=instead), use)
 
 
@@ -78,6 +79,8 @@ def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
     config = best.training_config
     if best.processes is None:
         return {}
+    if config["sharding"]:
+        return {} if best.machine.device == "cpu" else _sharded(config)
     # Else transformers looks for unused parameters in each step.
     words: dict[str, dict[str, Any]] = {"find_unused": {"ddp_find_unused_parameters": False}}
     for argument, value in ddp_arguments(config).items():
@@ -85,6 +88,24 @@ def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
             (knob,) = (name for name, one in DDP_ARGUMENTS.items() if one == argument)
             words[knob] = {f"ddp_{argument}": value}
     return words
+
+
+def _sharded(config: TrainingConfig) -> dict[str, dict[str, Any]]:
+    """Return knob to fields for a sharded model, which transformers has on GPUs alone."""
+    plan = {"version": 2, "reshard_after_forward": config["reshard_after_forward"]}
+    return {
+        "sharding": {"fsdp": True, "fsdp_config": plan},
+        "reshard_after_forward": {"fsdp_config": plan},
+    }
+
+
+def _on_the_handler(best: BestConfig) -> dict[str, str]:
+    """Return knob to the line that sets it on the handler that the Trainer makes itself."""
+    fields = handler_fields(best.training_config)
+    return {
+        knob: f"trainer.accelerator.ddp_handler.{name} = {code}, before trainer.train()"
+        for knob, (name, code) in fields.items()
+    }
 
 
 def installed_fields() -> frozenset[str] | None:

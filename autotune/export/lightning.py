@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import DDP_ARGUMENTS, HOOKS, PROCESSES, ddp_arguments
+from autotune.export.ranks import DDP_ARGUMENTS, HOOKS, PROCESSES, ddp_arguments, hosts_of
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
@@ -17,8 +17,6 @@ _FLOAT16_ON_CPU = (
     "Lightning would take bfloat16 on a CPU without a word; use torch.autocast in training_step"
 )
 
-_SHARDED = "ModelParallelStrategy, with fully_shard in configure_model"
-
 
 def to_lightning(best: BestConfig) -> Exported:
     """Return a section for each call: Trainer, DataLoader, the optimizer, functions of torch.
@@ -28,32 +26,22 @@ def to_lightning(best: BestConfig) -> Exported:
     config = best.training_config
     loader = {n: v for k in ALL_KNOBS for n, v in k.loader_kwargs(config[k.name]).items()}
     optimizer = {n: v for k in ALL_KNOBS for n, v in k.optimizer_kwargs(config[k.name]).items()}
-    on_cpu = best.machine.device == "cpu"
     silent = is_half_on_cpu(best)
-    precision = None if silent else config["amp_dtype"]
     sections: dict[str, dict[str, Any]] = {
-        "trainer": {
-            "accelerator": "cpu" if on_cpu else "auto",
-            "devices": best.processes or 1,
-            "precision": _PRECISION[precision],
-            "benchmark": config["cudnn_benchmark"],
-        },
+        "trainer": _trainer(best, _PRECISION[None if silent else config["amp_dtype"]]),
         "dataloader": loader,
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }
     ranks = {} if best.processes is None else ddp_arguments(config)
-    if best.processes is not None and not ranks:
+    if best.processes is not None and not ranks and not config["sharding"]:
         sections["trainer"]["strategy"] = "ddp"
-    if config["accumulation_steps"] != 1:
-        sections["trainer"]["accumulate_grad_batches"] = config["accumulation_steps"]
-    if config["deterministic"]:
-        sections["trainer"]["deterministic"] = True
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
     carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}
-    carried |= {*_IN_TORCH, *DDP_ARGUMENTS, PROCESSES}
+    carried |= {*_IN_TORCH, *DDP_ARGUMENTS}
+    carried |= {PROCESSES} if hosts_of(best).are_alike else set()
     carried |= set() if silent else {"amp_dtype"}
-    instead = {"ddp_comm_dtype": _hook(best), "sharding": _SHARDED}
+    instead = {"ddp_comm_dtype": _hook(best), "sharding": _sharded(best)}
     instead |= {"amp_dtype": _FLOAT16_ON_CPU} if silent else {}
     dropped = left_out(best, carried, instead=instead)
     use = (
@@ -64,6 +52,31 @@ def to_lightning(best: BestConfig) -> Exported:
         sections["strategy"] = ranks
         use = f"strategy=DDPStrategy(**strategy) for the trainer; {use}"
     return Exported(dump({name: s for name, s in sections.items() if s}), dropped, use)
+
+
+def _trainer(best: BestConfig, precision: str) -> dict[str, Any]:
+    """Return the arguments of the Trainer, without those of the exchange between processes."""
+    config, hosts = best.training_config, hosts_of(best)
+    found: dict[str, Any] = {"accelerator": "cpu" if best.machine.device == "cpu" else "auto"}
+    if hosts.are_alike:
+        found["devices"] = hosts.processes
+    if hosts.are_alike and hosts.count > 1:
+        found["num_nodes"] = hosts.count
+    found |= {"precision": precision, "benchmark": config["cudnn_benchmark"]}
+    if config["accumulation_steps"] != 1:
+        found["accumulate_grad_batches"] = config["accumulation_steps"]
+    if config["deterministic"]:
+        found["deterministic"] = True
+    return found
+
+
+def _sharded(best: BestConfig) -> str:
+    """Return how Lightning shards a model: its module does so itself."""
+    return (
+        f"ModelParallelStrategy(data_parallel_size={best.processes}, tensor_parallel_size=1), and "
+        'in configure_model fully_shard(block, mesh=self.device_mesh["data_parallel"]), then the '
+        "model"
+    )
 
 
 def _hook(best: BestConfig) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
@@ -11,13 +12,40 @@ from autotune.knobs.base import Value
 
 PROCESSES = "processes"
 """Name under which a form says that it cannot start the processes."""
+PROCESSES_PER_HOST = "processes_per_host"
 HOOKS: dict[Value, str] = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 """Name of torch's compression hook for each number format."""
+_ACCELERATES: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Where the processes of an answer trained."""
+
+    count: int
+    """Hosts; the fewest that have room for all where they do not share them evenly."""
+    processes: int
+    """Processes on each host; the most where they do not share them evenly."""
+    are_alike: bool
+    """True if each host has equally many."""
+
+
+def hosts_of(best: BestConfig) -> Hosts:
+    """Return the hosts of an answer, with their processes."""
+    processes = best.processes or 1
+    on_each = best.processes_per_host or processes
+    return Hosts(-(-processes // on_each), on_each, processes % on_each == 0)
 
 
 def by_torchrun(best: BestConfig) -> str:
     """Return how to start the processes where a form has no word for them."""
-    return f"start the training by torchrun --nproc-per-node {best.processes}"
+    hosts = hosts_of(best)
+    if not hosts.are_alike:
+        return f"start so many by a launcher, at most {hosts.processes} on a host, as measured"
+    if hosts.count == 1:
+        return f"start the training by torchrun --nproc-per-node {best.processes}"
+    words = f"torchrun --nnodes {hosts.count} --nproc-per-node {hosts.processes}"
+    return f"start the training by {words} on each host, with --rdzv-backend and --rdzv-endpoint"
 
 
 DDP_ARGUMENTS = {
@@ -31,20 +59,28 @@ DDP_ARGUMENTS = {
 
 
 def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:
-    """Return the arguments of DistributedDataParallel that are not its defaults."""
+    """Return the arguments of DistributedDataParallel that are not its defaults.
+
+    There are none for a sharded model, which it does not wrap.
+    """
     return {
         argument: config[knob]
         for knob, argument in DDP_ARGUMENTS.items()
-        if config[knob] != KNOBS[knob].default
+        if config[knob] != KNOBS[knob].default and not config.is_idle(KNOBS[knob])
     }
 
 
-def for_accelerator(config: TrainingConfig) -> dict[str, str]:
-    """Return knob to what Accelerate calls it; its configuration file has no word for any."""
-    words = {knob: f"{name}={config[knob]!r}" for knob, name in DDP_ARGUMENTS.items()}
-    hook = "BF16" if config["ddp_comm_dtype"] == "bfloat16" else "FP16"
-    words["ddp_comm_dtype"] = f"comm_hook=DDPCommunicationHookType.{hook}"
-    return {
-        knob: f"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({word})])"
-        for knob, word in words.items()
+def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
+    """Return knob to the field of DistributedDataParallelKwargs that has it, and the field's code.
+
+    Those at DistributedDataParallel's defaults are left out.
+    """
+    arguments = ddp_arguments(config)
+    found = {
+        knob: (name, repr(arguments[name]))
+        for knob, name in DDP_ARGUMENTS.items()
+        if name in arguments
     }
+    if (dtype := config["ddp_comm_dtype"]) is not None:
+        found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_ACCELERATES[dtype]}")
+    return found

@@ -10,7 +10,7 @@ import shlex
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import environ_of
 from autotune.export.form import Exported, carried_flags, left_out, own_words
-from autotune.export.ranks import PROCESSES
+from autotune.export.ranks import PROCESSES, hosts_of
 
 
 def to_env(best: BestConfig) -> Exported:
@@ -24,9 +24,22 @@ def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
     pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
     words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
-    launcher = f"torchrun --standalone --nproc-per-node {best.processes or 1}"
+    hosts, use = hosts_of(best), "sh FILE train.py --its --arguments"
+    launcher = f"torchrun --standalone --nproc-per-node {hosts.processes}"
+    if hosts.count > 1:
+        places = (f"{hosts.count}", f"{hosts.processes}", "")
+        if not hosts.are_alike:
+            places = (
+                '"${NNODES:?hosts}"',
+                '"${NPROC:?processes on this one}"',
+                "NNODES=N NPROC=N ",
+            )
+        launcher = (
+            f"torchrun --nnodes {places[0]} --nproc-per-node {places[1]} --rdzv-backend c10d "
+            '--rdzv-endpoint "${RDZV_ENDPOINT:?first host:port}"'
+        )
+        use = f"RDZV_ENDPOINT=FIRST_HOST:29400 {places[2]}{use}, on each host"
     command = f'exec env {pairs}{launcher} "$@"{words}\n'
-    use = "sh FILE train.py --its --arguments"
     carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
     return Exported(command, left_out(best, carried), use)
 

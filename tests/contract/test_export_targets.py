@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import yaml
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from answers import on_cpu, on_four_gpus, on_gpu
+from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
 from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from autotune.export.hf import installed_fields
@@ -141,18 +142,178 @@ def test_accelerate_takes_the_arguments_that_it_is_told_of() -> None:
 
     dropped = export(on_four_gpus(), "accelerate").dropped
     names = {
-        "Accelerator": lambda kwargs_handlers: kwargs_handlers[0],
+        "Accelerator": accelerate.Accelerator,
         "DistributedDataParallelKwargs": DistributedDataParallelKwargs,
         "DDPCommunicationHookType": DDPCommunicationHookType,
     }
+    told = {knob: dropped[knob].partition(": ")[2] for knob in (*DDP_ARGUMENTS, "ddp_comm_dtype")}
+    (line,) = (text for text in told.values() if text.startswith("Accelerator("))
+    handler = eval(line, names).ddp_handler
+    assert {getattr(handler, name) for name in DDP_ARGUMENTS.values()} == {50, True, False}
+    assert handler.comm_hook == DDPCommunicationHookType.BF16
 
-    def told(knob: str, argument: str) -> object:
-        handler = eval(dropped[knob].partition(": ")[2], names)
-        assert isinstance(handler, accelerate.utils.KwargsHandler)
-        return getattr(handler, argument)
 
-    assert {told(knob, name) for knob, name in DDP_ARGUMENTS.items()} == {50, True, False}
-    assert told("ddp_comm_dtype", "comm_hook") == DDPCommunicationHookType.BF16
+PROCESSES = """
+import sys
+import torch
+from torch import distributed
+from torch.utils.data import Dataset
+from accelerate import Accelerator
+from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+
+def tell(ddp):
+    told = ddp.gradient_as_bucket_view, [hook.__name__ for hook, _ in ddp._comm_hooks]
+    if distributed.get_rank() == 0:
+        print(type(ddp).__name__, distributed.get_world_size(), *told)
+"""
+OF_TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+
+class Ones(Dataset):
+    __len__ = lambda self: 64
+    __getitem__ = lambda self, index: {"x": torch.ones(2), "labels": torch.ones(2)}
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.mse_loss(self.layer(x), labels)}
+
+
+(arguments,) = HfArgumentParser(TrainingArguments).parse_yaml_file(sys.argv[1])
+arguments.max_steps, arguments.save_strategy, arguments.report_to = 1, "no", []
+trainer = Trainer(model=Line(), args=arguments, train_dataset=Ones())
+%s
+trainer.train()
+tell(trainer.model_wrapped)
+"""
+
+
+def told_by(command: list[str | Path], folder: Path) -> str:
+    """The words that rank 0 of several processes prints at the end of a script."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def two_on_a_cpu(**settings: bool | int | str | None) -> BestConfig:
+    return on_cpu(**settings).model_copy(update={"processes": 2})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_trainer_wraps_its_model_as_the_lines_for_its_handler_say(tmp_path: Path) -> None:
+    library("transformers")
+    best = two_on_a_cpu(gradient_as_bucket_view=True, ddp_comm_dtype="bfloat16")
+    dropped = export(best, "hf").dropped
+    ways = [
+        dropped[knob].partition(": ")[2] for knob in ("gradient_as_bucket_view", "ddp_comm_dtype")
+    ]
+    lines = [way.removesuffix(", before trainer.train()") for way in ways]
+    script = written(tmp_path, PROCESSES + OF_TRAINER % "\n".join(lines), "train.py")
+    launcher = shlex.split(dropped["processes"].partition("training by ")[2])
+    command = [launcher[0], "--standalone", *launcher[1:], script, file_of(tmp_path, best, "hf")]
+    told = "DistributedDataParallel 2 True ['bf16_compress_hook']"
+    assert told_by(command, tmp_path) == told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_accelerate_launch_joins_processes_on_a_cpu_by_the_line_in_the_file(tmp_path: Path) -> None:
+    library("accelerate")
+    best = two_on_a_cpu(gradient_as_bucket_view=True, ddp_comm_dtype="bfloat16")
+    exported = export(best, "accelerate")
+    line = exported.dropped["gradient_as_bucket_view"].partition(": ")[2]
+    body = f"accelerator = {line}\ntell(accelerator.prepare(torch.nn.Linear(2, 2)))\n"
+    script = written(tmp_path, PROCESSES + body, "train.py")
+    places = {"FILE": str(file_of(tmp_path, best, "accelerate")), "train.py": str(script)}
+    command = [places.get(word, word) for word in shlex.split(exported.use)]
+    told = "DistributedDataParallel 2 True ['bf16_compress_hook']"
+    assert told_by(command, tmp_path) == told
+
+
+def test_accelerate_takes_a_sharded_model_to_fully_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library("accelerate")
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    path = file_of(tmp_path, sharded(), "accelerate")
+    words = ["--config_file", str(path), "--main_process_port", "0", "train.py"]
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
+    environ = prepare_multi_gpu_env(arguments)
+    assert (arguments.use_fsdp, arguments.multi_gpu, arguments.nproc_per_node) == (True, False, "4")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, False)
+    assert environ["ACCELERATE_USE_FSDP"] == "true"
+
+
+def test_accelerate_starts_its_share_of_the_processes_on_each_host(tmp_path: Path) -> None:
+    library("accelerate")
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    exported = export(on_two_hosts(), "accelerate")
+    text = exported.use.partition("accelerate launch ")[2]
+    words = text.replace("FILE", str(file_of(tmp_path, on_two_hosts(), "accelerate")))
+    words = words.replace("machine_rank N", "machine_rank 1")
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words.split()))
+    prepare_multi_gpu_env(arguments)
+    assert (arguments.nnodes, arguments.nproc_per_node, arguments.node_rank) == ("2", "8", 1)
+    assert arguments.rdzv_endpoint == "FIRST_HOST:29500"
+
+
+def test_transformers_takes_a_sharded_model_to_fully_shard(tmp_path: Path) -> None:
+    library("transformers")
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    arguments = training_arguments(file_of(tmp_path, sharded(), "hf"))
+    plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)  # type: ignore[attr-defined]
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, False)
+
+
+def test_lightning_takes_the_strategy_that_it_is_told_of_for_a_sharded_model() -> None:
+    library("lightning")
+    from lightning.pytorch.strategies import ModelParallelStrategy
+
+    way = export(sharded(), "lightning").dropped["sharding"].partition(": ")[2]
+    strategy = eval(way.partition(", and in")[0], {"ModelParallelStrategy": ModelParallelStrategy})
+    assert (strategy._data_parallel_size, strategy._tensor_parallel_size) == (4, 1)
+
+
+def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path: Path) -> None:
+    """Two hosts of one process, both on this machine."""
+    best = on_cpu().model_copy(update={"processes": 2, "processes_per_host": 1})
+    program = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
+    script, command = written(tmp_path, program, "train.py"), file_of(tmp_path, best, "torchrun")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "RDZV_ENDPOINT": f"127.0.0.1:{port}"}
+    hosts = [
+        subprocess.Popen(["sh", command, script], env=environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [host.communicate(timeout=200)[0].strip() for host in hosts]
+    assert sorted(said) == ["0 2", "1 2"]
 
 
 def test_lightning_takes_the_arguments_of_its_strategy() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from answers import on_cpu, on_four_gpus, on_gpu, sharded
+from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
 from autotune.configuration.best_config import BestConfig, LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
@@ -80,9 +80,63 @@ def test_each_form_starts_four_processes_or_says_who_does(form: str) -> None:
     assert "processes" not in export(on_gpu(), form).dropped
 
 
-def test_accelerate_on_a_cpu_leaves_several_processes_to_torchrun() -> None:
-    best = on_cpu().model_copy(update={"processes": 2})
-    assert "by torchrun" in export(best, "accelerate").dropped["processes"]
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_form_says_that_the_processes_are_on_two_hosts(form: str) -> None:
+    words = {
+        "accelerate": "num_processes: 16\nnum_machines: 2",
+        "lightning": "devices: 8\n  num_nodes: 2",
+        "deepspeed": "--num_nodes 2 --num_gpus 8",
+        "json": '"processes_per_host": 8',
+        "python": "PROCESSES_PER_HOST = 8",
+    }
+    exported = export(on_two_hosts(), form)
+    told = exported.text + exported.dropped.get("processes", "")
+    assert words.get(form, "--nnodes 2 --nproc-per-node 8") in told
+    assert "--standalone" not in exported.text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_form_invents_processes_where_hosts_have_unequally_many(form: str) -> None:
+    best = on_two_hosts().model_copy(update={"processes": 5, "processes_per_host": 4})
+    exported = export(best, form)
+    invented = ("num_processes: 5", "devices: 4", "--nproc-per-node 4", "--num_gpus 4")
+    assert not [word for word in invented if word in exported.text]
+    assert "processes=5" in exported.dropped.get("processes", "") or form in (
+        *("json", "python"),
+        "torchrun",  # which asks for each host's number
+    )
+
+
+def test_accelerate_on_a_cpu_joins_its_processes_by_a_variable() -> None:
+    exported = export(on_cpu().model_copy(update={"processes": 2}), "accelerate")
+    assert "num_processes: 2" in exported.text
+    assert exported.use.startswith("env ACCELERATE_USE_CPU=true accelerate launch ")
+    assert "processes" not in exported.dropped
+
+
+def test_no_form_trains_a_sharded_model_by_ddp_without_a_word() -> None:
+    words = {"accelerate": "distributed_type: FSDP", "hf": "fsdp: true"}
+    for form in FORMATS.keys() - {"json", "python"}:
+        exported = export(sharded(), form)
+        assert "sharding" not in exported.dropped if form in words else exported.dropped["sharding"]
+        assert words.get(form, "") in exported.text
+        plan = "\n".join(line for line in exported.text.splitlines() if line[:1] != "#")
+        assert not [w for w in ("strategy: ddp", "ddp_", "MULTI_GPU") if w in plan], form
+
+
+@pytest.mark.parametrize("form", ["accelerate", "hf"])
+def test_sharding_on_a_cpu_which_accelerate_cannot_is_named(form: str) -> None:
+    best = sharded().model_copy(update={"machine": on_cpu().machine})
+    exported = export(best, form)
+    assert {"sharding", "processes"} <= exported.dropped.keys()
+    assert "fsdp" not in exported.text.partition("\nuse_cpu")[2].lower()
+
+
+@pytest.mark.parametrize("form", ["json", "python"])
+def test_the_processes_stand_beside_the_batch_size_of_each(form: str) -> None:
+    text = export(on_four_gpus(), form).text
+    assert {"json": '"processes": 4', "python": "PROCESSES = 4"}[form] in text
+    assert "processes" not in export(on_gpu(), form).text.lower()
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -84,6 +84,20 @@ def searched(folder, measure=lambda config, phase: at(100), runner=None, **optio
     return read_best(folder / "best.yaml"), runner
 
 
+@pytest.mark.parametrize(("on_host", "told"), [(2, 2), (4, None)])
+def test_an_answer_of_several_hosts_says_how_many_processes_each_has(tmp_path, on_host, told):
+    facts = replace(FACTS, ranks=BOTH)
+    found = Inspected(cpu_machine(8), facts, processes=4, on_host=on_host)
+    runner = ScriptedRunner(lambda config, phase: at(100), inspected=found)
+    options = options_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
+    events_of(options, runner)
+    best = read_best(tmp_path / "best.yaml")
+    assert (best.processes, best.processes_per_host) == (4, told)
+    hosts = "" if told is None else ", at most 2 a host"
+    assert processes_lines(best)[0].startswith(f"  processes   4 processes{hosts}, a step of ")
+    assert ("processes_per_host" in (tmp_path / "best.yaml").read_text()) == (told is not None)
+
+
 def speeds(config, phase):
     """One process adds up two batches; it is a little more than half as fast as two."""
     return at(100 if config["accumulation_steps"] == 1 else 60)

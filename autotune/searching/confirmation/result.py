@@ -95,6 +95,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
         processes=None if context.processes == 1 else context.processes,
+        processes_per_host=_per_host(context),
         machine=_machine(context),
         provenance=_provenance(context, won),
     )
@@ -270,6 +271,12 @@ def _machine(context: SearchContext) -> MachineRecord:
         driver=machine.driver or None,
         fingerprint=machine.fingerprint,
     )
+
+
+def _per_host(context: SearchContext) -> int | None:
+    """Return the most processes on one host; None if all are on one."""
+    on_host = context.options.resources.on_host
+    return on_host if on_host is not None and on_host < context.processes else None
 
 
 def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
