@@ -55,8 +55,8 @@ def processes_text(best: BestConfig) -> str | None:
     accumulated = "" if steps == 1 else f" x {steps} batches"
     hosts = "" if best.processes_per_host is None else f", at most {best.processes_per_host} a host"
     return (
-        f"{best.processes} processes{hosts}, a step of {samples} samples: batch_size {size}{accumulated} "
-        "in each"
+        f"{best.processes} processes{hosts}, a step of {samples} samples: batch_size "
+        f"{size}{accumulated} in each"
     )
 
 

@@ -297,8 +297,7 @@ def read_best(path: Path) -> BestConfig:
         *_config_faults(best.config, document, "config"),
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
     ]
-    faults = faults or list(_format_faults(best, document))
-    if faults:
+    if faults := faults or list(_format_faults(best, document)):
         raise UsageError("\n".join(faults))
     return best
 

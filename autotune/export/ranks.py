@@ -81,6 +81,7 @@ def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
         for knob, name in DDP_ARGUMENTS.items()
         if name in arguments
     }
-    if (dtype := config["ddp_comm_dtype"]) is not None:
+    dtype = config["ddp_comm_dtype"]
+    if dtype is not None and not config.is_idle(KNOBS["ddp_comm_dtype"]):
         found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_ACCELERATES[dtype]}")
     return found

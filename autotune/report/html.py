@@ -25,7 +25,7 @@ from autotune.report.effects import Effect, KnobEffect, comes_with, interaction,
 from autotune.report.explain import explanation, headline
 from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
-from autotune.report.totals import FailureKind, Phase, failure_kinds, phases
+from autotune.report.totals import FailureKind, Phase, failure_kinds, phases, rank_table
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
@@ -86,6 +86,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "pareto": _rows(data, data.pareto_best),
         "fastest": _rows(data, data.fastest),
         "busy": _busy(data.fastest),
+        "ranks": rank_table(data),
         "unmeasured": NOT_MEASURED,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,

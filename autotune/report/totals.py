@@ -1,14 +1,17 @@
-"""Account of a study: failed trials by kind, and seconds by phase."""
+"""Account of a study: failed trials by kind, seconds by phase, wait and memory of each process."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.report.data import ReportData, readable_note
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import ACCURACY, DIAGNOSIS, VALIDATION
 from autotune.values.measurement import Measurement
+from autotune.values.stages import wait_shares, waiting_text
+from autotune.values.text import size
 
 _LABELS = {
     "out_of_memory": "out of memory",
@@ -42,6 +45,18 @@ class Phase:
 
     name: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankTable:
+    """A row for each rank: wait and memory for each of the headed sides."""
+
+    sides: tuple[str, ...]
+    """Names of the settings; two columns are of each."""
+    rows: tuple[tuple[str, ...], ...]
+    """Cells of each rank, by rank."""
+    remarks: tuple[str, ...]
+    """Sentences on ranks that the others wait for."""
 
 
 def failure_kinds(data: ReportData) -> list[FailureKind]:
@@ -109,3 +124,36 @@ def _parts(run: Measurement) -> dict[str, float]:
 
 def _first_line(text: str) -> str:
     return (text.splitlines() or ["no reason was noted"])[0]
+
+
+def rank_table(data: ReportData) -> RankTable | None:
+    """Return the table of a study of several processes; None for another, or if it is not told."""
+    sides = list(_sides(data))
+    if not sides:
+        return None
+    columns = [_cells(run) for _, run in sides]
+    said = ((name, waiting_text(run)) for name, run in sides)
+    return RankTable(
+        tuple(name for name, _ in sides),
+        tuple(
+            tuple(cell for pair in pairs for cell in pair) for pairs in zip(*columns, strict=True)
+        ),
+        tuple(f"{name}: {text}." for name, text in said if text),
+    )
+
+
+def _sides(data: ReportData) -> Iterator[tuple[str, Measurement]]:
+    """Yield the timings in the search that tell their ranks, each with the name of its settings."""
+    answer = None if data.answer is data.baseline else data.answer
+    for name, trial in (("Yours", data.baseline), ("The answer", answer)):
+        run = None if trial is None else trial.details.measurement
+        if run is not None and run.ranks:
+            yield name, run
+
+
+def _cells(run: Measurement) -> list[tuple[str, str]]:
+    shares = wait_shares(run)
+    return [
+        (f"{100 * share:.1f} %", size(rank.peak_memory_bytes))
+        for share, rank in zip(shares, run.ranks, strict=True)
+    ]

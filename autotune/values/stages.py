@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from autotune.values.measurement import Block
+from autotune.values.measurement import Block, Measurement
 from autotune.values.statistics import Interval, log_median, median_interval
 
 # A rank that takes this many times as long as the others is beyond what timings of equals differ.
 _SLOWER = 1.03
+# A smaller difference of waits, as a share of the timed seconds, is taken for noise.
+_LONGER = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,34 @@ def slow_rank(seconds: Sequence[Sequence[float]]) -> SlowRank | None:
 def _ratios(seconds: Sequence[Sequence[float]], rank: int) -> list[float]:
     """Return, for each block, the seconds of a rank over the median of the others'."""
     return [one[rank] / median((*one[:rank], *one[rank + 1 :])) for one in seconds]
+
+
+def wait_shares(run: Measurement) -> tuple[float, ...]:
+    """Return each rank's share of the timed seconds in which it waited for data, 0 to 1.
+
+    Empty for one process.
+    """
+    timed = sum(block.seconds for block in run.blocks)
+    return tuple(min(1.0, rank.wait_seconds / timed) for rank in run.ranks)
+
+
+def waiting_text(run: Measurement) -> str:
+    """Return a clause on the rank that waits for data for longer than the others; "" without one.
+
+    The difference has to pass the width of the rate's 95 % interval.
+    """
+    shares = wait_shares(run)
+    if len(shares) < 2:  # noqa: PLR2004 (one process has no others)
+        return ""
+    rank = max(range(len(shares)), key=lambda one: shares[one])
+    others = median((*shares[:rank], *shares[rank + 1 :]))
+    low, high = run.samples_per_second_interval
+    if shares[rank] - others <= max(_LONGER, (high - low) / run.samples_per_second):
+        return ""
+    return (
+        f"rank {rank} waits for data {100 * shares[rank]:.0f} % of the time, the others "
+        f"{100 * others:.0f} %"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.note_types import DriftCheck
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
+from autotune.values.stages import waiting_text
 from autotune.values.statistics import bounds
 from autotune.values.text import readable
 
@@ -114,8 +115,13 @@ def baselines_apart(notes: StudyNotes) -> str | None:
 def conditions(details: TrialDetails) -> list[str]:
     """Return notes on the conditions under which a trial was timed; mostly none."""
     disturbed, speed = details.disturbed_blocks, details.machine_speed or 1.0
-    notes = [f"machine at {100 * speed:.0f} % of its first speed"] if speed != 1.0 else []
-    return [*notes, f"{disturbed} blocks disturbed by other programs"] if disturbed else notes
+    run = details.measurement
+    notes = (
+        f"machine at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
+        f"{disturbed} blocks disturbed by other programs" if disturbed else "",
+        "" if run is None else waiting_text(run),
+    )
+    return [note for note in notes if note]
 
 
 def _measure(search: SearchRun, told: int) -> float:

@@ -1,0 +1,76 @@
+"""What is told of each of several processes: its wait for data, and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.console.event_lines import verdict_text
+from autotune.report.html import page
+from autotune.report.terminal import row_of
+from autotune.searching.run.search_run import details_of
+from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.trial_details import TrialDetails
+from autotune.values.measurement import Measurement, RankShare
+from autotune.values.outcome import Measured
+from autotune.values.stages import wait_shares, waiting_text
+from factories import GIB, best_config, measurement
+from reporting import Page, report_of, trial
+
+
+def run_of(*waits: float) -> Measurement:
+    """A run whose ranks waited for these shares of its timed seconds."""
+    run = measurement(100.0)
+    timed = sum(block.seconds for block in run.blocks)
+    ranks = (RankShare(share * timed, (at + 1) * GIB) for at, share in enumerate(waits))
+    return replace(run, ranks=tuple(ranks))
+
+
+def waiting(number: int, *waits: float, **settings: int) -> FinishedTrial:
+    """A trial of several processes, as it is read back from its study."""
+    details = details_of(Measured(run_of(*waits)), 2.0)
+    stored = TrialDetails.of(details.as_attributes())
+    return replace(trial(number, **settings), details=stored)
+
+
+def test_the_rank_that_waits_longest_is_named() -> None:
+    told = "rank 1 waits for data 40 % of the time, the others 5 %"
+    assert waiting_text(run_of(0.05, 0.4)) == told
+    assert wait_shares(run_of(0.05, 0.4)) == pytest.approx((0.05, 0.4))
+    assert waiting_text(run_of(0.3, 0.1, 0.0, 0.1)).startswith("rank 0 waits for data 30 %")
+
+
+@pytest.mark.parametrize("waits", [(), (0.5,), (0.4, 0.4), (0.10, 0.12)])
+def test_ranks_that_wait_alike_or_alone_are_not(waits: tuple[float, ...]) -> None:
+    assert waiting_text(run_of(*waits)) == ""
+
+
+def test_a_difference_within_the_noise_of_the_rate_is_none() -> None:
+    run = run_of(0.05, 0.2)
+    slow = [replace(block, seconds=1.3 * block.seconds) for block in run.blocks[::2]]
+    noisy = tuple(block for pair in zip(slow, run.blocks[1::2], strict=False) for block in pair)
+    assert waiting_text(run)
+    assert waiting_text(replace(run, blocks=noisy)) == ""
+
+
+def test_a_trial_says_which_rank_the_others_wait_for() -> None:
+    one = waiting(3, 0.0, 0.25)
+    told = "rank 1 waits for data 25 % of the time, the others 0 %"
+    assert verdict_text(one) == f"ok, {told}"
+    assert row_of(report_of([one]), one)[-1].endswith(told)
+    assert verdict_text(waiting(3, 0.25, 0.25)) == "ok"
+
+
+def test_the_page_has_each_process_under_both_settings() -> None:
+    own, chosen = waiting(0, 0.02, 0.3), waiting(1, 0.01, 0.02, num_workers=2)
+    best = best_config(chosen.config, own.config)
+    source = best.provenance.model_copy(update={"trial": 1})
+    data = report_of([own, chosen], best.model_copy(update={"provenance": source}))
+    assert data.answer is chosen
+    shown = Page(page(data)).text
+    assert "Each process" in shown
+    assert "RankYours: waitsmemoryThe answer: waitsmemory" in shown
+    assert "02.0 %1 GiB1.0 %1 GiB\n130.0 %2 GiB2.0 %2 GiB" in shown
+    assert "Yours: rank 1 waits for data 30 % of the time, the others 2 %." in shown
+    assert "Each process" not in Page(page(report_of([trial(0), trial(1)]))).text
