@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from autotune.calling.arguments import files_digest
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
@@ -144,6 +145,13 @@ class ScriptOptions:
             "metric": [self.metric, self.higher_is_better],
             **({} if self.loss is None else {"loss": self.loss}),
         }
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return what a study's identity says of a script: the options, and its config files."""
+        files = files_digest(self.arguments)
+        named = {} if files is None else {"argument_files_sha256": files}
+        return {"script": self.identity, **named}
 
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""

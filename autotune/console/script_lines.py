@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from autotune.calling.arguments import is_secret
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.script import ScriptOptions
 from autotune.context.search_context import SearchContext
-from autotune.knobs.own import word_fault
 from autotune.searching.run.time_budget import RUNS
 from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
@@ -56,13 +56,8 @@ def _masked(arguments: Sequence[str]) -> Iterator[str]:
     hides = False
     for word in arguments:
         name, equals, _ = word.partition("=")
-        yield "***" if hides else f"{name}=***" if equals and _is_secret(name) else word
-        hides = not hides and not equals and word.startswith("-") and _is_secret(word)
-
-
-def _is_secret(name: str) -> bool:
-    fault = word_fault("flags", name.replace("-", "_").lstrip("_") or "x")
-    return fault is not None and "secret" in fault
+        yield "***" if hides else f"{name}=***" if equals and is_secret(name) else word
+        hides = not hides and not equals and word.startswith("-") and is_secret(word)
 
 
 def _often(context: SearchContext, around: Surroundings) -> str:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.calling.arguments import files_digest
 from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
@@ -111,8 +112,8 @@ def _advice(outcome: TrialOutcome) -> str:
 
 
 def _digest(path: Path, script: ScriptOptions) -> str:
-    """Return a digest of the script's text and arguments, which may hold secrets."""
-    words = json.dumps(script.arguments).encode()
+    """Return a digest of the script, its arguments (perhaps secrets) and their config files."""
+    words = json.dumps([script.arguments, files_digest(script.arguments)]).encode()
     return hashlib.sha256(path.read_bytes() + words).hexdigest()
 
 

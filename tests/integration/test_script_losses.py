@@ -55,6 +55,19 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     path = tmp_path / "studies" / "train" / "best.yaml"
     shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
     assert "needs --allow numerics" not in shown.stdout
+    longer = ("train.py", "--epochs", "90", "--seed=4", "--output-dir", "out")
+    shown = autotune(tmp_path, "run", path, "--print-command", *longer)
+    assert "needs --allow numerics" not in shown.stdout
+    shown = autotune(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
+    assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
+    assert (
+        "best.yaml was measured with other arguments of train.py, so that it is evidence for exact "
+        "settings alone. Left out: amp_dtype=bfloat16. --allow numerics applies them."
+    ) in shown.stderr
+    shown = autotune(
+        tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
+    )
+    assert "needs --allow numerics" not in shown.stdout + shown.stderr
     other = shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
     shown = autotune(tmp_path, "run", path, "--print-command", other)
     assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
