@@ -118,7 +118,10 @@ def test_a_script_that_seeds_itself_counts_as_one_seed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     accuracy = answer(tmp_path).constraints.accuracy
     assert accuracy.metric == "training_loss"
-    assert str(accuracy.judged_by).endswith("; the script seeds itself, so all seeds are one")
+    assert str(accuracy.judged_by).endswith("; 1 seed, which the script sets itself")
+    assert accuracy.seeds == 1
+    probes = [path.name for path in tmp_path.glob("studies/train/trials/accuracy/*-seed*")]
+    assert sorted(name.rpartition("-")[2] for name in probes) == ["seed0", "seed0", "seed1"]
     assert f"judged by   {accuracy.judged_by}" in done.stdout + done.stderr
 
 
