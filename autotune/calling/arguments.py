@@ -37,7 +37,7 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
     Left out are flags that carry settings, secrets, the length of a training, its seed, and places
     and names of results. A file counts by its contents.
     """
-    carried = {word for flag in mapped for word in flag.words}
+    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
     named, unnamed = list[tuple[str, str | None]](), list[str | None]()
     for name, value in _pairs(arguments):
         told = None if value is None else _contents(value) or value

@@ -240,7 +240,9 @@ def with_flags(
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = list(arguments[:end])
-    for flag in (*flags, *own_flags(config)):
+    # Two values of a setting may share a word, which must not be removed for the other one.
+    first_those_to_remove = sorted(flags, key=lambda flag: flag.carries(config[flag.knob]))
+    for flag in (*first_those_to_remove, *own_flags(config)):
         if flag.only is not None or flag.carries(config[flag.knob]):
             words = flag.put(words, config[flag.knob])
     return (*words, *arguments[end:])

@@ -207,7 +207,7 @@ class SearchContext:
         script = self.options.workload.script
         if script is None or self.observed is None:
             return None
-        return script.call(config, asked(script, self.observed))
+        return script.call(config, asked(script, self.observed, config))
 
 
 def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> SearchContext:

@@ -127,6 +127,17 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
     assert accuracy.seeds >= 3
 
 
+def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path: Path) -> None:
+    switch = Flag("amp_dtype", "--fp16", "float16")
+    runner, _, _ = search(tmp_path, ScriptOptions((), (switch,), metric="acc (.*)"))
+    calls = [(job.config, job.script) for job in runner.jobs if job.config and job.script]
+    asked = {
+        config["amp_dtype"]: "amp_dtype" in script.asked and "amp_dtype" not in script.by_flag
+        for config, script in calls
+    }
+    assert asked == {None: False, "bfloat16": True}
+
+
 def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path: Path) -> None:
     """Not by what the command line says, which the script may read as something else."""
     flags = (Flag("batch_size", "--bs"),)
