@@ -11,7 +11,6 @@ import functools
 import os
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,8 @@ class WrittenFiles:
         caches = {os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME")} - {None}
         left_out = (str(own), *_SYSTEM, *map(os.path.expanduser, _CACHES), *map(str, caches))
         self._left_out = tuple(f"{path}/" for path in left_out)
-        self._began = time.time()
+        # On the clock of file systems: the folder was made for this process.
+        self._began = own.stat().st_ctime
         self._created: set[str] = set()
         self._databases: dict[str, float] = {}
         """SQLite databases that existed before, each with its time of change then."""
