@@ -40,10 +40,14 @@ class Flag:
     """Value of the knob for which a switch is given; None: the flag takes a value."""
 
     @property
+    def left(self) -> str:
+        """The knob, or its one value, as a map names it: amp_dtype:float16."""
+        return self.knob + ("" if self.only is None else f":{self.only}")
+
+    @property
     def text(self) -> str:
         """The map as `--map` takes it."""
-        only = "" if self.only is None else f":{self.only}"
-        return f"{self.knob}{only}={self.name}"
+        return f"{self.left}={self.name}"
 
     @property
     def variable(self) -> str | None:

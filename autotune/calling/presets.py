@@ -33,7 +33,9 @@ def with_preset(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
         raise UsageError(
             f"--preset {name!r} is none of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
         )
-    pairs = read(shipped[name]).value["map"].items()
-    preset = [flag_from(f"{knob}={way}") for knob, way in pairs]
+    maps = read(shipped[name]).value["map"]
+    # A setting may take several words, such as --amp --amp-dtype=bfloat16.
+    ways = [(knob, way if isinstance(way, list) else [way]) for knob, way in maps.items()]
+    preset = [flag_from(f"{knob}={word}") for knob, words in ways for word in words]
     mapped = {flag.knob for flag in own}
     return (*own, *(flag for flag in preset if flag.knob not in mapped))

@@ -125,7 +125,7 @@ def unknown_words(surroundings: Surroundings, words: Sequence[str]) -> Iterator[
 
 def _knows(names: Sequence[str], word: str) -> bool:
     """Return True if a name is the word, or begins with it, as argparse allows."""
-    plain = word.lstrip("+")
+    plain = word.lstrip("+").partition("=")[0]
     if word.startswith("+"):  # Hydra adds keys that it does not know
         return True
     return any(

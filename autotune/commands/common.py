@@ -269,14 +269,21 @@ def tell_mismatches(
     """
     from autotune.configuration.best_config import read_best
     from autotune.configuration.mismatch import mismatch_text, mismatches
-    from autotune.system.launched import this_place
 
     found = mismatches(read_best(best), model, processes, python)
     if found and strict:
         raise MismatchError(mismatch_text(str(best), found))
+    if found:
+        say(mismatch_text(str(best), found))
+
+
+def say(text: str) -> None:
+    """Print a remark to stderr; of several processes that a launcher started, the first does."""
+    from autotune.system.launched import this_place
+
     place = this_place()
-    if found and (place is None or place.rank == 0):
-        click.echo(clean(f"autotune: {mismatch_text(str(best), found)}"), err=True)
+    if place is None or place.rank == 0:
+        click.echo(clean(f"autotune: {text}"), err=True)
 
 
 def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:

@@ -16,9 +16,15 @@ from autotune.system.interpreter import APPLIES
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
     from autotune.system.interpreter import Interpreter
+OTHER_ARGUMENTS = (
+    "{} was measured with other arguments of {}, so that it is evidence for exact settings alone. "
+    "Left out: {}. --allow numerics applies them."
+)
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -94,7 +100,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     from autotune.calling.flag import flag_from, variables_of
     from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
-    from autotune.configuration.mismatch import changes_of_model
+    from autotune.configuration.mismatch import changes_of_model, has_other_arguments
     from autotune.configuration.script import plan_run, with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
 
@@ -105,12 +111,11 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     script = _checked(script, as_module, python)
     config, own = answer.training_config, answer.evidence.baseline.config
     measured = _if_measured(script, as_module, answer, python)
-    given = {text.partition("=")[0] for text in flags["maps"]}
-    known = [text for text in answer.maps if text.partition("=")[0] not in given]
-    texts = [*flags["maps"], *(known if measured is not None else ())]
-    maps = with_preset(flags["preset"], [flag_from(text) for text in texts])
-    is_covered = measured is not None and not changes_of_model(answer, measured)
+    is_other = measured is not None and has_other_arguments(answer, arguments)
+    is_covered = measured is not None and not is_other and not changes_of_model(answer, measured)
     allow = flags["allow"] is not None or (is_covered and answer.judged_numerics)
+    known = () if measured is None else _known_maps(answer, flags["maps"], allow or not is_other)
+    maps = with_preset(flags["preset"], [flag_from(text) for text in (*flags["maps"], *known)])
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = plan_run(config, own, maps, allow, answer.effects or {})
@@ -120,6 +125,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
+    if is_other and not allow and answer.judged_numerics and plan.withheld:
+        common.say(OTHER_ARGUMENTS.format(best, script, ", ".join(plan.withheld)))
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
@@ -179,6 +186,16 @@ def _if_measured(
 
     path = module_file(script, python) if as_module else Path(script)
     return path if path.name == Path(answer.provenance.model).name else None
+
+
+def _known_maps(answer: BestConfig, given: Sequence[str], has_evidence: bool) -> list[str]:
+    """Return the maps of the search that none of `given` replaces; without evidence exact ones."""
+    from autotune.calling.flag import flag_from
+    from autotune.knobs import KNOBS
+
+    replaced = {text.partition("=")[0] for text in given}
+    known = [text for text in answer.maps if text.partition("=")[0] not in replaced]
+    return [t for t in known if has_evidence or KNOBS[flag_from(t).knob].effect == "exact"]
 
 
 def _refuse_withheld(plan: Plan) -> None:

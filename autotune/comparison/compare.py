@@ -180,7 +180,7 @@ class _Found:
             return None
         if config == self.own:
             return script.call()
-        return script.call(config, asked(script, self.observed))
+        return script.call(config, asked(script, self.observed, config))
 
 
 def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:

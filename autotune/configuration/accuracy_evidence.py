@@ -84,7 +84,7 @@ class AccuracyEvidence(Part):
     smallest_shown: float | None = None
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int
-    """Seeds that were trained with each of both settings."""
+    """Seeds that were trained with each of both settings; 1 if a script sets its seed itself."""
     needs_full_run: bool
     """True if a setting changed that can change the course of training: check a full one."""
     split_error: float | None = None
@@ -155,6 +155,8 @@ class AccuracyEvidence(Part):
             return "not probed: it differs by rounding alone"
         if self.difference_ci90 is None:
             return "no difference: the same training"
+        if self.seeds == 1:
+            return f"difference {self.difference:.3g} on the script's own seed"
         low, high = self.difference_ci90
         return (
             f"difference {self.difference:.3g} ({low:.3g} to {high:.3g}) over the same "

@@ -170,7 +170,7 @@ class MachineRecord(Part):
 class Provenance(Part):
     """The study and the trial that the result comes from."""
 
-    left_out_if_none = frozenset({"maps"})
+    left_out_if_none = frozenset({"maps", "arguments_sha256"})
     study: str
     storage: str
     trial: int
@@ -179,6 +179,8 @@ class Provenance(Part):
     model_sha256: str
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
+    arguments_sha256: str | None = None
+    """Digest of a script's arguments, but for length, seed and places; None for a model.py."""
     autotune: str
     created: str
 
@@ -203,8 +205,7 @@ class BestConfig(Part):
 
     def with_effects(self, effects: Mapping[str, Effect]) -> Self:
         """Return the file with the effects of its own knobs, in the format that it needs."""
-        own = self.own_knobs
-        if not own:
+        if not (own := self.own_knobs):
             return self
         found: dict[str, Effect] = {name: effects.get(name, "numerics") for name in own}
         return self.model_copy(update={"autotune": FORMAT, "effects": found})

@@ -12,7 +12,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.calling.arguments import arguments_digest
+from autotune.calling.flag import flag_from
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.script import own_flags
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
@@ -139,6 +142,21 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
     return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]
+
+
+def has_other_arguments(best: BestConfig, arguments: Sequence[str]) -> bool:
+    """Return True if a script's arguments say another training than those that were measured.
+
+    A file of a model.py, and one of an older version, says nothing of arguments.
+    """
+    known = best.provenance.arguments_sha256
+    return known is not None and known != digest_of_arguments(best, arguments)
+
+
+def digest_of_arguments(best: BestConfig, arguments: Sequence[str]) -> str:
+    """Return the digest of a script's own arguments, without the flags that carry settings."""
+    mapped = [flag_from(text) for text in best.maps]
+    return arguments_digest(arguments, [*mapped, *own_flags(best.training_config)])
 
 
 def sha256_of(path: Path) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from autotune.calling.arguments import files_digest
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
@@ -145,6 +146,13 @@ class ScriptOptions:
             **({} if self.loss is None else {"loss": self.loss}),
         }
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return what a study's identity says of a script: the options, and its config files."""
+        files = files_digest(self.arguments)
+        named = {} if files is None else {"argument_files_sha256": files}
+        return {"script": self.identity, **named}
+
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
         is_tried = is_harmless(knob) or self.tries_numerics
@@ -232,7 +240,9 @@ def with_flags(
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = list(arguments[:end])
-    for flag in (*flags, *own_flags(config)):
+    # Two values of a setting may share a word, which must not be removed for the other one.
+    first_those_to_remove = sorted(flags, key=lambda flag: flag.carries(config[flag.knob]))
+    for flag in (*first_those_to_remove, *own_flags(config)):
         if flag.only is not None or flag.carries(config[flag.knob]):
             words = flag.put(words, config[flag.knob])
     return (*words, *arguments[end:])

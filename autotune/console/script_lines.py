@@ -9,10 +9,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from autotune.accuracy.seeds import INCUMBENT_SEEDS
+from autotune.calling.arguments import is_secret
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.script import ScriptOptions
 from autotune.context.search_context import SearchContext
-from autotune.knobs.own import word_fault
+from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
 from autotune.searching.run.time_budget import RUNS
 from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
@@ -40,7 +42,7 @@ def script_lines(context: SearchContext) -> list[str]:
     each = "" if processes == 1 else f", in each of {processes} processes"
     return [
         f"runs: {_command(context.options.workload.model_path, script)}{each}",
-        f"  {_often(context, around)}",
+        f"  {_often(context, around, script.has_quality)}",
         *(f"  {line}" for line in _places(script, around)),
         *(f"  {_SENT[name]}" for name in around.trackers),
     ]
@@ -56,22 +58,25 @@ def _masked(arguments: Sequence[str]) -> Iterator[str]:
     hides = False
     for word in arguments:
         name, equals, _ = word.partition("=")
-        yield "***" if hides else f"{name}=***" if equals and _is_secret(name) else word
-        hides = not hides and not equals and word.startswith("-") and _is_secret(word)
+        yield "***" if hides else f"{name}=***" if equals and is_secret(name) else word
+        hides = not hides and not equals and word.startswith("-") and is_secret(word)
 
 
-def _is_secret(name: str) -> bool:
-    fault = word_fault("flags", name.replace("-", "_").lstrip("_") or "x")
-    return fault is not None and "secret" in fault
-
-
-def _often(context: SearchContext, around: Surroundings) -> str:
+def _often(context: SearchContext, around: Surroundings, has_quality: bool) -> str:
     trials = min(context.trials, context.space.size)
     least = RUNS + trials + 2 * LOOKS[0]
+    most = RUNS + trials + MOST_AT_ONCE + 2 * LOOKS[-1]
+    evidence = ""
+    if has_quality:
+        # A seed of the untouched script at least. At most each trial has its first losses compared
+        # and a seed of its own, and an incumbent is validated on seeds of both.
+        least += 1
+        most += 2 * trials + 2 * INCUMBENT_SEEDS
+        evidence = "their first losses and accuracy seeds, "
     each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
     ends = "" if context.time_budget_seconds is None else "; the time budget may end that before"
-    runs = f"as it is, {trials} trials, rounds that confirm"
-    return f"up to about {least} times: {runs}{each}{ends}"
+    runs = f"as it is, {trials} trials, {evidence}re-timings, rounds that confirm"
+    return f"about {least} to {most} times: {runs}{each}{ends}"
 
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.calling.arguments import files_digest
+from autotune.calling.flag import Flag
 from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
@@ -111,8 +113,8 @@ def _advice(outcome: TrialOutcome) -> str:
 
 
 def _digest(path: Path, script: ScriptOptions) -> str:
-    """Return a digest of the script's text and arguments, which may hold secrets."""
-    words = json.dumps(script.arguments).encode()
+    """Return a digest of the script, its arguments (perhaps secrets) and their config files."""
+    words = json.dumps([script.arguments, files_digest(script.arguments)]).encode()
     return hashlib.sha256(path.read_bytes() + words).hexdigest()
 
 
@@ -206,11 +208,13 @@ def _with_preset(
 ) -> tuple[ScriptOptions, tuple[str, ...]]:
     """Return the script with the maps of its preset that it has flags for; a note on each other."""
     unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
-    known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
+    # Of the words of one setting all are needed.
+    lacking = {f.left for f in script.preset if not unknown.keys().isdisjoint(f.words)}
+    known = [flag for flag in script.preset if flag.left not in lacking]
     notes = (
         f"the preset's --map {flag.text} is left out: this script has no such flag"
         for flag in script.preset
-        if flag not in known
+        if not unknown.keys().isdisjoint(flag.words)
     )
     return replace(script, flags=(*script.flags, *known)), tuple(notes)
 
@@ -230,17 +234,24 @@ def _check_words(
         raise UsageError("\n".join(faults))
 
 
-def asked(script: ScriptOptions, observed: Observed) -> tuple[str, ...]:
+def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:
     """Return the knobs that autotune applies itself.
 
-    These are the reachable knobs for which the script has no flag and that it does not fix itself.
+    These are the reachable knobs that the script does not fix itself, and for which it has no flag.
+    A switch for another value, such as --fp16 for bfloat16, is none.
     """
-    flags = {*BY_FLAG_ALONE, *(flag.knob for flag in script.flags)}
+    flags = {*BY_FLAG_ALONE, *(flag.knob for flag in script.flags if _is_set_by(flag, config))}
     return tuple(
         knob.name
         for knob in ALL_KNOBS
         if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
     )
+
+
+def _is_set_by(flag: Flag, config: TrainingConfig) -> bool:
+    """Return True if the flag, or its absence, sets the knob."""
+    value = config[flag.knob]
+    return flag.only is None or value is None or flag.carries(value)
 
 
 def reachable(
@@ -277,7 +288,7 @@ def out_of_reach(
     config: TrainingConfig, own: TrainingConfig, script: ScriptOptions, observed: Observed
 ) -> Iterator[tuple[str, str]]:
     """Yield the settings other than the script's `own` that cannot be applied, with the reason."""
-    names = asked(script, observed)
+    names = asked(script, observed, config)
     for knob, value in config.items():
         is_carried = any(flag.carries(value) for flag in script.flags if flag.knob == knob.name)
         setting = f"{knob.name}={spelled(value)}"

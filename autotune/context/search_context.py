@@ -156,7 +156,7 @@ class SearchContext:
         modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
         effects = {"effects": dict(self.space.effects)} if self.space.effects else {}
         return {
-            **({} if workload.script is None else {"script": workload.script.identity}),
+            **({} if workload.script is None else workload.script.facts),
             "model_sha256": sha256_of(workload.model_path),
             **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
@@ -207,7 +207,7 @@ class SearchContext:
         script = self.options.workload.script
         if script is None or self.observed is None:
             return None
-        return script.call(config, asked(script, self.observed))
+        return script.call(config, asked(script, self.observed, config))
 
 
 def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> SearchContext:

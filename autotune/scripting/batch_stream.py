@@ -32,14 +32,18 @@ class _Use:
     def __init__(self) -> None:
         self.batches = self.samples = self._steps = 0
         self.of_steps: Counter[int] = Counter()
-        """Number of steps by their batches."""
+        """Number of steps by the batches that they accumulate."""
         self._mark = (0, 0, 0)
 
-    def add(self, batches: int, samples: int) -> None:
+    def add(self, batches: int, samples: int, of_others: int) -> None:
+        """Add a step; those of its batches that came before another optimizer's are not its own.
+
+        If no batch came after, both optimizers step on the same ones.
+        """
         self._steps += 1
         self.batches += batches
         self.samples += samples
-        self.of_steps[batches] += 1
+        self.of_steps[batches - of_others or batches] += 1
 
     def mark(self) -> None:
         self._mark = (self.batches, self.samples, self._steps)
@@ -73,6 +77,8 @@ class BatchStream(Batches):
         self._opening: float | None = None
         self._last_size = 0
         self._since_step: tuple[DataLoader[Any] | None, int, int] = (None, 0, 0)
+        # Batches and backward passes in it until another optimizer stepped.
+        self._of_others = (0, 0)
         self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
         self._read: Iterator[Any] = iter(())
         self._reads: DataLoader[Any] | None = None
@@ -113,11 +119,19 @@ class BatchStream(Batches):
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
         self.steps += 1
-        self._given_out.add(batches, samples)
-        self._called.add(*self.calls.stepped())
+        given_out, called = self._of_others
+        self._given_out.add(batches, samples, min(given_out, batches))
+        passes, of_calls = self.calls.stepped()
+        self._called.add(passes, of_calls, min(called, passes))
+        self._of_others = (0, 0)
         self._without = 0 if batches else self._without + 1
         self._since_step = (loader, 0, 0)
         self._last = time.perf_counter()
+
+    def stepped_by_another(self) -> None:
+        """Record a step of an optimizer that does not count, perhaps on the batches so far."""
+        _, batches, _ = self._since_step
+        self._of_others = (batches, self.calls.passes)
 
     def pass_over(self) -> None:
         """Leave out the time and batches since the last recorded step, except the last batch.

@@ -217,6 +217,11 @@ class ModelCalls:
         """True if the calls with one sample vary in number, as the lengths of episodes do."""
         return self._most > _EPISODES * self._fewest
 
+    @property
+    def passes(self) -> int:
+        """Backward passes since the last step."""
+        return self._passes
+
     def keep_last(self) -> None:
         """Forget all backward passes since the last step but the last one."""
         if self._passes > 1:

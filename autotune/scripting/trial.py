@@ -160,9 +160,10 @@ class Trial:
         if self._is_fork:
             return  # another process of the script
         counts = observed.counts(optimizer)
-        if optimizer is not None and not (counts and self._stream.steps > 1):
-            self._recorder.optimizers.add(optimizer)
+        if optimizer is not None and self._recorder.is_on:
+            self._recorder.optimizer_stepped(optimizer)
         if not counts:
+            self._stream.stepped_by_another()
             return
         try:
             if observed.changes != self._changes:

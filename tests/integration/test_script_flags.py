@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
+from autotune.calling.presets import with_preset
 from autotune.calling.proposed_maps import proposals
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script, ScriptOptions
@@ -220,6 +221,13 @@ def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) ->
     assert "the preset's --map accumulation_steps=--grad-accum is left out: this script has" in text
 
 
+def test_of_the_words_of_one_setting_none_is_passed_if_the_script_lacks_one(tmp_path: Path) -> None:
+    around = Surroundings((BATCH, ScriptFlag(("--amp",), None)), ("--",))
+    preset = with_preset("timm", ())
+    plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
+    assert maps(plan) == ["batch_size=--batch-size"]
+
+
 def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
     script = replace(JUDGED, flags=(Flag("batch_size", "--size"),))
     plan, _ = planned(tmp_path, Surroundings((BATCH, ScriptFlag(("--size",), 16))), script)
@@ -290,7 +298,9 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     text = "\n".join(plan_lines(plan.context))
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
-    assert "up to about 17 times: as it is, 2 trials, rounds that confirm, 1 min 10 s each" in text
+    assert (
+        "about 17 to 35 times: as it is, 2 trials, re-timings, rounds that confirm, 1 min 10 s each"
+    ) in text
     assert "it writes to: the current folder, runs, /srv/out\n" in text
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
@@ -340,6 +350,16 @@ def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: 
     assert "this script has --batch-size: searched as batch_size" in done.stderr
     assert "each run is in a folder of its own; in its first steps it writes no file" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path) -> None:
+    """Those of 4 trials: 3 as it is, 12 to 24 of rounds, first losses and seeds of each trial."""
+    plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
+    text = "\n".join(plan_lines(plan.context))
+    assert (
+        "about 20 to 57 times: as it is, 4 trials, their first losses and accuracy seeds, "
+        "re-timings, rounds that confirm"
+    ) in text
 
 
 def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:

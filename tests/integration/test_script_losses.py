@@ -55,6 +55,19 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     path = tmp_path / "studies" / "train" / "best.yaml"
     shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
     assert "needs --allow numerics" not in shown.stdout
+    longer = ("train.py", "--epochs", "90", "--seed=4", "--output-dir", "out")
+    shown = autotune(tmp_path, "run", path, "--print-command", *longer)
+    assert "needs --allow numerics" not in shown.stdout
+    shown = autotune(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
+    assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
+    assert (
+        "best.yaml was measured with other arguments of train.py, so that it is evidence for exact "
+        "settings alone. Left out: amp_dtype=bfloat16. --allow numerics applies them."
+    ) in shown.stderr
+    shown = autotune(
+        tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
+    )
+    assert "needs --allow numerics" not in shown.stdout + shown.stderr
     other = shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
     shown = autotune(tmp_path, "run", path, "--print-command", other)
     assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
@@ -105,7 +118,10 @@ def test_a_script_that_seeds_itself_counts_as_one_seed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     accuracy = answer(tmp_path).constraints.accuracy
     assert accuracy.metric == "training_loss"
-    assert str(accuracy.judged_by).endswith("; the script seeds itself, so all seeds are one")
+    assert str(accuracy.judged_by).endswith("; 1 seed, which the script sets itself")
+    assert accuracy.seeds == 1
+    probes = [path.name for path in tmp_path.glob("studies/train/trials/accuracy/*-seed*")]
+    assert sorted(name.rpartition("-")[2] for name in probes) == ["seed0", "seed0", "seed1"]
     assert f"judged by   {accuracy.judged_by}" in done.stdout + done.stderr
 
 

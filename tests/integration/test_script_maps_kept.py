@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.mismatch import sha256_of
+from autotune.configuration.mismatch import digest_of_arguments, sha256_of
 from children import autotune
 from factories import written
 from tuned_scripts import SCRIPTS, best
@@ -59,6 +59,20 @@ def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> No
     write_best(kept, path)
     shown = autotune(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
     assert shown.stdout.strip().endswith("train.py --batch-size 64"), shown.stdout + shown.stderr
+
+
+def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
+    tmp_path: Path, path: Path
+) -> None:
+    answer = read_best(path)
+    measured = digest_of_arguments(answer, ["--samples", "64", "--batch-size", "16"])
+    found = answer.provenance.model_copy(update={"arguments_sha256": measured})
+    write_best(answer.model_copy(update={"provenance": found}), path)
+    run = ("run", "--print-command", path, "train.py")
+    shown = autotune(tmp_path, *run, "--samples", "64")
+    assert shown.stdout.strip().endswith("train.py --samples 64 --batch-size 32"), shown.stderr
+    shown = autotune(tmp_path, *run, "--samples", "9")
+    assert shown.stdout.strip().endswith("train.py --samples 9"), shown.stderr
 
 
 @pytest.mark.slow

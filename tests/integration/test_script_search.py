@@ -24,7 +24,7 @@ from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.values.errors import WorkloadError
+from autotune.values.errors import StudyMismatchError, WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
@@ -127,6 +127,17 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
     assert accuracy.seeds >= 3
 
 
+def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path: Path) -> None:
+    switch = Flag("amp_dtype", "--fp16", "float16")
+    runner, _, _ = search(tmp_path, ScriptOptions((), (switch,), metric="acc (.*)"))
+    calls = [(job.config, job.script) for job in runner.jobs if job.config and job.script]
+    asked = {
+        config["amp_dtype"]: "amp_dtype" in script.asked and "amp_dtype" not in script.by_flag
+        for config, script in calls
+    }
+    assert asked == {None: False, "bfloat16": True}
+
+
 def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path: Path) -> None:
     """Not by what the command line says, which the script may read as something else."""
     flags = (Flag("batch_size", "--bs"),)
@@ -218,6 +229,17 @@ def test_arguments_of_a_script_are_in_no_file_of_the_study(tmp_path: Path) -> No
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "study.db", "results.jsonl"} <= {path.name for path in files}
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
+
+
+def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_path: Path) -> None:
+    config = tmp_path / "conf.yaml"
+    config.write_text("depth: 1\n")
+    script = ScriptOptions((f"--config={config}",))
+    search(tmp_path, script)
+    search(tmp_path, script)
+    config.write_text("depth: 2\n")
+    with pytest.raises(StudyMismatchError, match=r"argument_files_sha256: .* in the study, "):
+        search(tmp_path, script)
 
 
 def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:

@@ -107,6 +107,24 @@ def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
     assert seen.steps_per_second > 4 / 0.5
 
 
+@pytest.mark.parametrize("way", ["tensors", "batches", "actor-critic"])
+def test_optimizers_that_take_turns_have_no_loss_that_judges(ask: Ask, way: str) -> None:
+    task = Observe(loss_seconds=1.0, source="x")
+    seen = observed(ask("several_optimizers.py", way, task=task))
+    assert seen.loss is not None
+    assert seen.loss.doubt == "it trains with 2 optimizers, each on a loss of its own"
+    assert seen.workload.baseline["accumulation_steps"] == 1
+
+
+@pytest.mark.parametrize("way", ["one loss", "one after the other"])
+def test_optimizers_of_one_loss_let_it_judge(ask: Ask, way: str) -> None:
+    task = Observe(loss_seconds=1.0, source="x")
+    seen = observed(ask("several_optimizers.py", way, task=task))
+    assert seen.loss is not None
+    assert seen.loss.doubt == ""
+    assert seen.workload.baseline["accumulation_steps"] == 1
+
+
 def test_each_step_of_an_episode_counts_and_its_loss_judges_nothing(ask: Ask) -> None:
     """Episodes grow with training, so that a step of the optimizer is no measure of work."""
     seen = observed(ask("plays.py", task=Observe(loss_seconds=0.5)))

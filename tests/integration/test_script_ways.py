@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag
+from autotune.calling.presets import with_preset
 from autotune.configuration.job import Job, Measure
-from autotune.configuration.script import ScriptOptions
+from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
 from children import QUICK, autotune, hurried
 from command_line import Done, command
+from needs import installed
 from tuned_scripts import SCRIPTS, best, report_of, run
 
 YAML = "# mine\nname: &n run\ntrain:\n  batch_size: 16  # small\n  lr: 1e-3\n  tag: *n\n"
@@ -159,8 +162,11 @@ def _trial(
     ("name", "flag"),
     [
         ("hf", "--per_device_train_batch_size 64 --gradient_accumulation_steps 1 --fp16"),
-        ("timm", "--batch-size 64 --grad-accum-steps 1"),
-        ("lightning", "--data.batch_size 64 --trainer.accumulate_grad_batches 1"),
+        ("timm", "--batch-size 64 --grad-accum-steps 1 --amp --amp-dtype=float16"),
+        (
+            "lightning",
+            "--data.batch_size 64 --trainer.accumulate_grad_batches 1 --trainer.precision=16-mixed",
+        ),
     ],
 )
 def test_a_preset_fills_the_maps_of_its_family(folder: Path, name: str, flag: str) -> None:
@@ -169,6 +175,50 @@ def test_a_preset_fills_the_maps_of_its_family(folder: Path, name: str, flag: st
     assert command("run", path, *words).out.strip().endswith(f"train.py {flag}")
     own = command("run", path, "--map", "batch_size=--bs", *words).out
     assert own.strip().endswith(f"train.py --bs 64 {flag.partition(' 64 ')[2]}")
+
+
+def preset_words(name: str, *own: str, **settings: Value) -> tuple[str, ...]:
+    """The arguments that a script of this family gets."""
+    return with_flags(own, with_preset(name, ()), TrainingConfig.of(settings))
+
+
+def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them() -> None:
+    batch = ("--batch-size", "32", "--grad-accum-steps", "1")
+    bfloat16 = preset_words("timm", batch_size=32, amp_dtype="bfloat16")
+    assert bfloat16 == (*batch, "--amp", "--amp-dtype=bfloat16")
+    assert preset_words("timm", *bfloat16, batch_size=32) == batch
+    again = preset_words("timm", *bfloat16, batch_size=32, amp_dtype="float16")
+    assert again == (*batch, "--amp", "--amp-dtype=float16")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [("bfloat16", "bf16-mixed"), ("float16", "16-mixed"), (None, "32-true")],
+)
+def test_lightnings_own_parser_takes_the_preset(dtype: str | None, precision: str) -> None:
+    installed("lightning")
+    from jsonargparse import ArgumentParser
+    from lightning.pytorch import Trainer
+
+    parser = ArgumentParser()
+    parser.add_class_arguments(Trainer, "trainer")
+    parser.add_argument("--data.batch_size", type=int)
+    words = preset_words("lightning", "--trainer.precision", "32-true", amp_dtype=dtype)
+    assert parser.parse_args(list(words)).trainer.precision == precision
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", (True, False)), (None, (False, False))])
+def test_hugging_faces_own_parser_takes_the_preset(
+    tmp_path: Path, dtype: str | None, found: tuple[bool, bool]
+) -> None:
+    installed("transformers")
+    from transformers import HfArgumentParser, TrainingArguments
+
+    own = ("--output_dir", str(tmp_path), "--use_cpu")
+    words = preset_words("hf", *own, batch_size=64, amp_dtype=dtype)
+    (read,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(list(words))
+    assert (read.bf16, read.fp16) == found
+    assert read.per_device_train_batch_size == 64
 
 
 def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:

@@ -53,10 +53,6 @@ class Progress(Protocol):
         """Steps so far."""
 
     @property
-    def batches(self) -> int:
-        """Batches in them."""
-
-    @property
     def samples(self) -> int:
         """Samples in them."""
 
@@ -131,14 +127,9 @@ class LossTasks:
         return now <= until and (past < seconds or is_slow)
 
     def _several(self) -> str:
-        """Return the reason if optimizers have losses of their own.
-
-        Then there are more backward passes than batches and steps. Optimizers that share the
-        parameters of one loss step after the same backward.
-        """
-        most = max(self.progress.batches, self.progress.steps)
-        is_one = len(self.recorder.optimizers) < 2 or self.recorder.backwards <= most  # noqa: PLR2004
-        return "" if is_one else SEVERAL.format(count=len(self.recorder.optimizers))
+        """Return the reason if optimizers take turns, each with a loss of its own."""
+        turns = self.recorder.turns
+        return SEVERAL.format(count=len(turns.optimizers)) if turns.are_taken else ""
 
     def observed(self, source: str) -> ObservedLoss:
         """Return the loss of the training so far, and whether it can judge."""

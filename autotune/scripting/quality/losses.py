@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from autotune.scripting.quality.scalars import Scalars
+from autotune.scripting.quality.turns import Turns
 
 LossOf = Literal["mean", "sum"]
 """How the losses of a step's backward passes make the step's loss."""
@@ -46,8 +47,8 @@ class StepLoss:
 class LossRecorder:
     """A recorder of the losses of a script's steps.
 
-    Call `watch` once, `note` before every outermost backward pass, and `stepped` after every step
-    that counts.
+    Call `watch` once, `note` before every outermost backward pass, `optimizer_stepped` after every
+    step of an optimizer, and `stepped` after every step that counts.
     """
 
     def __init__(self, is_on: bool = True) -> None:
@@ -57,8 +58,8 @@ class LossRecorder:
         """Reason why a loss could not be recorded; empty if all were."""
         self.backwards = 0
         """Outermost backward passes so far."""
-        self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        """Optimizers that have stepped; `stepped` adds none."""
+        self.turns = Turns()
+        """Optimizers that have stepped, see `optimizer_stepped`."""
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
@@ -110,6 +111,10 @@ class LossRecorder:
         if scaled() is loss:
             return unscaled
         return loss.detach() * (unscaled / value)
+
+    def optimizer_stepped(self, optimizer: Optimizer) -> None:
+        """Record a step of any optimizer, also of one whose steps do not count."""
+        self.turns.stepped(optimizer, self.backwards)
 
     def stepped(self, samples: int) -> None:
         """Record an optimizer step, after which training has used so many samples."""

@@ -36,6 +36,7 @@ class Record:
         if not isinstance(outcome, Observed):
             return outcome
         files = self._files
+        files.look_at_databases()
         return replace(
             outcome,
             surroundings=Surroundings(

@@ -1,6 +1,8 @@
 """Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
 
-Libraries that write in C or Rust raise no such event; `torch.save` is wrapped for that.
+Libraries that write in C or Rust raise no such event; `torch.save` is wrapped for that, and an
+SQLite database is looked at. Nor do other processes, and a name relative to an open folder
+(`dir_fd`) tells no place.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from autotune.scripting.program import AfterImport
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
-_EVENTS = frozenset({"open", "os.rename", "os.mkdir", "os.remove", "shutil.rmtree"})
+_CHANGES = {"os.rename", "os.truncate", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
+_EVENTS = frozenset({"open", "sqlite3.connect", *_CHANGES})
+# An event has -1 where a path is relative to no open folder.
+_NO_FOLDER = -1
 _SYSTEM = ("/dev", "/proc", "/sys")
 
 
@@ -33,7 +39,11 @@ class WrittenFiles:
         caches = {os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME")} - {None}
         left_out = (str(own), *_SYSTEM, *map(os.path.expanduser, _CACHES), *map(str, caches))
         self._left_out = tuple(f"{path}/" for path in left_out)
+        # On the clock of file systems: the folder was made for this process.
+        self._began = own.stat().st_ctime
         self._created: set[str] = set()
+        self._databases: dict[str, float] = {}
+        """SQLite databases that existed before, each with its time of change then."""
         self.folders: dict[str, None] = {}
         """Folders in which a file was written or made, in order."""
         self.overwritten: dict[str, None] = {}
@@ -54,21 +64,28 @@ class WrittenFiles:
                 # A folder is opened for writing to hold a file without a name.
                 case "open", (path, _, int(flags)) if flags & _WRITING and not _is_folder(path):
                     self.writes(path)
-                case "os.rename", (_, target, *_):
+                case "os.truncate", (path, _):
+                    self.writes(path)
+                case "os.rename", (source, target, *folders) if set(folders) <= {_NO_FOLDER}:
+                    self._deletes(source)
                     self.writes(target)
-                case "os.mkdir", (path, *_):
+                case "os.mkdir", (path, _, *folders) if set(folders) <= {_NO_FOLDER}:
                     self._made(path)
-                case "os.remove" | "shutil.rmtree", (path, *_):
+                case "os.remove" | "os.rmdir", (path, *folders) if set(folders) <= {_NO_FOLDER}:
                     self._deletes(path)
+                case "shutil.rmtree", (path, *_):
+                    self._deletes(path)
+                case "sqlite3.connect", (path, *_):
+                    self._connects(os.fsdecode(path))
 
     def _made(self, path: Any) -> None:
         if (place := self._counting(path)) and not os.path.lexists(place):
             self._created.add(place)
-            self.folders[place] = None
+            if not self._is_temporary(place):
+                self.folders[place] = None
 
     def _deletes(self, path: Any) -> None:
-        place = self._counting(path)
-        if place and os.path.lexists(place) and not self._is_new(place):
+        if (place := self._counting(path)) and self._was_there(place):
             self.deleted[place] = None
 
     def writes(self, path: Any) -> None:
@@ -76,24 +93,53 @@ class WrittenFiles:
         place = self._counting(path)
         if place is None:
             return
-        self.folders[os.path.dirname(place)] = None  # noqa: PTH120 - it stays text
+        if not self._is_temporary(place):
+            self.folders[os.path.dirname(place)] = None  # noqa: PTH120 - it stays text
         if not os.path.lexists(place):
             self._created.add(place)
-        elif not self._is_new(place):
+        elif self._was_there(place):
             self.overwritten[place] = None
 
-    def _is_new(self, place: str) -> bool:
-        return place in self._created or any(place.startswith(f"{p}/") for p in self._created)
+    def _connects(self, name: str) -> None:
+        """Note a database, which SQLite will write itself, or only read."""
+        if name.startswith("file:"):
+            name = unquote(urlsplit(name).path)
+        if name in ("", ":memory:") or (place := self._counting(name)) is None:
+            return
+        if not os.path.lexists(place):
+            self.writes(place)
+        elif self._was_there(place):
+            self._databases.setdefault(place, _changed_at(place))
+
+    def look_at_databases(self) -> None:
+        """Note the databases that were changed since the script connected to them."""
+        for place, before in self._databases.items():
+            with suppress(OSError):
+                if _changed_at(place) != before:
+                    self.writes(place)
+                    self.overwritten[place] = None
+
+    def _was_there(self, place: str) -> bool:
+        """Return True if a file or folder existed before this process."""
+        if not os.path.lexists(place) or place in self._created:
+            return False
+        if any(place.startswith(f"{folder}/") for folder in self._created):
+            return False
+        # What code in C makes for a while in the temporary folder is younger than the process.
+        return not self._is_temporary(place) or os.lstat(place).st_ctime < self._began
 
     def _counting(self, path: Any) -> str | None:
-        """Return the absolute path if it counts; caches, devices and temporary files do not."""
+        """Return the absolute path if it counts; caches and devices do not."""
         if isinstance(path, int):
             return None
         place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - without following links
         if place.startswith(self._left_out) or "/__pycache__/" in place:
             return None
-        is_temporary = place.startswith(self._temporary) and not place.startswith(self._start)
-        return None if is_temporary else place
+        return place
+
+    def _is_temporary(self, place: str) -> bool:
+        """Return True in the temporary folder; only what existed there before is named."""
+        return place.startswith(self._temporary) and not place.startswith(self._start)
 
     def _watch_saves(self) -> None:
         import torch
@@ -107,6 +153,12 @@ class WrittenFiles:
             return original(obj, f, *args, **kwargs)
 
         torch.save = save
+
+
+def _changed_at(place: str) -> float:
+    """Return the last time at which a database, or what SQLite writes before it, was changed."""
+    files = map(Path, (place, f"{place}-wal", f"{place}-journal"))
+    return max(file.stat().st_mtime_ns for file in files if file.exists())
 
 
 def _is_folder(path: Any) -> bool:

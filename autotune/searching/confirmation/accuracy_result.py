@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import SEEDS
+from autotune.accuracy.seeds import SEEDS, seeds_itself
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
@@ -22,30 +22,32 @@ def accuracy_evidence(
     """Return the accuracy of a configuration from the quality that it had with each seed."""
     rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
-    seeds = len(qualities)
+    seeds = 1 if seeds_itself(prober.context, prober.study) else len(qualities)
     script = prober.context.options.workload.script
     difference, interval = rule.difference(qualities)
-    was_trained = prober.needs_probe(config) and seeds > 1
+    was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     trained, split_error = prober.training_equivalent(config), prober.split_error(config)
     return AccuracyEvidence(
         evidence=prober.evidence(config),
         gate=_gate(prober.gated(config), script is not None),
         metric=rule.metric,
-        baseline=readable(fmean(rule.baseline[:seeds])),
+        baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
         difference=_exact(difference),
         difference_ci90=(_exact(interval[0]), _exact(interval[1])) if was_trained else None,
         tolerance=readable(rule.tolerance),
-        allowed=words + rule.floor_words(seeds),
+        allowed=words + rule.floor_words(len(qualities)),
         margin=round(rule.margin(qualities), 6),
         samples=prober.samples,
         **_length_of(prober),
-        smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
+        smallest_shown=_exact((interval[1] - interval[0]) / 2)
+        if was_trained and seeds > 1
+        else None,
         seeds=seeds,
         needs_full_run=_changes_course(prober.context, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
-        judged_by=_judged_by(prober, rule.baseline[:seeds]),
+        judged_by=_judged_by(prober, rule.baseline[: len(qualities)]),
         unjudged=(script and script.name_a_metric) or None,
     )
 
@@ -56,11 +58,13 @@ def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     if script is None or not script.tries_numerics:
         return None
     length = f"{prober.samples} {prober.context.unit}"
-    is_seeded = len(baseline) > 1 and len(set(baseline)) == 1
     what = f"mean training loss over the last tenth of {length}"
     if script.loss is None:
         what = f"--metric-regex, after {length}"
-    return f"{what}; the script seeds itself, so all seeds are one" if is_seeded else what
+    if seeds_itself(prober.context, prober.study):
+        return f"{what}; 1 seed, which the script sets itself"
+    are_equal = len(baseline) > 1 and len(set(baseline)) == 1
+    return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what
 
 
 def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:

@@ -29,7 +29,8 @@ from autotune.values.text import readable
 
 _PRECISE = 0.005
 """Expected gain over the first candidate, as a logarithm, that is not worth a timing."""
-_MOST_AT_ONCE = 6
+MOST_AT_ONCE = 6
+"""Most candidates that are timed again at a time."""
 # The noise of a re-timing is capped at this multiple of the spread of three baseline runs, which
 # may be a third of the true one by chance. The cap is at least the second number.
 _AT_MOST, _FINEST = 3, 0.005
@@ -115,7 +116,7 @@ class ReTiming:
         running = [one for one in pool if one.trial.number not in self._failed]
         if len(running) < 2:  # noqa: PLR2004
             return []
-        first, others = running[0], running[1:_MOST_AT_ONCE]
+        first, others = running[0], running[1:MOST_AT_ONCE]
         posteriors = [one.posterior for one in others]
         means = np.array([posterior.mean for posterior in posteriors])
         apart = [

@@ -58,6 +58,8 @@ from autotune.values.outcome import Inspected, Observed
 
 _LOOK_SECONDS = 1.0
 _DEADLINE_SECONDS = 600.0
+# Facts that are absent where there is no such file.
+_LOCAL = ("modules", "argument_files_sha256")
 # Options of the search on which trials depend, besides the study's identity.
 _TOLERANCE = "accuracy_tolerance"
 _TOLD = (
@@ -219,7 +221,7 @@ class _Waiting:
             self._check_kind(name, notes.identity.is_of_script)
             own = {**self._own, **_script_identity(self._options, notes.workers)}
             known = notes.identity.facts  # holds more facts than a worker can find
-            shared = {name: known.get(name) for name in (*own, "modules")}
+            shared = {name: known.get(name) for name in (*own, *_LOCAL)}
             changed = differences(shared, own)
             if not changed:
                 self.name, self.notes = name, notes
@@ -270,7 +272,7 @@ def _script_of(options: WorkerOptions, told: Mapping[str, Any]) -> ScriptOptions
 
 def _script_identity(options: WorkerOptions, ready: Workers) -> dict[str, object]:
     script = _script_of(options, ready.options)
-    return {} if script is None else {"script": script.identity}
+    return {} if script is None else script.facts
 
 
 def _search(

@@ -1,0 +1,93 @@
+"""Digests of a script's arguments and of the files that they name.
+
+Arguments may hold secrets, so studies and best.yaml have a digest in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.calling.flag import Flag
+from autotune.knobs.own import word_fault
+
+_ENDINGS = frozenset({".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini"})
+_MOST_BYTES = 4 << 20
+# Arguments that say how long a training is, how it is seeded, and where its results go.
+_LENGTH = r"(.*\.)?((num|max|n|total|train)[-_]?)*(epochs?|steps|iters?|iterations)"
+_PLACES = "out|output|save|log|logs|logging|checkpoints?|ckpt|results?|metrics|report|run"
+_PLACE = rf"({_PLACES})|(.*[-_.])?({_PLACES})[-_.]?(dir|directory|path|folder|file|root|name|to)"
+_WRITTEN = re.compile(rf"[-+]*({_PLACE})", re.IGNORECASE)
+_OF_A_RUN = re.compile(rf"[-+]*({_LENGTH}|(.*[-_.])?(seed|resume)|{_PLACE})", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Return True if an argument of this name looks like a secret, such as --api-token."""
+    fault = word_fault("flags", name.replace("-", "_").lstrip("_") or "x")
+    return fault is not None and "secret" in fault
+
+
+def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
+    """Return a digest of what the arguments say of a training, in whatever order.
+
+    Left out are flags that carry settings, secrets, the length of a training, its seed, and places
+    and names of results. A file counts by its contents.
+    """
+    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
+    named, unnamed = list[tuple[str, str | None]](), list[str | None]()
+    for name, value in _pairs(arguments):
+        told = None if value is None else _contents(value) or value
+        if not name:
+            unnamed.append(told)
+        elif name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name):
+            named.append((name, told))
+    text = json.dumps([sorted(named, key=repr), unnamed])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def files_digest(arguments: Sequence[str]) -> str | None:
+    """Return a digest of the config files among the arguments; None if there are none.
+
+    These are YAML, JSON, TOML, INI and Python files of at most 4 MiB. Those that an argument names
+    as a place of results do not count.
+    """
+    values = (value for name, value in _pairs(arguments) if not _WRITTEN.fullmatch(name))
+    found = [contents for value in values if value and (contents := _contents(value))]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else None
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield each argument's name and value, None without one; "" names a word that stands alone."""
+    name = ""
+    for word in arguments:
+        key, equals, value = word.partition("=")
+        if not equals and not _is_name(word):
+            yield name, word
+            name = ""
+            continue
+        if name:
+            yield name, None
+        name = "" if equals else word
+        if equals:
+            yield key, value
+    if name:
+        yield name, None
+
+
+def _is_name(word: str) -> bool:
+    """Return True for --lr and -x; a negative number is a value."""
+    return re.match(r"-+[A-Za-z]", word) is not None
+
+
+def _contents(word: str) -> str | None:
+    """Return a digest of the config file that a word names; None if it names none."""
+    path = Path(word)
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the word
+        is_config = path.suffix.lower() in _ENDINGS and path.is_file()
+        if is_config and path.stat().st_size <= _MOST_BYTES:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+    return None

@@ -1,0 +1,87 @@
+"""Trains with two optimizers in the way that its argument names."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+WAY = sys.argv[1]
+torch.manual_seed(0)
+
+
+def gan_on_tensors():
+    generator, critic = nn.Linear(2, 4), nn.Linear(4, 1)
+    of_critic, of_generator = (torch.optim.Adam(m.parameters()) for m in (critic, generator))
+    while True:
+        real, noise = torch.randn(16, 4) + 3, torch.randn(16, 2)
+        update(of_critic, critic(generator(noise).detach()).mean() - critic(real).mean())
+        update(of_generator, -critic(generator(noise)).mean())
+
+
+def gan_on_batches_in_turn():
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    of_critic, of_generator = (torch.optim.Adam(m.parameters()) for m in (critic, generator))
+    loader = DataLoader(TensorDataset(torch.randn(64, 4) + 3), batch_size=16)
+    while True:
+        for number, (batch,) in enumerate(loader):
+            if number % 2 == 0:
+                fake = generator(torch.randn(16, 4)).detach()
+                update(of_critic, critic(fake).mean() - critic(batch).mean())
+            else:
+                update(of_generator, -critic(generator(batch)).mean())
+
+
+def actor_critic():
+    actor, critic = nn.Linear(4, 2), nn.Linear(6, 1)
+    of_critic, of_actor = (torch.optim.Adam(m.parameters()) for m in (critic, actor))
+    states, actions = torch.randn(1000, 4), torch.randn(1000, 2)
+    rewards = states.sum(1, keepdim=True)
+    while True:
+        drawn = torch.randint(1000, (16,))
+        found = critic(torch.cat([states[drawn], actions[drawn]], 1))
+        update(of_critic, nn.functional.mse_loss(found, rewards[drawn]))
+        update(of_actor, -critic(torch.cat([states[drawn], actor(states[drawn])], 1)).mean())
+
+
+def one_loss():
+    """The second one steps on every other batch alone, and before the first one then."""
+    model = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
+    first = torch.optim.SGD(model[0].parameters(), lr=0.05)
+    second = torch.optim.AdamW(model[2].parameters(), lr=0.01)
+    number = 0
+    while True:
+        inputs = torch.randn(64, 4)
+        nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True)).backward()
+        number += 1
+        for optimizer in (second, first) if number % 2 == 0 else (first,):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def one_after_the_other():
+    """A second one takes the first one's place."""
+    model = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.05)
+    number = 0
+    while True:
+        if number == 5:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        inputs = torch.randn(64, 4)
+        update(optimizer, nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True)))
+        number += 1
+
+
+def update(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+{
+    "tensors": gan_on_tensors,
+    "batches": gan_on_batches_in_turn,
+    "actor-critic": actor_critic,
+    "one loss": one_loss,
+    "one after the other": one_after_the_other,
+}[WAY]()
