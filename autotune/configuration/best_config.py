@@ -242,7 +242,7 @@ class BestConfig(Part):
     def measured_in(self) -> str:
         """Return the measurement that both throughputs are of, in words.
 
-        Settings that are kept were not confirmed: theirs is that of the baseline's first runs.
+        Settings that are kept were not confirmed: theirs is of the first runs.
         """
         return "in the search" if self.keeps_baseline else "in the confirmation"
 
