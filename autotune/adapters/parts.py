@@ -70,7 +70,11 @@ class Built(Generic[T]):
         asked = set(map(id, parameters))
         for ref in self._all:
             one = ref()
-            if one is not None and asked <= set(map(id, self._model_of(one).parameters())):
+            if (
+                asked
+                and one is not None
+                and asked <= set(map(id, self._model_of(one).parameters()))
+            ):
                 return one
         raise ValueError("build_optimizer was given parameters of no model that build_model made")
 
