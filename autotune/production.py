@@ -19,7 +19,7 @@ Each method stands alone: use those that you need.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -196,10 +196,12 @@ class Best:
         """
         from torch.utils.data import DataLoader
 
+        from autotune.training.apply_settings import excluded_by
+
         own = {"drop_last": True, **self.settings.loader_kwargs()}
         if init := self.settings.worker_init_fn(kwargs.get("worker_init_fn")):
             kwargs["worker_init_fn"] = init
-        for name in _excluded_by(kwargs):
+        for name in excluded_by(kwargs):
             own.pop(name, None)
         return DataLoader(dataset, **{**own, **kwargs})
 
@@ -308,16 +310,6 @@ def _would_initialise_cuda() -> bool:
 
     is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return nvidia_gpus() != () and not is_in_use
-
-
-def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the file's arguments that DataLoader refuses beside those of the caller."""
-    if kwargs.get("num_workers") == 0:
-        yield from ("prefetch_factor", "persistent_workers")
-    if kwargs.get("batch_sampler") is not None:
-        yield from ("batch_size", "drop_last")
-    if "batch_size" in kwargs and kwargs["batch_size"] is None:
-        yield "drop_last"
 
 
 def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
