@@ -40,7 +40,7 @@ def lowest() -> list[str]:
 
 def _bounds(requirements: Iterator[str]) -> Iterator[str]:
     for requirement in requirements:
-        bound = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)(?:a0)?", requirement)
+        bound = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)(?:a0)?(?:,<[\d.]+)?", requirement)
         if bound is not None:
             yield f"{bound[1]}=={bound[2]}"
 

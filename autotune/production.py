@@ -18,7 +18,8 @@ Each method stands alone: use those that you need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,8 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import difference, report, world_size
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Knob, Value
-from autotune.values.errors import UsageError
+from autotune.system.interpreter import check_torch
+from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
+    from autotune.export.arguments import Arguments
     from autotune.training.apply_settings import Settings
 
 
@@ -74,9 +77,10 @@ class Best:
         """Return the configuration in PyTorch's terms; the first access imports torch.
 
         Raises:
-            UsageError: the file has knobs in the code of model.py, and `autotune.load` was not
-                given them.
+            UsageError: torch is too old; or the file has knobs in the code of model.py, and
+                `autotune.load` was not given them.
         """
+        check_torch()
         from autotune.training.apply_settings import Settings
 
         return Settings(self.config, self._knobs)
@@ -192,10 +196,12 @@ class Best:
         """
         from torch.utils.data import DataLoader
 
+        from autotune.training.apply_settings import excluded_by
+
         own = {"drop_last": True, **self.settings.loader_kwargs()}
         if init := self.settings.worker_init_fn(kwargs.get("worker_init_fn")):
             kwargs["worker_init_fn"] = init
-        for name in _excluded_by(kwargs):
+        for name in excluded_by(kwargs):
             own.pop(name, None)
         return DataLoader(dataset, **{**own, **kwargs})
 
@@ -244,12 +250,21 @@ class Best:
         """Return the settings as arguments of another library, as `autotune export` writes them.
 
         `form` is "hf" for transformers' TrainingArguments; or "lightning", whose sections are
-        `trainer`, `dataloader`, `optimizer` and `torch`.
+        `trainer`, `dataloader`, `optimizer` and `torch`. One `MismatchWarning` names the settings
+        that they lack and `apply_to_process` does not set, with what to do.
         """
-        from autotune.export import FORMATS
-        from autotune.values.strict_yaml import parse
+        found = self.arguments_and_left(form)
+        if found.left:
+            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
+            text = "\n".join([head, *(f"  {line}" for line in found.left.values())])
+            warnings.warn(text, MismatchWarning, stacklevel=2)
+        return found.values
 
-        return dict(parse(FORMATS[form].render(self.answer).text, form).value)
+    def arguments_and_left(self, form: str) -> Arguments:
+        """Return the same with the settings that they lack, without a warning."""
+        from autotune.export.arguments import arguments_of
+
+        return arguments_of(self.answer, form)
 
     @property
     def is_strict(self) -> bool:
@@ -295,16 +310,6 @@ def _would_initialise_cuda() -> bool:
 
     is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return nvidia_gpus() != () and not is_in_use
-
-
-def _excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the file's arguments that DataLoader refuses beside those of the caller."""
-    if kwargs.get("num_workers") == 0:
-        yield from ("prefetch_factor", "persistent_workers")
-    if kwargs.get("batch_sampler") is not None:
-        yield from ("batch_size", "drop_last")
-    if "batch_size" in kwargs and kwargs["batch_size"] is None:
-        yield "drop_last"
 
 
 def _tokens_and_energy(best: BestConfig) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Lightning: a module and its data as a model.py, and the callback that applies a best.yaml.
 
+    BASELINE = {"batch_size": 64, "num_workers": 4}
     build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_lightning(
-        MyModule, MyDataModule
+        MyModule, MyDataModule, BASELINE
     )
 
 `training_step`, `configure_optimizers` and `train_dataloader` are used. Hooks that move or change a
@@ -20,21 +21,34 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from autotune.adapters.differences import loader_settings, warn_of
-from autotune.adapters.parts import Parts, TrainingStep, loss_of_step, with_options
+from autotune.adapters.differences import Asked, in_force, loader_settings, tell_differences
+from autotune.adapters.parts import (
+    Built,
+    Parts,
+    TrainingStep,
+    check_baseline,
+    loss_of_step,
+    with_options,
+)
+from autotune.knobs.base import Value
 
 
 def from_lightning(
     module: Callable[[], LightningModule],
     data: Callable[[], LightningDataModule | DataLoader[Any]],
+    baseline: Mapping[str, Value] | None = None,
 ) -> Parts:
     """Return the functions of a model.py.
+
+    `build_dataset` raises ValueError if the DataLoader has another batch size or other workers than
+    the baseline.
 
     Args:
         module: builds the module, such as its class. It is called anew for each training.
         data: builds the data module, or the DataLoader of the training.
+        baseline: BASELINE of the model.py. Default: none, which is a batch size of 32.
     """
-    built: list[LightningModule] = []
+    built: Built[LightningModule] = Built(lambda one: one)
 
     def build_model() -> nn.Module:
         trained = module()
@@ -43,7 +57,7 @@ def from_lightning(
                 f"{type(trained).__name__} sets automatic_optimization = False: its training_step "
                 "steps the optimizer itself. Search the script that trains it instead."
             )
-        built[:] = [trained]
+        built.add(trained)
         return TrainingStep(trained, lambda batch: trained.training_step(batch, 0))
 
     @cache
@@ -56,10 +70,12 @@ def from_lightning(
         return source.train_dataloader()  # type: ignore[no-any-return]
 
     def build_dataset() -> Dataset[Any]:
+        own = {"batch_size": loader().batch_size, "num_workers": loader().num_workers}
+        check_baseline("the DataLoader", own, baseline)
         return loader().dataset
 
-    def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:  # noqa: ARG001
-        return with_options(_optimizer_of(built[0]), options)
+    def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:
+        return with_options(_optimizer_of(built.owner_of(parameters)), options)
 
     def collate_fn(samples: list[Any]) -> Any:
         return loader().collate_fn(samples)
@@ -71,9 +87,17 @@ def _optimizer_of(trained: LightningModule) -> Optimizer:
     """Return the only optimizer that the module configures.
 
     Raises:
-        ValueError: it configures none or several.
+        ValueError: it configures none or several, or asks its Trainer, which there is not.
     """
-    found: Any = trained.configure_optimizers()
+    try:
+        found: Any = trained.configure_optimizers()
+    except RuntimeError as error:
+        if "not attached to a `Trainer`" not in str(error):
+            raise
+        raise ValueError(
+            f"configure_optimizers of {type(trained).__name__} uses self.trainer, and a model.py "
+            "has none. Search the script that trains it instead."
+        ) from error
     if isinstance(found, tuple) and found and isinstance(found[0], list):
         found = found[0]
     several = found if isinstance(found, list | tuple) else [found]
@@ -89,8 +113,9 @@ def _optimizer_of(trained: LightningModule) -> Optimizer:
 class ApplyBest(Callback):
     """Apply what a best.yaml says of the process, and warn of what the Trainer has otherwise.
 
-    Precision, accumulation and the DataLoader are arguments that you give:
-    `Trainer(**best.arguments("lightning")["trainer"])`.
+    Precision and accumulation are arguments that you give:
+    `Trainer(**best.arguments("lightning")["trainer"])`. So are those of the DataLoader and the
+    optimizer; torch.compile and channels_last are calls in your module.
     """
 
     def __init__(self, path: str | Path, *, strict: bool = False) -> None:
@@ -104,16 +129,24 @@ class ApplyBest(Callback):
             self.best.apply_to_process()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warn of the settings that the Trainer and its DataLoader have otherwise.
+        """Warn of the settings that the Trainer, its DataLoader, model and optimizers lack.
 
         Raises:
-            MismatchError: in place of the warning, if `strict` is set.
+            MismatchError: in place of the warning, if `strict` is set and one has another value.
         """
-        asked = self.best.arguments("lightning")
+        found = self.best.arguments_and_left("lightning")
+        sections = found.values
+        said = {
+            "accumulate_grad_batches": 1,
+            **sections["trainer"],
+            **sections.get("dataloader", {}),
+        }
         has = {
             "precision": trainer.precision,
             "accumulate_grad_batches": trainer.accumulate_grad_batches,
             **loader_settings(trainer.train_dataloader),
         }
-        said = {"accumulate_grad_batches": 1, **asked["trainer"], **asked.get("dataloader", {})}
-        warn_of(self.best, "the Trainer", has, said)
+        groups = [group for one in trainer.optimizers for group in one.param_groups]
+        # Lightning unwraps torch.compile(module) and compiles these two.
+        live = in_force(pl_module, groups, (pl_module.forward, pl_module.training_step))
+        tell_differences(self.best, "the Trainer", Asked(said, found.left), has, live)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+
+T = TypeVar("T")
 
 
 class Parts(NamedTuple):
@@ -39,6 +45,63 @@ class TrainingStep(nn.Module):
         if not isinstance(loss, Tensor):
             raise ValueError(f"the training step returned {loss!r}, which is no loss")
         return loss
+
+
+class Built(Generic[T]):
+    """What the models of a process were made of, found again by their parameters.
+
+    It keeps none of them alive.
+    """
+
+    def __init__(self, model_of: Callable[[T], nn.Module]) -> None:
+        self._model_of = model_of
+        self._all: list[weakref.ref[T]] = []
+
+    def add(self, one: T) -> None:
+        """Remember what a model is made of."""
+        self._all = [*(ref for ref in self._all if ref() is not None), weakref.ref(one)]
+
+    def owner_of(self, parameters: Iterable[nn.Parameter]) -> T:
+        """Return what the model with these parameters is made of.
+
+        Raises:
+            ValueError: no model that was built has them.
+        """
+        asked = set(map(id, parameters))
+        for ref in self._all:
+            one = ref()
+            if (
+                asked
+                and one is not None
+                and asked <= set(map(id, self._model_of(one).parameters()))
+            ):
+                return one
+        raise ValueError("build_optimizer was given parameters of no model that build_model made")
+
+
+def check_baseline(
+    who: str, own: Mapping[str, int | None], baseline: Mapping[str, Value] | None
+) -> None:
+    """Check that the baseline has what the library's training has, where that is known.
+
+    Args:
+        who: the object with these settings, as messages name it.
+        own: settings of the training by the name of their knob; None where unknown.
+        baseline: BASELINE of the model.py; None for the defaults.
+
+    Raises:
+        ValueError: they differ; the message has the right ones.
+    """
+    said = TrainingConfig.of(baseline or {})
+    right = {name: value for name, value in own.items() if value is not None}
+    wrong = [name for name, value in right.items() if value != said[name]]
+    if wrong:
+        words = ", ".join(f"{name}={right[name]} (baseline: {said[name]})" for name in wrong)
+        merged = {**(baseline or {}), **{name: right[name] for name in wrong}}
+        raise ValueError(
+            f"{who}: {words}. Write BASELINE = {merged} and give it as the adapter's argument "
+            "`baseline`."
+        )
 
 
 def loss_of_step(model: nn.Module, batch: Any) -> Tensor:

@@ -1,7 +1,8 @@
 """transformers: a Trainer as a model.py, and the callback that applies a best.yaml.
 
+    BASELINE = {"batch_size": 8, "optimizer_impl": "fused"}
     build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_trainer(
-        build_trainer
+        build_trainer, BASELINE
     )
 
 The Trainer's own loss, optimizer and collator are used. Schedulers and callbacks are not.
@@ -9,7 +10,7 @@ The Trainer's own loss, optimizer and collator are used. Schedulers and callback
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,35 +20,55 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from autotune.adapters.differences import warn_of
-from autotune.adapters.parts import Parts, TrainingStep, loss_of_step, with_options
+from autotune.adapters.differences import Asked, in_force, tell_differences
+from autotune.adapters.parts import (
+    Built,
+    Parts,
+    TrainingStep,
+    check_baseline,
+    loss_of_step,
+    with_options,
+)
+from autotune.knobs.base import Value
 
 
-def from_trainer(build_trainer: Callable[[], Trainer]) -> Parts:
+def from_trainer(
+    build_trainer: Callable[[], Trainer], baseline: Mapping[str, Value] | None = None
+) -> Parts:
     """Return the functions of a model.py.
+
+    `build_dataset` raises ValueError if the TrainingArguments have another batch size, other
+    workers or another accumulation than the baseline.
 
     Args:
         build_trainer: builds the Trainer with a new model, which it is called for in each training.
+        baseline: BASELINE of the model.py. Default: none, which is a batch size of 32.
     """
-    built: list[Trainer] = []
+    built: Built[Trainer] = Built(_model_of)
 
     def build_model() -> nn.Module:
         trainer = build_trainer()
-        built[:] = [trainer]
-        model = trainer.model
-        assert isinstance(model, nn.Module)
+        built.add(trainer)
+        model = _model_of(trainer)
         return TrainingStep(model, lambda batch: trainer.compute_loss(model, batch))
 
     @cache
     def loader() -> DataLoader[Any]:
-        found: DataLoader[Any] = build_trainer().get_train_dataloader()
+        trainer = build_trainer()
+        own = {
+            "batch_size": trainer.args.per_device_train_batch_size,
+            "num_workers": trainer.args.dataloader_num_workers,
+            "accumulation_steps": trainer.args.gradient_accumulation_steps,
+        }
+        check_baseline("TrainingArguments", own, baseline)
+        found: DataLoader[Any] = trainer.get_train_dataloader()
         return found
 
     def build_dataset() -> Dataset[Any]:
         return loader().dataset
 
-    def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:  # noqa: ARG001
-        optimizer: Optimizer = built[0].create_optimizer()
+    def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:
+        optimizer: Optimizer = built.owner_of(parameters).create_optimizer()
         return with_options(optimizer, options)
 
     def collate_fn(samples: list[Any]) -> Any:
@@ -56,10 +77,16 @@ def from_trainer(build_trainer: Callable[[], Trainer]) -> Parts:
     return Parts(build_model, build_dataset, loss_of_step, build_optimizer, collate_fn)
 
 
+def _model_of(trainer: Trainer) -> nn.Module:
+    model = trainer.model
+    assert isinstance(model, nn.Module)
+    return model
+
+
 class ApplyBest(TrainerCallback):
     """Apply what a best.yaml says of the process, and warn of other TrainingArguments.
 
-    The arguments are yours to give: `TrainingArguments(**best.arguments("hf"), ...)`.
+    The arguments are yours to give: `TrainingArguments(**{**best.arguments("hf"), ...})`.
     """
 
     def __init__(self, path: str | Path, *, strict: bool = False) -> None:
@@ -72,13 +99,19 @@ class ApplyBest(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        **_: Any,
+        **training: Any,
     ) -> None:
-        """Set threads, cuDNN and matmul precision, and warn of what the arguments say otherwise.
+        """Set threads, cuDNN and matmul precision, and warn of what the Trainer has otherwise.
 
         Raises:
-            MismatchError: in place of the warning, if `strict` is set.
+            MismatchError: in place of the warning, if `strict` is set and one has another value.
         """
         self.best.apply_to_process()
-        said = self.best.arguments("hf")
-        warn_of(self.best, "TrainingArguments", {name: getattr(args, name) for name in said}, said)
+        found = self.best.arguments_and_left("hf")
+        # The optimizer itself tells whether it is fused; `optim` need not be AdamW.
+        said = {name: value for name, value in found.values.items() if name != "optim"}
+        live = in_force(training["model"], training["optimizer"].param_groups)
+        if "torch_compile" in said:
+            del live["compile_mode"]  # Accelerate keeps what it compiles to itself
+        has = {name: getattr(args, name) for name in said}
+        tell_differences(self.best, "TrainingArguments", Asked(said, found.left), has, live)

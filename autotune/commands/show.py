@@ -69,25 +69,31 @@ def schema(kind: Kind) -> None:
 
 @click.command(short_help="Check files: best.yaml, search spaces.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def check(files: tuple[Path, ...]) -> None:
-    """Check each of FILES: a best.yaml, told by its key `autotune`, or a search space.
+@click.option(
+    "--kind",
+    type=click.Choice(["best", "space"]),
+    help="Take every file for one of this kind. Default: a file with the key `autotune` is a "
+    "best.yaml.",
+)
+def check(files: tuple[Path, ...], kind: Kind | None) -> None:
+    """Check each of FILES: a best.yaml, or a search space.
 
     Exit with 2 if any has a fault; each is named with file, line and column. Nothing is measured,
     and values are not held against this machine.
     """
-    faults = [fault for path in files if (fault := _fault_of(path))]
+    faults = [fault for path in files if (fault := _fault_of(path, kind))]
     if faults:
         raise UsageError("\n".join(faults))
 
 
-def _fault_of(path: Path) -> str:
+def _fault_of(path: Path, kind: Kind | None) -> str:
     """Return the faults of a file, a line each; "" if it can be used."""
     from autotune.configuration.best_config import read_best
     from autotune.configuration.space_file import read_space
     from autotune.values.strict_yaml import read
 
     try:
-        is_best = "autotune" in read(path).value
+        is_best = kind == "best" if kind else "autotune" in read(path).value
         _ = read_best(path) if is_best else read_space(path)
     except UsageError as error:
         return str(error)

@@ -14,6 +14,9 @@ from autotune.export.form import Exported, is_half_on_cpu, left_out
 from autotune.export.ranks import DDP_ARGUMENTS, ddp_arguments, handler_fields
 from autotune.values.strict_yaml import dump
 
+# Which optimizer that is, is the user's; the default of `optim` is AdamW, fused.
+_UNFUSED = "optim=adamw_torch where yours is AdamW, which transformers would fuse"
+
 
 def to_hf(best: BestConfig) -> Exported:
     """Return a file for `HfArgumentParser.parse_yaml_file`, with fields of the installed version.
@@ -32,12 +35,14 @@ def to_hf(best: BestConfig) -> Exported:
         if names
     }
     merged = {name: value for knob in carried for name, value in words[knob].items()}
-    use = (
-        "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE); leave out optim where yours is "
-        "not AdamW"
-    )
+    use = "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE)"
+    if "optim" in merged:
+        use += "; leave out optim where yours is not AdamW"
     instead = _on_the_handler(best) | lacking
-    return Exported(dump(merged), left_out(best, carried, instead=instead), use)
+    if best.config["optimizer_impl"] is None:
+        instead["optimizer_impl"] = _UNFUSED
+    left = left_out(best, carried, {"optimizer_impl": "fused"}, instead)
+    return Exported(dump(merged), left, use)
 
 
 def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
@@ -53,8 +58,8 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
         "pin_memory": {"dataloader_pin_memory": config["pin_memory"]},
         "compile_mode": {"torch_compile": mode is not None},
     }
-    if (optimizer := config["optimizer_impl"]) in (None, "fused"):
-        words["optimizer_impl"] = {"optim": "adamw_torch_fused" if optimizer else "adamw_torch"}
+    if config["optimizer_impl"] == "fused":
+        words["optimizer_impl"] = {"optim": "adamw_torch_fused"}
     count = config["accumulation_steps"]
     words["accumulation_steps"] = {} if count == 1 else {"gradient_accumulation_steps": count}
     if not is_half_on_cpu(best):

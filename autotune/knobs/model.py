@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
@@ -61,11 +61,19 @@ class ChannelsLast(Knob):
         return {}
 
     def read_back(self, setup: Setup) -> Value:
-        weights = [p for p in setup.model.parameters() if p.dim() in IMAGE_DIMENSIONS]
-        last = all(w.is_contiguous(memory_format=_last(w.dim())) for w in weights)
-        # A 1x1 kernel or a single channel fits both layouts and decides nothing.
-        decided = any(not w.is_contiguous() for w in weights)
-        return bool(weights) and last and (decided or _batches_are_last(setup, weights[0].dim()))
+        found = stored_channels_last(setup.model)
+        return _batches_are_last(setup) if found is None else found
+
+
+def stored_channels_last(model: nn.Module) -> bool | None:
+    """Return True if a model's image weights are channels last; None if they fit both layouts.
+
+    A 1x1 kernel or a single channel fits both and decides nothing.
+    """
+    weights = [p for p in model.parameters() if p.dim() in IMAGE_DIMENSIONS]
+    if not weights or not all(w.is_contiguous(memory_format=_last(w.dim())) for w in weights):
+        return False
+    return True if any(not w.is_contiguous() for w in weights) else None
 
 
 def _last(dimensions: int) -> torch.memory_format:
@@ -74,9 +82,11 @@ def _last(dimensions: int) -> torch.memory_format:
     return torch.channels_last if dimensions == IMAGE_DIMENSIONS[0] else torch.channels_last_3d
 
 
-def _batches_are_last(setup: Setup, dimensions: int) -> bool:
+def _batches_are_last(setup: Setup) -> bool:
     import torch
 
+    weights = (p.dim() for p in setup.model.parameters())
+    dimensions = next(count for count in weights if count in IMAGE_DIMENSIONS)
     moved = setup.transfer(torch.empty((2,) * dimensions))
     return bool(moved.is_contiguous(memory_format=_last(dimensions)))
 
@@ -207,8 +217,13 @@ class OptimizerImpl(Knob):
         return _ARGUMENTS.get(value, {})
 
     def read_back(self, setup: Setup) -> Value:
-        found = {_implementation(group) for group in setup.optimizer.param_groups}
-        return found.pop() if len(found) == 1 else None
+        return implementation_of(setup.optimizer.param_groups)
+
+
+def implementation_of(groups: Iterable[Mapping[str, Any]]) -> Value:
+    """Return the implementation of an optimizer, given its groups; None if torch chooses."""
+    found = {_implementation(group) for group in groups}
+    return found.pop() if len(found) == 1 else None
 
 
 def _implementation(group: Mapping[str, Any]) -> Value:

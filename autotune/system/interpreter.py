@@ -28,12 +28,13 @@ SEARCHES = (2, 11)
 """Oldest torch under which settings are searched for and compared."""
 
 _OLDEST_PYTHON = (3, 11)
-# Imports of the child besides torch: the distribution of each, and its oldest version.
-_NEEDED = {
+# Imports of the child besides torch: the distribution of each, and its oldest version, as in
+# pyproject.toml.
+_NEEDED: dict[str, tuple[str, tuple[int, ...]]] = {
     "numpy": ("numpy", (1, 26)),
-    "psutil": ("psutil", (5, 9)),
+    "psutil": ("psutil", (5, 9, 8)),
     "pydantic": ("pydantic", (2, 11)),
-    "yaml": ("PyYAML", (6, 0)),
+    "yaml": ("PyYAML", (6, 0, 2)),
 }
 _STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
 # Prints the environment of an interpreter, its version, and those of packages, "" where unknown.
@@ -132,6 +133,19 @@ def own_interpreter() -> Interpreter:
     return Interpreter(Path(sys.executable), platform.python_version(), found)
 
 
+def check_torch() -> None:
+    """Check that settings can be applied to the torch of this process, without importing it.
+
+    Raises:
+        UsageError: it is older than the oldest to which they can.
+    """
+    if (found := own_interpreter().torch) is not None and not reaches(found, APPLIES):
+        raise UsageError(
+            f"torch {found} is too old: settings are applied to torch {_text(APPLIES)} or newer. "
+            "Install one (pytorch.org tells how)."
+        )
+
+
 def interpreter_at(place: str) -> Interpreter:
     """Return the interpreter at a path, of a name on PATH, or in the folder of an environment.
 
@@ -182,13 +196,13 @@ def _version(name: str) -> str:
         return ""
 
 
-def reaches(found: str, oldest: tuple[int, int]) -> bool:
-    """Return True if a version is at least the oldest; vendors' 2.11.0a0+nv counts as 2.11."""
-    numbers = re.match(r"(\d+)\.(\d+)", found)
-    return numbers is None or (int(numbers[1]), int(numbers[2])) >= oldest
+def reaches(found: str, oldest: tuple[int, ...]) -> bool:
+    """Return True if a version is at least the oldest; vendors' 2.11.0a0+nv counts as 2.11.0."""
+    numbers = re.match(r"\d+(?:\.\d+)+", found)
+    return numbers is None or tuple(map(int, numbers[0].split("."))) >= oldest
 
 
-def _text(version: tuple[int, int]) -> str:
+def _text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 

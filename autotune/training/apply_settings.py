@@ -192,5 +192,15 @@ class Settings:
         return self._transfer_kwargs[dimensions]
 
 
+def excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the file's arguments that DataLoader refuses beside those of the caller."""
+    if kwargs.get("num_workers") == 0:
+        yield from ("prefetch_factor", "persistent_workers")
+    if kwargs.get("batch_sampler") is not None:
+        yield from ("batch_size", "drop_last")
+    if "batch_size" in kwargs and kwargs["batch_size"] is None:
+        yield "drop_last"
+
+
 def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for mapping in mappings for name, value in mapping.items()}

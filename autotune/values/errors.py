@@ -53,7 +53,7 @@ class MismatchError(AutotuneError):
 
 
 class MismatchWarning(UserWarning):
-    """A best.yaml was made for another machine, PyTorch or model."""
+    """A best.yaml was made for another machine, PyTorch or model, or not all of it is in force."""
 
 
 class TooManyLostError(AutotuneError):

@@ -100,7 +100,7 @@ def test_the_example_for_transformers_trains_under_the_settings(folder: Path) ->
         "'fused': trainer.optimizer.optimizer.defaults['fused'], "
         "'threads': __import__('torch').get_num_threads()}"
     )
-    told = facts_after(folder, code_in("docs/hf.md", "TrainingArguments"), facts)
+    told = facts_after(folder, code_in("docs/hf.md", "HfArgumentParser"), facts)
     assert told == {"precision": "bf16", "steps": 4, "fused": True, "threads": 2}
 
 

@@ -52,8 +52,10 @@ LIGHTNING_MODEL = """
 from autotune.adapters.lightning import from_lightning
 from parts import Data, Net
 
-build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_lightning(Net, Data)
 BASELINE = {"batch_size": 16, "optimizer_impl": "foreach"}
+build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_lightning(
+    Net, Data, BASELINE
+)
 """
 TRAINER_MODEL = """
 import torch
@@ -83,8 +85,10 @@ def build_trainer():
     return Trainer(model=Net(), args=arguments, train_dataset=samples())
 
 
-build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_trainer(build_trainer)
 BASELINE = {"batch_size": 16, "optimizer_impl": "fused"}
+build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_trainer(
+    build_trainer, BASELINE
+)
 """
 SPACE = "optimizer_impl: [foreach, fused]\nnum_threads: [1, 2]\n"
 MINE = TrainingConfig.of({"batch_size": 16, "num_threads": 1})
@@ -115,9 +119,45 @@ from model import Net, samples
 torch.set_num_threads(1)
 apply = ApplyBest("best.yaml", strict="strict" in sys.argv)
 given = apply.best.arguments("hf") if "given" in sys.argv else {"use_cpu": True}
+given |= {"optim": word[6:] for word in sys.argv if word.startswith("optim=")}
 arguments = TrainingArguments("out", max_steps=2, report_to="none", save_strategy="no", **given)
 Trainer(Net(), arguments, train_dataset=samples(), callbacks=[apply]).train()
 print("threads", torch.get_num_threads())
+"""
+FIT_IMAGES = """
+import sys
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader
+from autotune.adapters.lightning import ApplyBest
+
+apply = ApplyBest("best.yaml", strict="strict" in sys.argv)
+
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 4, 3)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1, fused="fused" in sys.argv)
+
+
+net = Net()
+if "channels_last" in sys.argv:
+    net.to(memory_format=torch.channels_last)
+if "compiled" in sys.argv:
+    net = torch.compile(net, backend="eager")
+if "in_place" in sys.argv:
+    net.layer.compile(backend="eager")
+given = apply.best.arguments("lightning")["trainer"]
+data = DataLoader(torch.zeros(64, 3, 8, 8), batch_size=16)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+Trainer(max_steps=1, callbacks=[apply], **given, **quiet).fit(net, data)
+print("trained")
 """
 
 
@@ -156,47 +196,82 @@ def test_the_callback_applies_the_process_and_names_what_the_trainer_has_otherwi
     faster = MINE.replace(amp_dtype="bfloat16", num_threads=2)
     write_best(found_here(best_config(faster, MINE), tmp_path / "model.py"), tmp_path / "best.yaml")
     written(tmp_path, program, "train.py")
-
-    def trained(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "train.py", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    told = trained()
+    told = trained(tmp_path)
     assert told.returncode == 0, told.stderr
     assert "threads 2" in told.stdout
     assert differs in told.stderr
-    refused = trained("strict")
+    refused = trained(tmp_path, "strict")
     assert refused.returncode == 1
     assert "MismatchError" in refused.stderr
     assert differs in refused.stderr
-    given = trained("given", "strict")
+    given = trained(tmp_path, "given", "strict", "optim=adamw_torch")
     assert given.returncode == 0, given.stderr
     assert "threads 2" in given.stdout
 
 
-def test_what_a_model_py_cannot_be_is_refused_with_the_reason() -> None:
+def test_settings_that_are_calls_in_a_module_are_read_back_from_it(tmp_path: Path) -> None:
     installed("lightning")
-    import torch
-    from lightning.pytorch import LightningModule
+    found = {"channels_last": True, "compile_mode": "default", "optimizer_impl": "fused"}
+    answer_in(tmp_path, MINE.replace(**found))
+    written(tmp_path, FIT_IMAGES, "train.py")
+    lacking = trained(tmp_path, "strict")
+    assert lacking.returncode == 1
+    assert "channels_last=true: Module.to(" in lacking.stderr, "what arguments() cannot carry"
+    for line in (
+        "channels_last: True in the file, False in the Trainer",
+        "compile_mode: compiled in the file, null in the Trainer",
+        "optimizer_impl: fused in the file, forloop in the Trainer",
+    ):
+        assert line in lacking.stderr
+    for compiles in ("compiled", "in_place"):
+        done = trained(tmp_path, "strict", "channels_last", "fused", compiles)
+        assert "trained" in done.stdout, done.stderr
+    answer_in(tmp_path, MINE)
+    more = trained(tmp_path, "strict", "in_place")
+    assert "compile_mode: null in the file, compiled in the Trainer" in more.stderr
 
-    from autotune.adapters.lightning import from_lightning
 
-    class Two(LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
+def test_a_setting_that_nobody_can_read_back_is_named_and_not_refused(tmp_path: Path) -> None:
+    installed("lightning")
+    answer_in(tmp_path, MINE.replace(sdpa_backend="math", optimizer_impl="fused"))
+    written(tmp_path, FIT_IMAGES, "train.py")
+    done = trained(tmp_path, "strict", "fused")
+    assert "trained" in done.stdout, done.stderr
+    assert "the Trainer cannot tell of these settings of study" in done.stderr
+    assert "sdpa_backend=math: " in done.stderr
 
-        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-            return [torch.optim.SGD(self.parameters(), 0.1) for _ in range(2)]
 
-    class ByHand(Two):
-        def __init__(self) -> None:
-            super().__init__()
-            self.automatic_optimization = False
+@pytest.mark.parametrize("optim", ["sgd", "adafactor"])
+def test_the_optimizer_of_a_trainer_stays_the_users(tmp_path: Path, optim: str) -> None:
+    installed("transformers")
+    written(tmp_path, TRAINER_MODEL, "model.py")
+    answer_in(tmp_path, MINE)
+    written(tmp_path, TRAIN, "train.py")
+    given = trained(tmp_path, "given", "strict", f"optim={optim}")
+    assert given.returncode == 0, given.stderr
+    answer_in(tmp_path, MINE.replace(optimizer_impl="fused"))
+    unfused = trained(tmp_path, "given", "strict", f"optim={optim}")
+    assert "optimizer_impl: fused in the file, null in TrainingArguments" in unfused.stderr
 
-    parts = from_lightning(Two, lambda: None)
-    model = parts.build_model()
-    with pytest.raises(ValueError, match="of Two gives 2 optimizers"):
-        parts.build_optimizer(model.parameters())
-    with pytest.raises(ValueError, match="ByHand sets automatic_optimization = False"):
-        from_lightning(ByHand, lambda: None).build_model()
+
+def answer_in(folder: Path, settings: TrainingConfig) -> None:
+    """A best.yaml of this machine."""
+    model = folder / "model.py"
+    model.touch()
+    write_best(found_here(best_config(settings, MINE), model), folder / "best.yaml")
+
+
+def trained(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "train.py", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_baseline_that_training_arguments_do_not_have_is_refused(tmp_path: Path) -> None:
+    installed("transformers")
+    wrong = TRAINER_MODEL.replace(
+        'BASELINE = {"batch_size": 16, ', 'BASELINE = {"accumulation_steps": 2, '
+    )
+    written(tmp_path, wrong, "model.py")
+    done = hurried(tmp_path, "search", "model.py", "--trials", "1")
+    assert done.returncode == 4
+    assert "batch_size=16 (baseline: 32), accumulation_steps=1 (baseline: 2)" in done.stderr

@@ -36,11 +36,13 @@ def action() -> dict[str, Any]:
     return {"inputs": found["inputs"], "env": step["env"], **step}
 
 
-def workflow() -> dict[str, Any]:
+def workflow(number: int = -1) -> dict[str, Any]:
+    """A step of the reusable workflow."""
     found = yaml.safe_load(WORKFLOW.read_text())
     job = found["jobs"]["still-faster"]
     # YAML 1.1 reads the key `on` as true.
-    return {"inputs": found[True]["workflow_call"]["inputs"], "env": job["env"], **job["steps"][-1]}
+    inputs = found[True]["workflow_call"]["inputs"]
+    return {"inputs": inputs, "env": job["env"], **job["steps"][number]}
 
 
 def step_run(
@@ -93,6 +95,23 @@ def test_inputs_become_words_of_the_command_and_nothing_in_them_is_run(
 ) -> None:
     done = step_run(step, tmp_path, SAYS, **given)
     assert json.loads(done.stdout) == words
+
+
+def test_no_input_is_written_into_the_shell_of_any_step() -> None:
+    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["still-faster"]["steps"]
+    steps += yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    ran = [step for step in steps if "run" in step]
+    assert len(ran) == 3
+    for step in ran:
+        assert "${{" not in step["run"]
+        assert step["working-directory"] == "${{ inputs.working-directory }}"
+
+
+def test_the_command_that_installs_is_run_as_it_is_given(tmp_path: Path) -> None:
+    command = "echo \"$HOME\"; echo 'two words' | tr a-z A-Z\nfalse\necho not reached"
+    done = step_run(workflow(-2), tmp_path, SAYS, model="model.py", install=command)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [os.environ["HOME"], "TWO WORDS"]
 
 
 @pytest.mark.slow
@@ -149,7 +168,19 @@ def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> No
         str(path.with_suffix("")) for path in (later, space, absent)
     ]
     assert lines[0].startswith(f"{best}:3:")
-    assert f"{space}:1:1: unknown knob 'batch_sise'. Did you mean 'batch_size'?" in lines
+    found = hook_run("autotune-space", space)
+    assert f"{space}:1:1: unknown knob 'batch_sise'. Did you mean 'batch_size'?" in found.stderr
+
+
+def test_a_file_of_the_other_kind_does_not_pass(tmp_path: Path) -> None:
+    config = TrainingConfig.of({"batch_size": 16})
+    best = tmp_path / "space.yaml"
+    write_best(best_config(config, config), best)
+    space = written(tmp_path, "batch_size: [8, 16]\n", "best.yaml")
+    assert hook_run("autotune-best", space).returncode == USAGE
+    assert hook_run("autotune-space", best).returncode == USAGE
+    assert hook_run("autotune-best", best).returncode == 0
+    assert hook_run("autotune-space", space).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -157,11 +188,19 @@ def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> No
     [
         ("autotune-best", "best.yaml"),
         ("autotune-best", "studies/digits_cnn/best.yaml"),
-        ("autotune-best", "configs/best_h100.yml"),
+        ("autotune-best", "configs/best-h100.yml"),
+        ("autotune-best", "studies/digits_cnn/best-so-far.yaml"),
         ("autotune-space", "space.yaml"),
         ("autotune-space", "tuning/my_space.yaml"),
         ("autotune-space", "search_spaces/quick.yaml"),
+        ("autotune-space", "my-space.yml"),
         (None, "config.yaml"),
+        (None, "namespace.yaml"),
+        (None, "k8s/workspace.yaml"),
+        (None, "spaces.yaml"),
+        (None, "my_search_spaces/quick.yaml"),
+        (None, "docs/best_practices.yaml"),
+        (None, "bestiary.yaml"),
         (None, "the-best.yaml"),
         (None, "best.py"),
     ],

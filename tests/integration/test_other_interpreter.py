@@ -103,7 +103,7 @@ def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path)
         f"autotune: {lacking} cannot train under autotune:",
         "  torch 2.4.1; this command needs 2.11 or newer.",
         f"  packages are missing or too old: {lacking} -m pip install "
-        "'psutil>=5.9' 'pydantic>=2.11'",
+        "'psutil>=5.9.8' 'pydantic>=2.11'",
     ]
 
 

@@ -15,6 +15,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from autotune.system.interpreter import _NEEDED, APPLIES
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CORE = PROJECT["project"]["dependencies"]
@@ -58,8 +60,21 @@ def test_the_lowest_versions_are_the_bounds_of_what_users_install() -> None:
     for needed in map(Requirement, [*CORE, *EXTRAS]):
         if needed.name != PROJECT["project"]["name"]:
             version = lowest.pop(canonicalize_name(needed.name))
-            assert str(needed.specifier).removesuffix("a0") == f">={version}"
+            (bound,) = (one.version for one in needed.specifier if one.operator == ">=")
+            assert bound.removesuffix("a0") == version
     assert not lowest
+
+
+def test_optuna_is_held_below_its_next_major() -> None:
+    (optuna,) = (Requirement(line) for line in CORE if line.startswith("optuna"))
+    assert optuna.specifier.contains("5.9.0")
+    assert not optuna.specifier.contains("6.0.0")
+
+
+def test_what_another_python_must_have_is_what_is_installed_with_the_package() -> None:
+    bounds = {one.name: one.specifier for one in map(Requirement, CORE)}
+    for distribution, oldest in _NEEDED.values():
+        assert str(bounds[distribution]) == ">=" + ".".join(map(str, oldest))
 
 
 def test_a_build_of_the_oldest_torch_that_somebody_else_made_stays() -> None:
@@ -77,11 +92,13 @@ def test_what_is_installed_here_can_be_locked() -> None:
 
 def test_jobs_run_what_is_there() -> None:
     found = jobs()
-    assert set(found) == {"locked", "lowest", "newest"}
+    assert set(found) == {"locked", "lowest", "oldest-torch", "newest"}
     assert (ROOT / found["locked"]["env"]["LOCK"]).is_file()
     runs = [step["run"] for job in found.values() for step in job["steps"] if "run" in step]
     lowest = f"python .ci/versions.py lowest > {found['lowest']['env']['LOCK']}"
-    assert runs == [".ci/run", lowest, "make test", "make test"]
+    everything = "make test TESTED='.[all,torch]'"
+    assert runs == [".ci/run", lowest, everything, "make test-oldest", "make test"]
+    assert found["oldest-torch"]["env"]["OLDEST_TORCH"] == "{}.{}.0".format(*APPLIES)
 
 
 def test_every_python_that_the_package_names_is_tried() -> None:

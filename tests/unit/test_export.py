@@ -246,9 +246,18 @@ def test_tf32_is_no_word_for_precisions_of_a_cpu(precision: str) -> None:
     assert "float32_matmul_precision" in export(best, "hf").dropped
 
 
-def test_the_optimizer_of_transformers_is_always_named() -> None:
-    assert values(on_cpu(), "hf")["optim"] == "adamw_torch"
+def test_the_optimizer_of_transformers_is_named_only_where_it_is_fused() -> None:
+    assert "optim" not in values(on_cpu(), "hf"), "which one it is, is the user's"
+    assert (
+        export(on_cpu(), "hf")
+        .dropped["optimizer_impl"]
+        .startswith("optimizer_impl=null: optim=adamw_torch where yours is AdamW")
+    )
+    foreach = export(on_cpu(optimizer_impl="foreach"), "hf").dropped["optimizer_impl"]
+    assert "foreach=True" in foreach
     assert values(on_gpu(), "hf")["optim"] == "adamw_torch_fused"
+    assert "optimizer_impl" not in export(on_gpu(), "hf").dropped
+    assert "leave out optim where yours is not AdamW" in export(on_gpu(), "hf").use
 
 
 def test_fields_that_the_installed_transformers_lacks_are_left_out_and_named(

@@ -141,3 +141,16 @@ def test_a_new_environment_sees_the_packages_and_holds_pip_to_this_torch(
     shared_torch.main(tmp_path)
     assert capsys.readouterr().out == f"torch=={version('torch')}\n"
     assert str(Path(pytest.__file__).parents[1]) in (packages / "shared.pth").read_text()
+
+
+def test_clean_removes_what_other_targets_build(checkout: Path) -> None:
+    removed = planned(checkout, "clean").split()
+    assert {".venv", ".venv-oldest", "build", "dist"} <= set(removed)
+
+
+def test_every_target_is_described_for_contributors() -> None:
+    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    described = set(re.findall(r"`make ([\w-]+)", page))
+    assert set(phony[1].split()) - described == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.production import Best
-from autotune.values.errors import UsageError
+from autotune.system import interpreter
+from autotune.system.interpreter import own_interpreter
+from autotune.values.errors import MismatchWarning, UsageError
 from factories import best_config, with_not_proven
 
 # The answer was made for another machine.
@@ -40,6 +43,44 @@ def best(tmp_path: Path) -> Best:
 
 def changed(best: Best, **changes: object) -> Best:
     return Best(best.answer.model_copy(update=changes))
+
+
+def test_a_torch_that_is_too_old_is_refused_by_name(
+    best: Best, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = own_interpreter()
+    packages = {**here.packages, "torch": "2.5.1+cu124"}
+    monkeypatch.setattr(interpreter, "own_interpreter", lambda: replace(here, packages=packages))
+    for use in (
+        best.apply_to_process,
+        best.optimizer_kwargs,
+        lambda: best.prepare(nn.Linear(1, 1)),
+    ):
+        with pytest.raises(UsageError, match=r"^torch 2\.5\.1\+cu124 is too old: .* torch 2\.6 or"):
+            use()
+
+
+def test_what_arguments_of_another_library_leave_out_is_said() -> None:
+    own = TrainingConfig.of({"batch_size": 8})
+    found = {"channels_last": True, "compile_mode": "default", "optimizer_impl": "fused"}
+    some = Best(best_config(own.replace(**found, num_threads=2, cudnn_benchmark=True), own))
+    with pytest.warns(MismatchWarning) as told:
+        sections = some.arguments("lightning")
+    head, *lines = str(told[0].message).splitlines()
+    assert len(told) == 1
+    assert head.startswith('arguments("lightning") cannot carry all settings')
+    assert [line.split(":")[0] for line in lines] == ["  channels_last=true"]
+    assert sections["optimizer"] == {"fused": True}
+    assert sections["torch"]["compile_mode"] == "default"
+    with pytest.warns(MismatchWarning, match="optimizer_impl=null: optim=adamw_torch where yours"):
+        Best(best_config(own, own)).arguments("hf")
+
+
+def test_arguments_that_lack_nothing_are_given_without_a_word() -> None:
+    own = TrainingConfig.of({"batch_size": 8})
+    whole = Best(best_config(own.replace(optimizer_impl="fused", num_threads=2), own))
+    assert whole.arguments("hf")["optim"] == "adamw_torch_fused"
+    assert whole.arguments("lightning")["optimizer"] == {"fused": True}
 
 
 def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None:
