@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,15 +96,17 @@ class Steps:
         is_backward = ended == self._backward
 
         @functools.wraps(original)
-        def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth:  # a checkpointed block differentiates within a backward pass
-                return original(tensors, *args, **kwargs)
-            if is_backward or self._counts_grad:
-                for look in self.losses:
-                    look(tensors)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # A script that imported `grad` by name keeps this wrapper, also where it counts no
+            # more. A checkpointed block differentiates within a backward pass.
+            if self._depth or not (is_backward or self._counts_grad):
+                return original(*args, **kwargs)
+            tensors = _differentiated_in(args, kwargs)
+            for look in self.losses:
+                look(tensors)
             self._depth = 1
             try:
-                result = original(tensors, *args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 self._depth = 0
             ended(tensors)
@@ -125,9 +127,8 @@ class Steps:
         return not (self._calls_backward or self._optimizer_built)
 
     def _differentiated(self, tensors: Any) -> None:
-        if self._counts_grad:
-            self._meet(tensors)
-            self._pass()
+        self._meet(tensors)
+        self._pass()
 
     def _meet(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
@@ -154,6 +155,13 @@ class Steps:
     def _tell(self, stepper: Stepper) -> None:
         for listen in self.listeners:
             listen(stepper)
+
+
+def _differentiated_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a call differentiates: `tensors` of `backward`, `outputs` of `grad`."""
+    if args:
+        return args[0]
+    return kwargs.get("tensors", kwargs.get("outputs", ()))
 
 
 class ModelCalls:

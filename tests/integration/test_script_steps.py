@@ -54,6 +54,22 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
     assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
 
 
+@pytest.mark.parametrize("who", ["an optimizer", "the script"])
+def test_gradients_are_asked_for_by_names_with_what_was_imported_first(ask: Ask, who: str) -> None:
+    """As a gradient penalty and a physics-informed loss are written."""
+    seen = observed(ask("gradient_penalty.py", who, "100000"))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert (seen.fixed.get("optimizer_impl") == BY_HAND) == (who == "the script")
+
+
+@pytest.mark.parametrize("who", ["an optimizer", "the script"])
+def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> None:
+    done = run(tmp_path, SCRIPTS / "gradient_penalty.py", who, "9", num_threads=1)
+    assert done.returncode == 0, done.stderr
+    assert "num_threads=1" in report_of(done)[0]
+
+
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
 def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: str) -> None:
     seen = observed(ask("no_loader.py", way))
