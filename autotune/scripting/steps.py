@@ -21,7 +21,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from autotune.scripting.observed_training import bytes_in, samples_in
+from autotune.scripting.observed_training import bytes_in
+from autotune.training.loading.batch_sizes import samples_in
 
 Stepper = Optimizer | None
 """The optimizer that stepped; None if the script updates its weights itself."""
@@ -177,15 +178,19 @@ class ModelCalls:
         """Samples of the first call whose samples are known."""
         self.sample_bytes = 0
         """Bytes of the tensors of one sample, from that call."""
+        self.backwards = 0
+        """Outermost backward passes so far."""
         self.aside_seconds = 0.0
         """Seconds of evaluations so far."""
         self._is_first = True
+        self._are_seen, self._is_called = False, False
         self._passes = self._samples = self._last = self._alone = 0
         self._fewest = self._most = 0
         self._evaluated: tuple[float, float] | None = None
 
     def called(self, arguments: Iterable[Any]) -> None:
         """Record a call in training with these arguments."""
+        self._are_seen = self._is_called = True
         if self._evaluated is not None:
             self._leave_out()
         if not self._is_first and self._last != 1:
@@ -212,10 +217,17 @@ class ModelCalls:
         self._evaluated = None
 
     def passed(self, in_closure: bool) -> None:
-        """Record a backward pass; in an optimizer's step each but the first is one of the same."""
-        if not (in_closure and self._passes):
+        """Record a backward pass.
+
+        It is one of the same batch in an optimizer's step, and where the model was not called since
+        the last one, as with two losses of one output.
+        """
+        self.backwards += 1
+        is_same = in_closure or (self._are_seen and not self._is_called)
+        if not (is_same and self._passes):
             self._passes += 1
             self._is_first = not in_closure
+        self._is_called = False
         if self._alone:
             self._fewest = min(self._fewest or self._alone, self._alone)
             self._most, self._alone = max(self._most, self._alone), 0

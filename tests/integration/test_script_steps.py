@@ -37,7 +37,7 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
 @pytest.mark.parametrize(
     "way",
     [
-        *("optimizer", "compiled step", "lbfgs"),
+        *("optimizer", "two losses", "compiled step", "lbfgs"),
         *("backward", "checkpointed", "weighted", "grad", "function"),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
     assert seen.workload.baseline["accumulation_steps"] == 1
     assert seen.training_loader == ""
     assert seen.fixed["num_workers"] == LOADERLESS
-    has_optimizer = way in ("optimizer", "compiled step", "lbfgs")
+    has_optimizer = way in ("optimizer", "two losses", "compiled step", "lbfgs")
     assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
 
 
@@ -68,6 +68,26 @@ def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> 
     done = run(tmp_path, SCRIPTS / "gradient_penalty.py", who, "9", num_threads=1)
     assert done.returncode == 0, done.stderr
     assert "num_threads=1" in report_of(done)[0]
+
+
+@pytest.mark.parametrize("where", ["around", "inside"])
+def test_an_evaluation_on_the_training_loader_is_no_training(ask: Ask, where: str) -> None:
+    """Gradients are off around its loop, or inside of it; an epoch of four batches takes less."""
+    seen = observed(ask("train_accuracy.py", where))
+    assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second)
+    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert seen.steps_per_second > 4 / (4 * 0.02)
+    outcome = ask("train_accuracy.py", where, task=Measure(QUICK), settings={})
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % 8 for block in outcome.measurement.blocks} == {0}
+
+
+def test_the_indices_of_a_batch_tell_its_samples(ask: Ask) -> None:
+    """The first tensor of a batch is an image, whose leading dimension is that of channels."""
+    seen = observed(ask("detects.py"))
+    assert seen.workload.baseline["batch_size"] == 12
+    assert seen.samples_per_second == pytest.approx(12 * seen.steps_per_second)
+    assert seen.workload.sample_bytes == (3 * 8 * 8 + 2 * 4) * 4
 
 
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
