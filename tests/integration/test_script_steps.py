@@ -197,6 +197,16 @@ def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask: Ask) -> 
     assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
 
 
+def test_each_of_several_models_is_looked_at(ask: Ask) -> None:
+    """The encoder comes first and runs eagerly; the script compiles the decoder."""
+    seen = observed(ask("encodes.py"))
+    assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
+    settings: dict[str, Value] = {"compile_mode": "max-autotune-no-cudagraphs"}
+    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
+    mode = "max-autotune-no-cudagraphs"
+    assert ask("encodes.py", **asked) == NotApplied("compile_mode", mode, "default")
+
+
 def test_models_trained_one_after_the_other_are_named_as_the_fault(ask: Ask) -> None:
     said = reason(ask("in_turn.py", "one after the other", task=Measure(QUICK)))
     assert said.startswith("it trains one model after another, the first for 20 steps")
