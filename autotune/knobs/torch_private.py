@@ -249,6 +249,24 @@ def loader_iterators() -> Any:
     return _BaseDataLoaderIter
 
 
+def watch_indices(note: Callable[[Any, object, Any, bool], None]) -> None:
+    """Call `note` with each index that an iterator of a DataLoader takes from its sampler.
+
+    It gets the iterator, an object that stands for the epoch, the index, and True if that is a
+    list of those of a whole batch. Batches do not tell how many samples they were collated from.
+    """
+    iterators = loader_iterators()
+    take = iterators._next_index
+
+    @functools.wraps(take)
+    def _next_index(iterator: Any) -> Any:
+        index = take(iterator)
+        note(iterator, iterator._sampler_iter, index, iterator._auto_collation)
+        return index
+
+    iterators._next_index = _next_index
+
+
 def has_iterator(loader: object) -> bool:
     """Return True if a DataLoader keeps its iterator, whose workers run from epoch to epoch."""
     return getattr(loader, "_iterator", None) is not None

@@ -3,6 +3,9 @@
 The training loader is the one that the last batch before an optimizer step came from. Between two
 epochs, or while another loader is read, the script evaluates, saves or logs. Settings cannot speed
 that up, so the training clock stops meanwhile.
+
+The training loader may also be read to evaluate. An iteration is an evaluation if it begins without
+gradients, or if no backward pass and no step follow before the next iteration.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
-from autotune.scripting.observed_training import batch_size_of, bytes_in, samples_in
+from autotune.scripting.observed_training import bytes_in
 from autotune.scripting.steps import ModelCalls
+from autotune.training.loading.batch_sizes import BatchSizes
 from autotune.training.loading.batches import Batches, Synchronize
 
 # Steps without a batch after which the loader that was read before is known not to feed them: more
@@ -54,14 +58,28 @@ class _Use:
         return self.batches - batches, self.samples - samples, self._steps - steps
 
 
+class _Begun(NamedTuple):
+    """An iteration of a loader, and what was counted as it began."""
+
+    iterator: Any
+    progress: int
+    """Steps and backward passes."""
+    since_step: tuple[DataLoader[Any] | None, int, int]
+    last: float
+    wait_seconds: float
+    boundaries: int
+    batches_in_epoch: int
+
+
 class BatchStream(Batches):
     """The batches that a script takes from its loaders, or gives to its model where none feeds it.
 
     Call `watch` once, and `stepped` after every step that counts.
     """
 
-    def __init__(self, synchronize: Synchronize, calls: ModelCalls) -> None:
+    def __init__(self, synchronize: Synchronize, calls: ModelCalls, sizes: BatchSizes) -> None:
         self.calls = calls
+        self._sizes = sizes
         super().__init__((), self.clock, synchronize)
         self.loader: DataLoader[Any] | None = None
         """The training loader; None until the first step with one of its batches."""
@@ -83,6 +101,7 @@ class BatchStream(Batches):
         self._read: Iterator[Any] = iter(())
         self._reads: DataLoader[Any] | None = None
         """The loader of `_read`."""
+        self._begun_last: _Begun | None = None
 
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
@@ -228,10 +247,18 @@ class BatchStream(Batches):
 
     def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
         self._loaders[iterator] = loader
+        if not torch.is_grad_enabled():  # an evaluation
+            self._elsewhere = True
+            if iterator is self._iterator:  # that of persistent workers
+                self._iterator = iter(())
+            return
+        self._undo_evaluation()
+        if loader is self.loader:
+            self._stand_still_until(start)
+        self._begun_last = self._state(iterator)
         if loader is not self.loader:
             self._elsewhere = True
             return
-        self._stand_still_until(start)
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
@@ -239,11 +266,13 @@ class BatchStream(Batches):
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
         loader = self._reads if iterator is self._read else self._loaders.get(iterator)
-        if loader is None or (loader is not self.loader and not torch.is_grad_enabled()):
-            return  # an evaluation's
-        seconds, size = time.perf_counter() - start, _size(batch, loader)
+        if loader is None or not self._may_train(iterator):
+            return
+        if self._begun_last is not None and self._begun_last.iterator is not iterator:
+            self._undo_evaluation()
+        seconds, size = time.perf_counter() - start, self._sizes.of(batch, loader) or 1
         if not self._sample_bytes:
-            self._sample_bytes = bytes_in(batch) // max(1, size)
+            self._sample_bytes = bytes_in(batch) // size
         last, batches, samples = self._since_step
         if last is not loader:
             batches = samples = 0
@@ -252,6 +281,7 @@ class BatchStream(Batches):
         self._read, self._reads = iterator, loader
         if loader is not self.loader:
             return
+        self._iterator = iterator
         if self._elsewhere:
             self._stand_still_until(start)
         self._batches_in_epoch += 1
@@ -262,16 +292,42 @@ class BatchStream(Batches):
             self._opening = None
 
     def _ended(self, iterator: Any, start: float) -> None:
-        if self._loaders.get(iterator) is self.loader is not None:
+        if self._loaders.get(iterator) is self.loader is not None and self._may_train(iterator):
             self._last = time.perf_counter()
             self._closing = self._last - start
             self.epoch_batches = self._batches_in_epoch
+
+    def _may_train(self, iterator: Any) -> bool:
+        """Return True unless an iterator that began without gradients is read without them."""
+        return iterator is self._iterator or torch.is_grad_enabled()
+
+    @property
+    def _progress(self) -> int:
+        return self.steps + self.calls.backwards
+
+    def _state(self, iterator: Any) -> _Begun:
+        return _Begun(
+            iterator,
+            self._progress,
+            self._since_step,
+            self._last,
+            self.wait_seconds,
+            len(self.boundary_seconds),
+            self._batches_in_epoch,
+        )
+
+    def _undo_evaluation(self) -> None:
+        """Leave out the last iteration, with its time, if nothing was trained since it began."""
+        begun, self._begun_last = self._begun_last, None
+        if begun is None or begun.progress != self._progress:
+            return
+        self._since_step, self._last = begun.since_step, begun.last
+        self.wait_seconds = begun.wait_seconds
+        del self.boundary_seconds[begun.boundaries :]
+        self._batches_in_epoch = begun.batches_in_epoch
+        self._elsewhere = True
 
     def _stand_still_until(self, moment: float) -> None:
         self._standing += max(0.0, moment - self._last)
         self._last = moment
         self._elsewhere = False
-
-
-def _size(batch: Any, loader: DataLoader[Any]) -> int:
-    return samples_in(batch) or batch_size_of(loader) or 1

@@ -39,6 +39,8 @@ _DONE = 4
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
 _MODEL = ("channels_last", "compile_mode", "compile_dynamic", "compile_scope", "amp_dtype")
+# Read back from every model. Others can rightly differ: without convolutions there is no layout.
+_OF_EACH_MODEL = ("compile_mode", "compile_dynamic")
 _NO_MODEL = "the script calls its model only inside code that it compiles"
 
 
@@ -207,7 +209,7 @@ class Interposition:
         called = self._trained()
         models = list(map(within_ddp, called))
         if models:
-            self.observed.model, self.observed.ddp = models[0], ddp_in(called[0])
+            self.observed.models, self.observed.ddp = models, ddp_in(called[0])
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
@@ -258,12 +260,14 @@ class Interposition:
                 self.failed[knob.name] = NO_DDP
                 continue
             try:
-                value = self.observed.read(knob)
+                values = [self.observed.read(knob)]
+                if knob.name in _OF_EACH_MODEL:
+                    values += self.observed.read_of_others(knob)
             except LookupError as error:
                 self.failed[knob.name] = str(error)
                 continue
-            if value != wanted:
-                found[knob.name] = (wanted, value)
+            if others := [value for value in values if value != wanted]:
+                found[knob.name] = (wanted, others[0])
         return found
 
     def _is_to_be_read(self, knob: Knob) -> bool:

@@ -30,9 +30,10 @@ from autotune.knobs.torch_private import (
 )
 from autotune.scripting.dataset_changes import snapshot
 from autotune.scripting.loader_sites import Sites
-from autotune.scripting.observed_training import ObservedTraining, samples_in
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail
+from autotune.training.loading.batch_sizes import BatchSizes
 from autotune.training.loading.sharding import STREAM
 
 UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
@@ -66,7 +67,7 @@ class TrainingLoaders:
     def __init__(
         self, config: TrainingConfig, asked: frozenset[str], observed: ObservedTraining, fail: Fail
     ) -> None:
-        self.sites = Sites()
+        self.sites, self.sizes = Sites(), BatchSizes()
         self.refused: dict[str, str] = {}
         """Knobs that cannot be applied to the training loader, each with the reason."""
         self.gave = False
@@ -100,6 +101,7 @@ class TrainingLoaders:
         Side effect: patches `DataLoader` for the process.
         """
         self.sites.watch()
+        self.sizes.watch()
         iterators = loader_iterators()
         begin, give = DataLoader.__iter__, iterators.__next__
 
@@ -129,7 +131,7 @@ class TrainingLoaders:
             if self._plain_of is not None and torch.is_grad_enabled():
                 self._last, self.gave = self._plain_of, True
                 if self._feeding is None:
-                    self._last_size = samples_in(batch)
+                    self._last_size = self.sizes.of(batch)
             return batch
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]

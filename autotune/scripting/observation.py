@@ -212,10 +212,7 @@ class Observation:
         return dict.fromkeys(self._interposition.wrappings.passed(ddp), PASSES_IT)
 
     def _compiles_parts(self) -> bool:
-        try:
-            return any(map(is_compiled, self._observed.model.modules()))
-        except LookupError:
-            return False
+        return any(is_compiled(part) for one in self._observed.models for part in one.modules())
 
     def _is_data_parallel(self) -> bool:
         try:

@@ -6,17 +6,20 @@ References are weak, so that models of a script that trains several can be freed
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 
 from autotune.knobs.base import Knob, Value
 from autotune.training.inspection import tensor_bytes
+from autotune.training.loading.batch_sizes import batch_size_of
 
 Thing = TypeVar("Thing")
 
@@ -33,6 +36,7 @@ class ObservedTraining:
 
     def __init__(self) -> None:
         self._model: weakref.ref[nn.Module] | None = None
+        self._others: list[weakref.ref[nn.Module]] = []
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._loader: weakref.ref[DataLoader[Any]] | None = None
         self._steps_of_others = 0
@@ -66,6 +70,19 @@ class ObservedTraining:
     def model(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self._weights = [weakref.ref(weight) for weight in model.parameters()]
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The modules that training calls, such as an encoder and a decoder, as far as they live.
+
+        The first one set is `model`.
+        """
+        return [model for ref in (self._model, *self._others) if ref and (model := ref())]
+
+    @models.setter
+    def models(self, models: Sequence[nn.Module]) -> None:
+        self.model, *others = models
+        self._others = list(map(weakref.ref, others))
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -216,6 +233,15 @@ class ObservedTraining:
                 return self._noted[knob.name]
             raise
 
+    def read_of_others(self, knob: Knob) -> list[Value]:
+        """Return a knob's present value of each further model that training calls."""
+        found = []
+        for model in self.models[1:]:
+            view = copy(self)
+            view.model = model
+            found.append(knob.read_back(view))
+        return found
+
     def _read_now(self, knob: Knob) -> Value:
         if knob.name != "batch_size":
             return knob.read_back(self)
@@ -224,46 +250,12 @@ class ObservedTraining:
         return self.batch_size
 
 
-def samples_in(batch: Any) -> int:
-    """Return the length of a batch's first tensor; 0 if it has none or is of an unknown type."""
-    first = batch[0] if type(batch) in (list, tuple) and batch else batch
-    if type(first) is Tensor and first.dim():  # nearly always, and asked for in every step
-        return first.size(0)
-    try:
-        return _first_length(batch)
-    except Exception:  # an unknown type of batch must not harm the script
-        return 0
-
-
-def _first_length(batch: Any) -> int:
-    match batch:
-        case Tensor() if batch.dim():
-            return batch.shape[0]
-        case dict() if batch:
-            return _first_length(next(iter(batch.values())))
-        case tuple() | list() if batch:
-            return _first_length(batch[0])
-        case _ if hasattr(batch, "data") and isinstance(batch.data, dict):  # a tokenizer's batch
-            return _first_length(batch.data)
-        case _:
-            return 0
-
-
 def bytes_in(batch: Any) -> int:
     """Return the bytes of a batch's tensors; 0 if it is of an unknown type."""
     try:
         return tensor_bytes(batch)
-    except Exception:  # as above
+    except Exception:  # an unknown type of batch must not harm the script
         return 0
-
-
-def batch_size_of(loader: DataLoader[Any]) -> int | None:
-    """Return the samples of a full batch; None if a sampler of the script's own decides."""
-    if loader.batch_size is not None:
-        return loader.batch_size
-    sampler = loader.batch_sampler
-    size = sampler.batch_size if isinstance(sampler, BatchSampler) else None
-    return size if isinstance(size, int) else None
 
 
 def _share(one: Optimizer, other: Optimizer) -> bool:

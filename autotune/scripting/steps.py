@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from autotune.scripting.observed_training import bytes_in, samples_in
+from autotune.scripting.observed_training import bytes_in
+from autotune.training.loading.batch_sizes import samples_in
 
 Stepper = Optimizer | None
 """The optimizer that stepped; None if the script updates its weights itself."""
@@ -96,15 +97,17 @@ class Steps:
         is_backward = ended == self._backward
 
         @functools.wraps(original)
-        def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth:  # a checkpointed block differentiates within a backward pass
-                return original(tensors, *args, **kwargs)
-            if is_backward or self._counts_grad:
-                for look in self.losses:
-                    look(tensors)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # A script that imported `grad` by name keeps this wrapper, also where it counts no
+            # more. A checkpointed block differentiates within a backward pass.
+            if self._depth or not (is_backward or self._counts_grad):
+                return original(*args, **kwargs)
+            tensors = _differentiated_in(args, kwargs)
+            for look in self.losses:
+                look(tensors)
             self._depth = 1
             try:
-                result = original(tensors, *args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 self._depth = 0
             ended(tensors)
@@ -125,9 +128,8 @@ class Steps:
         return not (self._calls_backward or self._optimizer_built)
 
     def _differentiated(self, tensors: Any) -> None:
-        if self._counts_grad:
-            self._meet(tensors)
-            self._pass()
+        self._meet(tensors)
+        self._pass()
 
     def _meet(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
@@ -156,6 +158,13 @@ class Steps:
             listen(stepper)
 
 
+def _differentiated_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a call differentiates: `tensors` of `backward`, `outputs` of `grad`."""
+    if args:
+        return args[0]
+    return kwargs.get("tensors", kwargs.get("outputs", ()))
+
+
 class ModelCalls:
     """Samples that a script's model is given in training, where no loader tells.
 
@@ -169,15 +178,19 @@ class ModelCalls:
         """Samples of the first call whose samples are known."""
         self.sample_bytes = 0
         """Bytes of the tensors of one sample, from that call."""
+        self.backwards = 0
+        """Outermost backward passes so far."""
         self.aside_seconds = 0.0
         """Seconds of evaluations so far."""
         self._is_first = True
+        self._are_seen, self._is_called = False, False
         self._passes = self._samples = self._last = self._alone = 0
         self._fewest = self._most = 0
         self._evaluated: tuple[float, float] | None = None
 
     def called(self, arguments: Iterable[Any]) -> None:
         """Record a call in training with these arguments."""
+        self._are_seen = self._is_called = True
         if self._evaluated is not None:
             self._leave_out()
         if not self._is_first and self._last != 1:
@@ -204,10 +217,17 @@ class ModelCalls:
         self._evaluated = None
 
     def passed(self, in_closure: bool) -> None:
-        """Record a backward pass; in an optimizer's step each but the first is one of the same."""
-        if not (in_closure and self._passes):
+        """Record a backward pass.
+
+        It is one of the same batch in an optimizer's step, and where the model was not called since
+        the last one, as with two losses of one output.
+        """
+        self.backwards += 1
+        is_same = in_closure or (self._are_seen and not self._is_called)
+        if not (is_same and self._passes):
             self._passes += 1
             self._is_first = not in_closure
+        self._is_called = False
         if self._alone:
             self._fewest = min(self._fewest or self._alone, self._alone)
             self._most, self._alone = max(self._most, self._alone), 0

@@ -58,7 +58,8 @@ class Trial:
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
         seen = self._interposition.observed
-        self._stream = BatchStream(lambda: synchronize(seen.device), self._interposition.calls)
+        calls, sizes = self._interposition.calls, self._interposition.loaders.sizes
+        self._stream = BatchStream(lambda: synchronize(seen.device), calls, sizes)
         self._printed = Printed(folder, job.script.metric or "")
         self._recorder = LossRecorder(is_on=_reads_losses(job))
         self._losses = LossTasks(self._stream, self._recorder)

@@ -130,3 +130,17 @@ def test_the_stock_and_the_workers_of_a_loader_are_reached() -> None:
     assert not torch_private.has_iterator(loader)
     torch_private.stop_workers(iterator)
     torch_private.stop_workers(iter([]))
+
+
+def test_the_indices_of_each_batch_are_told_with_their_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    iterators = torch_private.loader_iterators()
+    monkeypatch.setattr(iterators, "_next_index", iterators._next_index)
+    told: list[tuple[object, list[int], bool]] = []
+    torch_private.watch_indices(lambda _, epoch, *rest: told.append((epoch, *rest)))
+    loader = DataLoader([0, 1, 2], batch_size=2, num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2]]
+    assert [(index, is_batch) for _, index, is_batch in told] == 2 * [([0, 1], True), ([2], True)]
+    assert told[0][0] is told[1][0] is not told[2][0]

@@ -316,10 +316,12 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     installed("tensorboard")
     lines = [
         "import os",
+        "from tensorboard.summary.writer.event_file_writer import EventFileWriter",
         "from torch.utils.tensorboard import SummaryWriter",
         "writer = SummaryWriter('runs/real')",
         "writer.add_scalar('loss', 1.0)",
         "writer.flush()",
+        "EventFileWriter(max_queue_size=5, logdir='runs/named').flush()",
         "assert os.environ['WANDB_MODE'] == 'disabled'",
         "assert os.environ['COMET_AUTO_LOG_DISABLE'] == '1'",
         "assert os.environ['NEPTUNE_MODE'] == 'offline'",
@@ -333,7 +335,7 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     found = seen(runner, folder, "argparse", "--epochs", "99")
     shutil.copy(SCRIPT, folder / "train.py")
     assert found.trackers == ("TensorBoard",)
-    assert not (folder / "runs" / "real").exists()
+    assert not [name for name in ("real", "named") if (folder / "runs" / name).exists()]
     assert list((folder / "trial" / "tensorboard").glob("events.out.tfevents.*"))
     place = (folder / "place").read_text()
     assert place == (folder / "trial" / "mlflow").absolute().as_uri()

@@ -37,7 +37,7 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
 @pytest.mark.parametrize(
     "way",
     [
-        *("optimizer", "compiled step", "lbfgs"),
+        *("optimizer", "two losses", "compiled step", "lbfgs"),
         *("backward", "checkpointed", "weighted", "grad", "function"),
     ],
 )
@@ -50,8 +50,44 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
     assert seen.workload.baseline["accumulation_steps"] == 1
     assert seen.training_loader == ""
     assert seen.fixed["num_workers"] == LOADERLESS
-    has_optimizer = way in ("optimizer", "compiled step", "lbfgs")
+    has_optimizer = way in ("optimizer", "two losses", "compiled step", "lbfgs")
     assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
+
+
+@pytest.mark.parametrize("who", ["an optimizer", "the script"])
+def test_gradients_are_asked_for_by_names_with_what_was_imported_first(ask: Ask, who: str) -> None:
+    """As a gradient penalty and a physics-informed loss are written."""
+    seen = observed(ask("gradient_penalty.py", who, "100000"))
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert (seen.fixed.get("optimizer_impl") == BY_HAND) == (who == "the script")
+
+
+@pytest.mark.parametrize("who", ["an optimizer", "the script"])
+def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> None:
+    done = run(tmp_path, SCRIPTS / "gradient_penalty.py", who, "9", num_threads=1)
+    assert done.returncode == 0, done.stderr
+    assert "num_threads=1" in report_of(done)[0]
+
+
+@pytest.mark.parametrize("where", ["around", "inside"])
+def test_an_evaluation_on_the_training_loader_is_no_training(ask: Ask, where: str) -> None:
+    """Gradients are off around its loop, or inside of it; an epoch of four batches takes less."""
+    seen = observed(ask("train_accuracy.py", where))
+    assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second)
+    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert seen.steps_per_second > 4 / (4 * 0.02)
+    outcome = ask("train_accuracy.py", where, task=Measure(QUICK), settings={})
+    assert isinstance(outcome, Measured), outcome
+    assert {block.samples % 8 for block in outcome.measurement.blocks} == {0}
+
+
+def test_the_indices_of_a_batch_tell_its_samples(ask: Ask) -> None:
+    """The first tensor of a batch is an image, whose leading dimension is that of channels."""
+    seen = observed(ask("detects.py"))
+    assert seen.workload.baseline["batch_size"] == 12
+    assert seen.samples_per_second == pytest.approx(12 * seen.steps_per_second)
+    assert seen.workload.sample_bytes == (3 * 8 * 8 + 2 * 4) * 4
 
 
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
@@ -177,6 +213,16 @@ def test_settings_are_read_back_where_training_calls(ask: Ask, what: str) -> Non
 def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask: Ask) -> None:
     seen = observed(ask("task_module.py", "in parts"))
     assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
+
+
+def test_each_of_several_models_is_looked_at(ask: Ask) -> None:
+    """The encoder comes first and runs eagerly; the script compiles the decoder."""
+    seen = observed(ask("encodes.py"))
+    assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
+    settings: dict[str, Value] = {"compile_mode": "max-autotune-no-cudagraphs"}
+    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
+    mode = "max-autotune-no-cudagraphs"
+    assert ask("encodes.py", **asked) == NotApplied("compile_mode", mode, "default")
 
 
 def test_models_trained_one_after_the_other_are_named_as_the_fault(ask: Ask) -> None:

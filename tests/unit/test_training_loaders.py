@@ -25,7 +25,8 @@ FAILED: dict[str, str] = {}
 @pytest.fixture
 def loaders(monkeypatch: pytest.MonkeyPatch) -> TrainingLoaders:
     """Loaders that are watched from now on; afterwards torch is as it was."""
-    places = [(DataLoader, "__init__"), (DataLoader, "__iter__"), (_BaseDataLoaderIter, "__next__")]
+    iterators = [(_BaseDataLoaderIter, name) for name in ("__next__", "_next_index")]
+    places = [(DataLoader, "__init__"), (DataLoader, "__iter__"), *iterators]
     for owner, name in places:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     FAILED.clear()
@@ -59,7 +60,7 @@ def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
     def nest(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.nested_tensor(samples)
 
-    feed = BatchStream(lambda: None, ModelCalls())
+    feed = BatchStream(lambda: None, ModelCalls(), loaders.sizes)
     feed.watch()
     data = [torch.ones(n + 1, 2) for n in range(8)]
     loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]

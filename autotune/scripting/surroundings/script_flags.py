@@ -89,10 +89,10 @@ class ScriptFlags:
         original = click.Command.invoke
 
         @functools.wraps(original)
-        def invoke(command: click.Command, context: click.Context) -> Any:
+        def invoke(command: click.Command, ctx: click.Context) -> Any:  # as click names it
             with suppress(Exception):  # must not harm the script
-                invoked(command, context)
-            return original(command, context)
+                invoked(command, ctx)
+            return original(command, ctx)
 
         click.Command.invoke = invoke  # type: ignore[method-assign, assignment]
 
@@ -119,10 +119,10 @@ class ScriptFlags:
         original = config.set_config
 
         @functools.wraps(original)
-        def set_config(this: Any, composed: Any) -> Any:
+        def set_config(this: Any, cfg: Any) -> Any:  # as Hydra names it
             with suppress(Exception):  # must not harm the script
-                self._composed(composed)
-            return original(this, composed)
+                self._composed(cfg)
+            return original(this, cfg)
 
         config.set_config = set_config
 

@@ -55,9 +55,14 @@ class Trackers:
         construct = writer.__init__
 
         @wraps(construct)
-        def construct_in_folder(this: Any, _: Any, *arguments: Any, **named: Any) -> None:
+        def construct_in_folder(this: Any, *arguments: Any, **named: Any) -> None:
             self._writes_events = True
-            construct(this, str(self._folder / "tensorboard"), *arguments, **named)
+            place = str(self._folder / "tensorboard")
+            if arguments:
+                arguments = (place, *arguments[1:])
+            else:
+                named["logdir"] = place
+            construct(this, *arguments, **named)
 
         writer.__init__ = construct_in_folder
 

@@ -1,0 +1,213 @@
+"""The batches that a script takes from its loaders, in this very process, and their samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from autotune.scripting.batch_stream import BatchStream
+from autotune.scripting.steps import ModelCalls
+from autotune.training.loading.batch_sizes import BatchSizes
+
+SECONDS = 0.02
+"""Time of an evaluation for each batch; it looks at two at least."""
+NUMBERS = [torch.ones(4) for _ in range(32)]
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> BatchStream:
+    """A stream that watches from now on; afterwards torch is as it was."""
+    iterators = [(_BaseDataLoaderIter, name) for name in ("__next__", "_next_index")]
+    for owner, name in [(DataLoader, "__iter__"), *iterators]:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    sizes = BatchSizes()
+    sizes.watch()
+    stream = BatchStream(lambda: None, ModelCalls(), sizes)
+    stream.watch()
+    return stream
+
+
+def trained(stream: BatchStream, epochs: int = 1) -> Callable[[DataLoader[Any]], None]:
+    """Return a training on a loader, with a step for each batch."""
+
+    def train(loader: DataLoader[Any]) -> None:
+        for _ in range(epochs):
+            for _ in loader:
+                stream.calls.passed(in_closure=False)
+                stream.stepped()
+
+    return train
+
+
+def evaluated_around(loader: DataLoader[Any]) -> None:
+    with torch.no_grad():
+        for _ in loader:
+            time.sleep(SECONDS)
+
+
+def evaluated_inside(loader: DataLoader[Any]) -> None:
+    for _ in loader:
+        with torch.no_grad():
+            time.sleep(SECONDS)
+
+
+def evaluated_in_part(loader: DataLoader[Any]) -> None:
+    for n, _ in enumerate(loader):
+        time.sleep(SECONDS)
+        if n == 1:
+            return
+
+
+EVALUATIONS = [evaluated_around, evaluated_inside, evaluated_in_part]
+
+
+@pytest.mark.parametrize("evaluate", EVALUATIONS)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_evaluation_on_the_training_loader_is_no_training(
+    stream: BatchStream, evaluate: Callable[[DataLoader[Any]], None], workers: int
+) -> None:
+    loader = DataLoader(
+        NUMBERS, batch_size=8, num_workers=workers, persistent_workers=bool(workers)
+    )
+    evaluate(loader)
+    for epoch in range(3):
+        trained(stream)(loader)
+        assert len(stream.boundary_seconds) == epoch
+        before, start = stream.clock(), time.perf_counter()
+        evaluate(loader)
+    assert (stream.samples, stream.steps, stream.batches) == (96, 12, 12)
+    assert stream.samples_per_step == 8
+    assert stream.accumulation_steps == 1
+    assert stream.epoch_batches == 4
+    trained(stream)(loader)
+    left_out = (time.perf_counter() - start) - (stream.clock() - before)
+    assert stream.samples == 128
+    assert left_out >= 2 * SECONDS
+
+
+@pytest.mark.parametrize("evaluate", EVALUATIONS)
+def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(
+    stream: BatchStream, evaluate: Callable[[DataLoader[Any]], None]
+) -> None:
+    loader = DataLoader(NUMBERS, batch_size=8)
+    for _ in range(2):
+        for n, _ in enumerate(loader):
+            stream.calls.passed(in_closure=False)
+            stream.stepped()
+            if n == 2:
+                evaluate(loader)
+    assert (stream.samples, stream.steps) == (64, 8)
+    assert len(stream.boundary_seconds) == 1
+    assert stream.epoch_batches == 4
+
+
+def test_batches_of_an_epoch_that_ends_with_one_backward_pass_all_count(
+    stream: BatchStream,
+) -> None:
+    """An optimizer that calls its closure again reads the loader again."""
+    loader = DataLoader(NUMBERS, batch_size=8)
+    for _ in range(2):
+        for _ in range(2):
+            list(loader)
+            stream.calls.passed(in_closure=True)
+        stream.stepped()
+    assert (stream.samples, stream.steps) == (128, 2)
+
+
+def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream: BatchStream) -> None:
+    loader = DataLoader(NUMBERS, batch_size=8)
+    try:
+        for _ in range(2):
+            for _ in loader:
+                torch.set_grad_enabled(True)
+                stream.calls.passed(in_closure=False)
+                stream.stepped()
+            torch.set_grad_enabled(False)
+    finally:
+        torch.set_grad_enabled(True)
+    assert stream.is_fed
+    assert stream.samples == 56  # the first batch of the second epoch was read before
+
+
+class Buckets(Sampler[list[int]]):
+    """Batches of 12 and 4 in turns, and no attribute that says so."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from (list(range(12)), list(range(12, 16)), list(range(16, 28)), [28, 29, 30, 31])
+
+    def __len__(self) -> int:
+        return 4
+
+
+def detection(samples: list[Tensor]) -> Any:
+    return tuple(zip(*((torch.ones(3, 5, 5), {"boxes": one}) for one in samples), strict=True))
+
+
+def time_first(samples: list[Tensor]) -> Tensor:
+    return pad_sequence([torch.ones(len(one) + n) for n, one in enumerate(samples)])
+
+
+@pytest.mark.parametrize("collate", [detection, time_first, list, len])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("kwargs", "per_step"),
+    [
+        ({"batch_size": 10}, 8.0),
+        ({"batch_size": 10, "drop_last": True}, 10.0),
+        ({"batch_sampler": Buckets()}, 8.0),
+        ({"batch_sampler": BatchSampler(SequentialSampler(NUMBERS), 10, drop_last=False)}, 8.0),
+        ({"batch_sampler": [[0, 1], [2, 3, 4, 5]]}, 3.0),
+    ],
+)
+def test_the_loader_tells_the_samples_however_it_collates_them(
+    stream: BatchStream, kwargs: dict[str, Any], per_step: float, workers: int, collate: Any
+) -> None:
+    loader = DataLoader(NUMBERS, collate_fn=collate, num_workers=workers, **kwargs)
+    trained(stream, epochs=2)(loader)
+    assert stream.samples_per_step == per_step
+    assert stream.samples == per_step * stream.steps
+    assert stream.epoch_samples == stream.samples / 2
+
+
+def test_an_epoch_that_is_broken_off_leaves_no_sizes_to_the_next(stream: BatchStream) -> None:
+    loader = DataLoader(NUMBERS, batch_sampler=Buckets(), num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        for _ in loader:
+            stream.calls.passed(in_closure=False)
+            stream.stepped()
+            break
+    assert stream.samples == 24
+
+
+class Ready(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from (torch.ones(7, 3) for _ in range(4))
+
+
+def test_tensors_tell_the_samples_where_a_dataset_gives_whole_batches(stream: BatchStream) -> None:
+    trained(stream)(DataLoader(Ready(), batch_size=None))
+    assert (stream.samples, stream.samples_per_step) == (28, 7)
+
+
+def test_a_sampler_of_lists_without_collation_tells_the_samples(stream: BatchStream) -> None:
+    class Table:
+        def __getitem__(self, rows: list[int]) -> Tensor:
+            return torch.ones(3, len(rows))
+
+        def __len__(self) -> int:
+            return 32
+
+    sampler = BatchSampler(SequentialSampler(NUMBERS), 8, drop_last=False)
+    trained(stream)(DataLoader(Table(), batch_size=None, sampler=sampler))  # type: ignore[arg-type]
+    assert stream.samples == 32
