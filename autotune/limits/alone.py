@@ -195,11 +195,18 @@ def _drain(timer: Timer, plan: MeasurePlan) -> None:
 
 
 def _let_fill(stages: _Stages) -> None:
-    """Compute until the workers' queue is full: until then they take cores from computing."""
+    """Compute until the workers' queues are full: until then they take cores from computing.
+
+    All processes take as many steps, which may exchange something: those of a sharded model do.
+    """
     batches, computing = stages.training.batches, stages.computing
     full = batches.queued - batches.workers
     until = computing.clock() + _FILL_SECONDS
-    while batches.workers and (batches.ready() or 0) < full and computing.clock() < until:
+
+    def is_filling() -> bool:
+        return (batches.ready() or 0) < full and computing.clock() < until
+
+    while batches.workers and any(computing.world.shares(is_filling())):
         computing.step(computing.batches)
         computing.synchronize()
     computing.noise()

@@ -54,6 +54,7 @@ from autotune.values.outcome import (
     Measured,
     NotApplied,
     Probed,
+    Rejected,
     TrialOutcome,
 )
 
@@ -148,6 +149,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     for name, wanted, got in missed:
         return NotApplied(name, spelled(wanted), spelled(got))
+    if uneven := _uneven(setup, timer.batches):
+        return Rejected(uneven)
     waited = timer.batches.wait_seconds - waited
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
     world = setup.world
@@ -319,6 +322,23 @@ class _WatchedStep:
         value = math.nan if self.loss is None else float(self.loss.detach())
         if not math.isfinite(value):
             raise quality.NonFiniteLossError(f"the loss became {value}")
+
+
+def _uneven(setup: TrainingSetup, batches: Batches) -> str:
+    """Return which processes have fewer batches in an epoch than others; "" if all have as many.
+
+    In the user's own loop the others would wait for them for ever.
+    """
+    counts = setup.world.shares(batches.epoch_batches)
+    if len(set(counts)) == 1:
+        return ""
+    fewest = min(count for count in counts if count is not None)
+    told = (f"rank {n}: {'more' if count is None else count}" for n, count in enumerate(counts))
+    short = " and ".join(f"rank {n}" for n, count in enumerate(counts) if count == fewest)
+    return (
+        f"{setup.workload.path}: {short} has fewer batches in an epoch than others "
+        f"({', '.join(told)}), which would wait for ever. Give each process as many samples."
+    )
 
 
 def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
