@@ -81,6 +81,8 @@ class SearchContext:
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not tell."""
+    rank_uuids: tuple[str, ...] = ()
+    """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Memory of the accelerator that was free before the search; None if not known."""
 
@@ -107,6 +109,12 @@ class SearchContext:
     def processes(self) -> int:
         """Processes that train together in each trial."""
         return self.options.resources.processes
+
+    @property
+    def device_uuids(self) -> dict[str, str]:
+        """UUIDs of the devices that a trial has on this host, by their names."""
+        of_ranks = {f"{self.machine.device_type}:{n}": u for n, u in enumerate(self.rank_uuids)}
+        return of_ranks or {self.machine.device: self.device_uuid}
 
     @property
     def may_settle(self) -> bool:
@@ -258,6 +266,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         is_dataset_shared=inspected.is_shared,
         observed=observed,
         device_uuid=inspected.device_uuid,
+        rank_uuids=inspected.rank_uuids,
         device_free_bytes=inspected.device_free_bytes,
     )
 
