@@ -233,10 +233,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
     options, notes = _mapped(options, file, observed)
-    started = time.monotonic()
-    inspected = _inspected(options, observed, runner, folder)
+    inspected, start_seconds = _inspected(options, observed, runner, folder)
     options = with_ranks(options, observed or inspected)
-    start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
@@ -324,8 +322,11 @@ def _observed(
 
 def _inspected(
     options: SearchOptions, observed: Observed | None, runner: Runner, folder: Path
-) -> Inspected:
-    """Inspect machine and workload; for a script only the machine, on the script's device."""
+) -> tuple[Inspected, float]:
+    """Inspect machine and workload; for a script only the machine, on the script's device.
+
+    Return also the seconds that the child took beside building the dataset.
+    """
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
     task = Inspect(baseline=workload.baseline)
@@ -335,4 +336,6 @@ def _inspected(
         job = inspection_of_device(observed, deadline)
         if options.resources.launch:  # perhaps on other hosts
             job = options.resources.started(job)
-    return inspect(runner, job, folder)
+    started = time.monotonic()
+    found = inspect(runner, job, folder)
+    return found, max(0.0, time.monotonic() - started - found.dataset_seconds)

@@ -21,8 +21,8 @@ from autotune.limits.flops import count_flops
 from autotune.limits.matmul_rate import matmul_rate
 from autotune.training import disturbance
 from autotune.training.loading.batches import Batches
-from autotune.training.tasks import CompileClock, LoadedJob
-from autotune.training.timing import Step, Timer, synchronize
+from autotune.training.tasks import LoadedJob
+from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart
 from autotune.values.measurement import Block
 from autotune.values.outcome import TrialOutcome

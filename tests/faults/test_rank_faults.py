@@ -2,12 +2,17 @@
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from autotune.configuration.job import Inspect, job_to_json
+from autotune.processes import runner as runner_of_jobs
 from autotune.processes.runner import SubprocessRunner
+from autotune.processes.running_child import OF_RANKS
 from autotune.values.outcome import (
     Crashed,
     Inspected,
@@ -85,6 +90,7 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(batch_size, outcome_of
 def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(outcome_of):
     outcome = outcome_of(faulty(STOPPED))
     assert isinstance(outcome, Measured), describe(outcome)
+    assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")
@@ -112,6 +118,35 @@ def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(outcome_of
     outcome = outcome_of(job_for(model, deadline_seconds=120.0))
     assert isinstance(outcome, Rejected), outcome
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
+
+
+@covers("T27")
+def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
+    """They have sessions of their own, and helpers there would be waited for."""
+    patience = OF_RANKS._replace(strays=60.0)
+    monkeypatch.setattr(runner_of_jobs, "OF_RANKS", patience)
+    killed_at = []
+
+    def kill_launcher() -> None:
+        phases = [tmp_path / "trial" / name for name in ("phase", "phase.rank1")]
+        assert wait_until(
+            lambda: all(one.exists() and one.read_text() == "measure" for one in phases), 100
+        )
+        own = psutil.Process().children()
+        (launcher,) = (one for one in own if one in children_of(tmp_path))
+        assert len(children_of(tmp_path)) == 3, "the launcher and two ranks"
+        killed_at.append(time.monotonic())
+        launcher.kill()
+
+    killer = threading.Thread(target=kill_launcher)
+    killer.start()
+    job = replace(faulty(HANGS), processes=2)
+    with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
+        outcome = runner.run(job, tmp_path / "trial")
+    assert children_of(tmp_path) == []
+    killer.join()
+    assert time.monotonic() - killed_at[0] < patience.strays, "nobody was waited for"
+    assert outcome == Crashed("killed by SIGKILL")
 
 
 @covers("T27")

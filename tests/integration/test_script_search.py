@@ -166,6 +166,21 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
             "train.py:3: ValueError: no",
             "with the arguments after `--`, without a terminal and without input",
         ),
+        (
+            UserError("ValueError: environment variable RANK expected, but not set", "train.py:3"),
+            "train.py:3: ValueError: environment variable RANK expected",
+            "give --nproc-per-node N",
+        ),
+        (
+            UserError("ValueError: Default process group has not been initialized", "train.py:3"),
+            "train.py:3: ValueError: Default process group has not been",
+            "give --nproc-per-node N",
+        ),
+        (
+            UserError("KeyError: 'LOCAL_RANK'", "train.py:3"),
+            "train.py:3: KeyError: 'LOCAL_RANK'",
+            "give --nproc-per-node N",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_observed_is_the_users_error(
