@@ -148,9 +148,11 @@ class Best:
         import torch
         from torch import distributed
 
-        if not (distributed.is_available() and distributed.is_initialized()):
-            if (count := world_size()) == 1:
-                return model
+        has_group = distributed.is_available() and distributed.is_initialized()
+        count = distributed.get_world_size() if has_group else world_size()
+        if count == 1:
+            return model
+        if not has_group:
             raise UsageError(
                 f"{count} processes were started, and there is no process group to train in. Call "
                 "torch.distributed.init_process_group before best.wrap(model)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
+from autotune.system.launched import this_host
 from autotune.training import inspection, memory
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
@@ -47,7 +49,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
     if prepared:
         torch.set_num_threads(prepared.default_threads)
-        found = _described(job.device)
+        found = _described(job)
         if job.model_path is None:
             return found
         workload = prepared.take_over().as_today(job.task.baseline)
@@ -60,15 +62,15 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
             is_shared=True,
         )
     if job.model_path is None:
-        return _described(job.device)
+        return _described(job)
     before, start = inspection.process_settings(), time.perf_counter()
     workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
     after, import_seconds = inspection.process_settings(), time.perf_counter() - start
     own = {name: value for name, value in after.items() if value != before[name]}
     torch.set_num_threads(int(before["num_threads"] or 1))
-    found = _described(job.device)
+    found = _described(job)
     torch.set_num_threads(int(after["num_threads"] or 1))
-    world = _met(job, found.machine)
+    world, rank_uuids = _met(job, found.machine)
     workload, dataset_seconds = with_dataset(workload)
     _check_stream(workload, world)
     facts = world.on_first(partial(inspection.describe_workload, workload, own, found.machine))
@@ -82,6 +84,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         dataset_seconds=dataset_seconds,
         processes=world.size,
         on_host=world.on_host(),
+        rank_uuids=rank_uuids,
     )
 
 
@@ -116,33 +119,60 @@ def _small_losses(workload: Workload, model: nn.Module, device: torch.device) ->
         yield workload.compute_loss(model, plain.transfer(batch, device))
 
 
-def _met(job: Job, machine: Machine) -> World:
+def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
     """Return the processes of the job, once all are here, each on its device.
+
+    Return also the UUIDs of the accelerators of those on this host.
 
     Raises:
         UsageError: there are fewer devices or cores.
     """
     processes = job.processes or int(os.environ["WORLD_SIZE"])
     if processes == 1:
-        return ALONE
-    room = machine.host.usable_cores
-    if machine.has_accelerator:
-        room = torch.accelerator.device_count()
-    kind = machine.device_type if machine.has_accelerator else "cores"
-    if not job.launch and processes > room:
-        raise UsageError(
-            f"--nproc-per-node {processes}: there are {room} ({kind}) here. Give fewer."
-        )
+        return ALONE, ()
+    if not job.launch:
+        _check_room(processes, machine, job)
     device = torch.device(device_of_rank(machine.device))
     use_device(device)
     world = join(processes, device, job.deadline_seconds)
-    # A launcher may let each process see one accelerator alone.
-    if world.on_host() > room > 1:
+    _check_room(world.on_host(), machine, job)
+    if not machine.has_accelerator:
+        return world, ()
+    shared = world.shares((this_host(), inspection.device_uuid(str(device)), _slice()))
+    for (host, uuid, _), count in Counter(shared).items():
+        if uuid and count > 1:
+            raise UsageError(
+                f"{count} processes of {host} would train on one device ({device}). Let the "
+                "launcher give each its own, or start fewer."
+            )
+    return world, tuple(uuid for host, uuid, _ in shared if host == this_host())
+
+
+def _slice() -> str:
+    """Return the slice of a GPU that this process sees, whose UUID may be the whole GPU's."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible if "MIG-" in visible.upper() else ""
+
+
+def _check_room(on_host: int, machine: Machine, job: Job) -> None:
+    """Check that a host has a device or a core for each process.
+
+    Raises:
+        UsageError: it has fewer.
+    """
+    room, kind = machine.host.usable_cores, "cores"
+    if machine.has_accelerator:
+        room, kind = torch.accelerator.device_count(), machine.device_type
+        # A launcher may let each process see one accelerator alone.
+        if job.launch and room == 1:
+            return
+    if on_host <= room:
+        return
+    if job.launch:
         raise UsageError(
-            f"--launch starts {world.on_host()} processes on a host with {room} ({kind}). Start "
-            "fewer."
+            f"--launch starts {on_host} processes on a host with {room} ({kind}). Start fewer."
         )
-    return world
+    raise UsageError(f"--nproc-per-node {on_host}: there are {room} ({kind}) here. Give fewer.")
 
 
 def _check_stream(workload: Workload, world: World) -> None:
@@ -161,9 +191,32 @@ def _check_stream(workload: Workload, world: World) -> None:
         )
 
 
-def _described(wanted: str) -> Inspected:
-    """Return the facts on the machine with the device that is wanted."""
-    machine = inspection.describe_machine(inspection.resolve_device(wanted))
+def _described(job: Job) -> Inspected:
+    """Return the facts on the machine with the device that is wanted.
+
+    Raises:
+        UsageError: there is no such device, or not one for each process of a script.
+    """
+    assert isinstance(job.task, Inspect)
+    machine = inspection.describe_machine(inspection.resolve_device(job.device))
     uuid = inspection.device_uuid(machine.device)
     free = memory.free_bytes(torch.device(machine.device))
-    return Inspected(machine, None, uuid, device_free_bytes=free)
+    return Inspected(machine, None, uuid, _uuids_of_script(job, machine), device_free_bytes=free)
+
+
+def _uuids_of_script(job: Job, machine: Machine) -> tuple[str, ...]:
+    """Return the UUIDs of the accelerators that the processes of a script take, by their numbers.
+
+    Raises:
+        UsageError: there are fewer devices than processes.
+    """
+    assert isinstance(job.task, Inspect)
+    count = job.task.on_host
+    if count == 1:
+        return ()
+    _check_room(count, machine, job)
+    if not machine.has_accelerator:
+        return ()
+    seen = min(count, torch.accelerator.device_count())
+    names = (f"{machine.device_type}:{number}" for number in range(seen))
+    return tuple(map(inspection.device_uuid, names))

@@ -287,11 +287,17 @@ def say(text: str) -> None:
 
 
 def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
-    """Check the flags that say how many processes a trial has.
+    """Check the flags that say how many processes a trial has, and that this command is one.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: they contradict each other, or a launcher started this command several times.
     """
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world not in ("", "1"):
+        raise UsageError(
+            f"WORLD_SIZE={world} is in the environment: autotune starts the processes of each "
+            f"trial itself. Start it alone, without torchrun, with --nproc-per-node {world}."
+        )
     count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
     if launch is not None and count > 1:
         raise UsageError(

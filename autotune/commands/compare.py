@@ -64,10 +64,10 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     from autotune.comparison.compare import ComparisonOptions, side_of
     from autotune.configuration.best_config import read_best
 
+    common.check_processes(flags)
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
     answers = [read_best(path) for path in files]
     known = [text for answer in answers for text in answer.maps]
-    common.check_processes(flags)
     _check_hosts(answers[0], flags)
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)

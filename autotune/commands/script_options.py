@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -230,7 +229,7 @@ def called_script(
     options = ScriptOptions(
         arguments or (), mapped, keeps_nothing=True, module=module, workdir=_workdir(workdir)
     )
-    faults = [*_of_processes(), *_misplaced(flags)]
+    faults = list(_misplaced(flags))
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return model, options
@@ -266,16 +265,6 @@ def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
         re.compile(options.metric or "")
     except re.error as error:
         yield f"--metric-regex {options.metric!r} is no regular expression: {error}."
-    yield from _of_processes()
-
-
-def _of_processes() -> Iterator[str]:
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world not in ("", "1"):
-        yield (
-            f"WORLD_SIZE={world} is in the environment: autotune starts the processes of each "
-            f"trial itself. Start it alone, without torchrun, with --nproc-per-node {world}."
-        )
 
 
 def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:

@@ -240,10 +240,7 @@ class BestConfig(Part):
 
     @property
     def measured_in(self) -> str:
-        """Return the measurement that both throughputs are of, in words.
-
-        Settings that are kept were not confirmed: theirs is of the first runs.
-        """
+        """Return what both throughputs were measured in; settings that are kept have no rounds."""
         return "in the search" if self.keeps_baseline else "in the confirmation"
 
     @property

@@ -24,7 +24,7 @@ from autotune.values.outcome import (
 def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
     """Return the job that inspects the device on which a script was seen to train."""
     job = inspection(observed.device, None, deadline_seconds)
-    return replace(job, task=Inspect(observed.visible_devices))
+    return replace(job, task=Inspect(observed.visible_devices, on_host=observed.on_host))
 
 
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:

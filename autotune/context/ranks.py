@@ -54,8 +54,10 @@ def check_room(resources: Resources) -> None:
             f"--device {device} with --nproc-per-node {count}: each process takes the device of "
             f"its number. Give --device {device.partition(':')[0]}."
         )
-    if count > (cores if device == "cpu" else max(cores, gpus)):
-        found = f"{cores} cores" if device == "cpu" or not gpus else f"{gpus} GPUs"
+    is_on_gpus = gpus and device == "cuda"
+    room = cores if device == "cpu" else gpus if is_on_gpus else max(cores, gpus)
+    if count > room:
+        found = f"{gpus} GPUs" if is_on_gpus or room > cores else f"{cores} cores"
         raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
 
 

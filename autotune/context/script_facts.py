@@ -43,6 +43,11 @@ from autotune.values.workload_facts import Surroundings
 _SCALED = "float16"
 # As argparse does, once it has said what it lacks.
 _NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
+# What torch and Python say of a script that was started without a launcher.
+_NEEDS_LAUNCHER = re.compile(
+    r"environment variable \w+ expected, but not set|process group has not been initialized|"
+    r"^KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE)'"
+)
 _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
 _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
@@ -83,7 +88,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
         f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}"
-        f"{_last_words(outcome, folder)}\n{_advice(outcome)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome, job)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
 
@@ -99,11 +104,16 @@ def _last_words(outcome: TrialOutcome, folder: Path) -> str:
     return ""
 
 
-def _advice(outcome: TrialOutcome) -> str:
+def _advice(outcome: TrialOutcome, job: Job) -> str:
     """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
     match outcome:
         case TimedOut():
             return ""
+        case UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
+            return (
+                "It trains in processes that a launcher starts, as torchrun does: give "
+                "--nproc-per-node N.\n"
+            )
         case UserError(_, where) if where:
             return "It ran with the arguments after `--`, without a terminal and without input.\n"
         case _:

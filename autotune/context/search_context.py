@@ -81,6 +81,8 @@ class SearchContext:
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not tell."""
+    rank_uuids: tuple[str, ...] = ()
+    """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Memory of the accelerator that was free before the search; None if not known."""
 
@@ -107,6 +109,12 @@ class SearchContext:
     def processes(self) -> int:
         """Processes that train together in each trial."""
         return self.options.resources.processes
+
+    @property
+    def device_uuids(self) -> dict[str, str]:
+        """UUIDs of the devices that a trial has on this host, by their names."""
+        of_ranks = {f"{self.machine.device_type}:{n}": u for n, u in enumerate(self.rank_uuids)}
+        return of_ranks or {self.machine.device: self.device_uuid}
 
     @property
     def may_settle(self) -> bool:
@@ -225,10 +233,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
     options, notes = _mapped(options, file, observed)
-    started = time.monotonic()
-    inspected = _inspected(options, observed, runner, folder)
+    inspected, start_seconds = _inspected(options, observed, runner, folder)
     options = with_ranks(options, observed or inspected)
-    start_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
@@ -258,6 +264,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         is_dataset_shared=inspected.is_shared,
         observed=observed,
         device_uuid=inspected.device_uuid,
+        rank_uuids=inspected.rank_uuids,
         device_free_bytes=inspected.device_free_bytes,
     )
 
@@ -315,8 +322,11 @@ def _observed(
 
 def _inspected(
     options: SearchOptions, observed: Observed | None, runner: Runner, folder: Path
-) -> Inspected:
-    """Inspect machine and workload; for a script only the machine, on the script's device."""
+) -> tuple[Inspected, float]:
+    """Inspect machine and workload; for a script only the machine, on the script's device.
+
+    Return also the seconds that the child took beside building the dataset.
+    """
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)
     task = Inspect(baseline=workload.baseline)
@@ -326,4 +336,6 @@ def _inspected(
         job = inspection_of_device(observed, deadline)
         if options.resources.launch:  # perhaps on other hosts
             job = options.resources.started(job)
-    return inspect(runner, job, folder)
+    started = time.monotonic()
+    found = inspect(runner, job, folder)
+    return found, max(0.0, time.monotonic() - started - found.dataset_seconds)

@@ -21,8 +21,8 @@ from autotune.limits.flops import count_flops
 from autotune.limits.matmul_rate import matmul_rate
 from autotune.training import disturbance
 from autotune.training.loading.batches import Batches
-from autotune.training.tasks import CompileClock, LoadedJob
-from autotune.training.timing import Step, Timer, synchronize
+from autotune.training.tasks import LoadedJob
+from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart
 from autotune.values.measurement import Block
 from autotune.values.outcome import TrialOutcome
@@ -195,11 +195,18 @@ def _drain(timer: Timer, plan: MeasurePlan) -> None:
 
 
 def _let_fill(stages: _Stages) -> None:
-    """Compute until the workers' queue is full: until then they take cores from computing."""
+    """Compute until the workers' queues are full: until then they take cores from computing.
+
+    All processes take as many steps, which may exchange something: those of a sharded model do.
+    """
     batches, computing = stages.training.batches, stages.computing
     full = batches.queued - batches.workers
     until = computing.clock() + _FILL_SECONDS
-    while batches.workers and (batches.ready() or 0) < full and computing.clock() < until:
+
+    def is_filling() -> bool:
+        return (batches.ready() or 0) < full and computing.clock() < until
+
+    while batches.workers and any(computing.world.shares(is_filling())):
         computing.step(computing.batches)
         computing.synchronize()
     computing.noise()

@@ -169,7 +169,11 @@ class DeviceRunner:
         if isinstance(outcome, Inspected) and not self._device.cores:
             is_known = self._device.visible is not None
             device = self._device if is_known else Device(outcome.machine.device)
-            self._locks = device.locks(outcome.device_uuid)
+            names = set(device.locks(outcome.device_uuid))
+            # The processes of a trial on this host; in one order, or two searches wait for ever.
+            for number, uuid in enumerate(outcome.rank_uuids):
+                names.update(Device(f"{outcome.machine.device_type}:{number}").locks(uuid))
+            self._locks = tuple(sorted(names))
         return outcome
 
     def _check(self) -> None:

@@ -45,12 +45,14 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
 
     Args:
         files: the trial's folder, when its processes have ended.
-        found: the outcome that rank 0 or the runner told; None if there is none.
+        found: the outcome that rank 0 or the runner told; None if there is none. A result of rank
+            0 holds unless another rank failed, other than by losing those that were done.
     """
     is_of_runner = found is not None and not files.outcome.exists()
-    if is_of_runner or isinstance(found, Answer):
-        return found
     told = _told(files)
+    is_whole = isinstance(found, Answer) and all(map(_tells_of_lost_peer, told.values()))
+    if is_of_runner or is_whole:
+        return found
     for rank, code in _exit_codes(files.ended):
         # A library may abort for a lost connection; nothing else kills a rank for another's fault.
         is_cause = code != -signal.SIGABRT or all(map(_tells_of_lost_peer, told.values()))
@@ -79,7 +81,8 @@ def _told(files: TrialFolder) -> dict[TrialFolder, Failure]:
     """Return the failures that ranks told, the first one first."""
     found = [one for one in (files, *files.others) if one.outcome.exists()]
     found.sort(key=lambda one: one.outcome.stat().st_mtime_ns)
-    return {one: as_failure(outcome_from_json(read_some(one.outcome))) for one in found}
+    outcomes = {one: outcome_from_json(read_some(one.outcome)) for one in found}
+    return {one: as_failure(out) for one, out in outcomes.items() if not isinstance(out, Answer)}
 
 
 def _tells_of_lost_peer(failure: Failure) -> bool:

@@ -123,6 +123,7 @@ class RunningChild:
         self.process = process
         self._files = files
         self._ranks = ranks
+        self._is_launcher = False
         self.begun = time.monotonic()
         """Monotonic time from which the deadline counts."""
         self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
@@ -140,6 +141,7 @@ class RunningChild:
         Raises:
             KeyboardInterrupt: the runner was cancelled meanwhile.
         """
+        self._is_launcher = job.is_of_ranks
         deadline = self.begun + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else job.host_limit_bytes
         until = math.inf
@@ -193,6 +195,8 @@ class RunningChild:
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
+        elif self._is_launcher and self.process.exit_code != 0:
+            self._kill_left_ranks(family, host_pid)
         # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
         # has a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
@@ -261,6 +265,12 @@ class RunningChild:
         with self._files.launch.open("a", encoding="utf-8") as note:
             note.write(f"it {how} its processes on other hosts within {seconds:.1f} s\n")
         return [] if has_ended else self._ranks.elsewhere
+
+    def _kill_left_ranks(self, family: Family, host_pid: int | None) -> None:
+        """Kill the ranks on this host of a launcher that has died before them."""
+        if self._ranks is not None:
+            self._ranks.kill_here()
+        family.kill(host_pid)
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""

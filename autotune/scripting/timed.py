@@ -19,8 +19,7 @@ from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
 from autotune.training.ranks.world import World
-from autotune.training.tasks import CompileClock
-from autotune.training.timing import StepRequests, Timer, WarmUp, synchronize
+from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement, RankShare
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
 

@@ -31,8 +31,7 @@ from autotune.training import memory
 from autotune.training.profiling import profiling
 from autotune.training.ranks.of_script import before_parting, joined, obstacle
 from autotune.training.ranks.world import World
-from autotune.training.tasks import CompileClock
-from autotune.training.timing import StepRequests, synchronize
+from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Observed, Probed, TrialOutcome, UserError
 

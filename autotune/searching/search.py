@@ -256,8 +256,9 @@ def _warnings(context: SearchContext) -> Iterator[Warned]:
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
             "or a PostgreSQL server with --storage."
         )
-    if others := neighbours(context.device_uuid):
-        yield Warned(shared_line(context.machine.device, others))
+    for device, uuid in context.device_uuids.items():
+        if others := neighbours(uuid):
+            yield Warned(shared_line(device, others))
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):
         yield Warned(crowded)

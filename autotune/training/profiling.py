@@ -22,6 +22,7 @@ from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.loading.batches import endless
+from autotune.training.ranks.world import World
 from autotune.training.tasks import LoadedJob, seconds_per_batch
 from autotune.training.timing import Step, StepRequests, synchronize
 from autotune.training.training_setup import (
@@ -41,6 +42,8 @@ SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
 _MOST_OPERATORS = 15
 # Blocks that tell a rank that is slower than the others: the fewest that have a 95 % interval.
 _RANK_BLOCKS = 6
+# Steps that a process tries by itself; the second one has the optimizer's state in memory.
+_TRIED_STEPS = 2
 
 
 def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
@@ -72,7 +75,7 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         double_compute_seconds=_double(loaded, setup, dataset, plan),
         launch_seconds=_launch(setup, batch),
         busy_seconds=_busy(setup, batch),
-        bfloat16_compute_seconds=_bfloat16(loaded, dataset, plan) if task.bfloat16 else None,
+        bfloat16_compute_seconds=_bfloat16(loaded, setup, batch, plan) if task.bfloat16 else None,
     )
 
 
@@ -205,21 +208,18 @@ def activities(device: torch.device) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *cuda]
 
 
-def _bfloat16(loaded: LoadedJob, dataset: Dataset[Any], plan: MeasurePlan) -> float | None:
+def _bfloat16(
+    loaded: LoadedJob, setup: TrainingSetup, batch: Any, plan: MeasurePlan
+) -> float | None:
     """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
 
     A compiled model is left out: its graph would be in the cache for the first bfloat16 trial.
     """
     if loaded.config["compile_mode"] is not None:
         return None
-    half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16"))
-    try:
-        setup = half.setup(dataset, loaded.job.seed)
-        setup.model.train()
-        batch = setup.transfer(next(iter(setup.loader)))
-        return _seconds_of_training(setup, batch, plan)
-    except (RuntimeError, ValueError, TypeError):
-        return None
+    half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16")).settings
+    scaled = replace(setup, settings=half, scaler=half.scaler(setup.device))
+    return _seconds_if_all_can(lambda: (scaled, batch), loaded.world, plan)
 
 
 def _double(
@@ -233,11 +233,36 @@ def _double(
         return None
     double = 2 * (setup.loader.batch_size or 1)
     config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
-    try:
+
+    def begun() -> tuple[TrainingSetup, Any]:
         loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
-        return _seconds_of_training(setup, setup.transfer(next(iter(loader))), plan)
-    except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError):
-        return None
+        return setup, setup.transfer(next(iter(loader)))
+
+    return _seconds_if_all_can(begun, loaded.world, plan)
+
+
+def _seconds_if_all_can(
+    begun: Callable[[], tuple[TrainingSetup, Any]], world: World, plan: MeasurePlan
+) -> float | None:
+    """Return the seconds a batch of steps on what `begun` gives; None if a process cannot.
+
+    Where one fails among steps that all take together, the others wait for it. So each takes some
+    by itself before; what fails later fails the task, which ends all of them. Parameters of a
+    sharded model are gathered for each step, so that nothing is tried before.
+    """
+    found: tuple[TrainingSetup, Any] | None = None
+    try:
+        found = setup, batch = begun()
+        if world.is_alone:
+            return _seconds_of_training(setup, batch, plan)
+        if setup.ddp is not None:
+            by_itself = replace(setup, wrapped=None)
+            for _ in range(_TRIED_STEPS):
+                by_itself.step(itertools.repeat(batch))
+    except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError, TypeError):
+        found = None
+    can_all = all(world.shares(found is not None))
+    return _seconds_of_training(*found, plan) if can_all and found is not None else None
 
 
 def _loading(

@@ -18,8 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import spelled
-from autotune.knobs.torch_private import on_compilation
+from autotune.knobs.base import Value, spelled
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory, quality
 from autotune.training.apply_settings import Settings
@@ -31,10 +30,11 @@ from autotune.training.loading.batches import (
     has_long_epochs,
     probe_boundary,
 )
+from autotune.training.loading.sharding import epochs_obstacle
 from autotune.training.loading.tokens import count_tokens
 from autotune.training.loading.worst_batch import worst_batch
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
-from autotune.training.timing import Step, Timer, synchronize
+from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,
     apply,
@@ -54,6 +54,7 @@ from autotune.values.outcome import (
     Measured,
     NotApplied,
     Probed,
+    Rejected,
     TrialOutcome,
 )
 
@@ -146,8 +147,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
         blocks = timer.time_blocks(plan, warm_up.calm_seconds, setup.loader.batch_size or 1)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
-    for name, wanted, got in missed:
-        return NotApplied(name, spelled(wanted), spelled(got))
+    if (unusable := _unusable(setup, missed, timer.batches)) is not None:
+        return unusable
     waited = timer.batches.wait_seconds - waited
     retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
     world = setup.world
@@ -173,6 +174,23 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             flags=tuple(sorted(timer.flags)),
         )
     )
+
+
+def _unusable(
+    setup: TrainingSetup, missed: Sequence[tuple[str, Value, Value]], batches: Batches
+) -> NotApplied | Rejected | None:
+    """Return why a timing is not one of the configuration; None if it is.
+
+    Args:
+        setup: the training loop.
+        missed: settings that did not take effect, with the values wanted and found.
+        batches: the batches that it was timed with.
+    """
+    for name, wanted, got in missed:
+        return NotApplied(name, spelled(wanted), spelled(got))
+    if uneven := epochs_obstacle(setup.world.shares(batches.epoch_batches)):
+        return Rejected(f"{setup.workload.path}: {uneven}")
+    return None
 
 
 def _ranks(world: World, own: RankShare) -> tuple[RankShare, ...]:
@@ -327,21 +345,3 @@ def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
     if batches.epoch_batches is not None:
         return batches.epoch_batches * step_samples
     return len(setup.loader) * step_samples if hasattr(setup.loader.dataset, "__len__") else None
-
-
-class CompileClock:
-    """A counter of the seconds between the start and end events of torch.compile's compilations."""
-
-    def __init__(self, compiles: bool) -> None:
-        self.events = 0
-        """Number of compilations started plus those ended so far."""
-        self.seconds = 0.0
-        if compiles:
-            on_compilation(
-                start=lambda: self._note(-time.perf_counter()),
-                end=lambda: self._note(time.perf_counter()),
-            )
-
-    def _note(self, signed_now: float) -> None:
-        self.events += 1
-        self.seconds += signed_now

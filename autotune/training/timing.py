@@ -8,6 +8,7 @@ and synchronisation are parameters, so that tests need neither a GPU nor a sleep
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -16,6 +17,7 @@ from typing import TypeVar
 import torch
 
 from autotune.configuration.job import MeasurePlan
+from autotune.knobs.torch_private import on_compilation
 from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
@@ -273,6 +275,24 @@ class Timer:
         )
         left = self.batches.ready()
         return replace(lap, stock=_from_stock(lap, ready, left, self.batches.workers))
+
+
+class CompileClock:
+    """A counter of the seconds between the start and end events of torch.compile's compilations."""
+
+    def __init__(self, compiles: bool) -> None:
+        self.events = 0
+        """Number of compilations started plus those ended so far."""
+        self.seconds = 0.0
+        if compiles:
+            on_compilation(
+                start=lambda: self._note(-time.perf_counter()),
+                end=lambda: self._note(time.perf_counter()),
+            )
+
+    def _note(self, signed_now: float) -> None:
+        self.events += 1
+        self.seconds += signed_now
 
 
 def synchronize(device: torch.device) -> None:

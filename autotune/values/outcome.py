@@ -50,6 +50,8 @@ class Inspected:
     workload: WorkloadFacts | None
     device_uuid: str = ""
     """Identity of the accelerator, independent of its index; empty if torch gives none."""
+    rank_uuids: tuple[str, ...] = ()
+    """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Memory of the accelerator that is free; None on a CPU, and where the device does not tell."""
     import_seconds: float = 0.0

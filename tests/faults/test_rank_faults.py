@@ -2,12 +2,17 @@
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from autotune.configuration.job import Inspect, job_to_json
+from autotune.processes import runner as runner_of_jobs
 from autotune.processes.runner import SubprocessRunner
+from autotune.processes.running_child import OF_RANKS
 from autotune.values.outcome import (
     Crashed,
     Inspected,
@@ -85,6 +90,7 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(batch_size, outcome_of
 def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(outcome_of):
     outcome = outcome_of(faulty(STOPPED))
     assert isinstance(outcome, Measured), describe(outcome)
+    assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")
@@ -103,14 +109,44 @@ def test_a_stream_that_each_process_would_read_in_full_is_refused(outcome_of):
 
 
 @covers("T25")
-def test_ranks_with_unequal_numbers_of_batches_do_not_wait_for_ever(outcome_of, tmp_path):
+def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(outcome_of, tmp_path):
     source = "import rank_streams\nrank_streams.SPLITS = True\nfrom rank_streams import *\n"
     path = f"import sys; sys.path.insert(0, {str(WORKLOADS)!r})\n"
     model = written(tmp_path, path + source, "model.py")
     inspected = outcome_of(replace(job_for(model, task=Inspect()), config=None))
     assert isinstance(inspected, Inspected), inspected
     outcome = outcome_of(job_for(model, deadline_seconds=120.0))
-    assert isinstance(outcome, Measured), outcome
+    assert isinstance(outcome, Rejected), outcome
+    assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
+
+
+@covers("T27")
+def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
+    """They have sessions of their own, and helpers there would be waited for."""
+    patience = OF_RANKS._replace(strays=60.0)
+    monkeypatch.setattr(runner_of_jobs, "OF_RANKS", patience)
+    killed_at = []
+
+    def kill_launcher() -> None:
+        phases = [tmp_path / "trial" / name for name in ("phase", "phase.rank1")]
+        assert wait_until(
+            lambda: all(one.exists() and one.read_text() == "measure" for one in phases), 100
+        )
+        own = psutil.Process().children()
+        (launcher,) = (one for one in own if one in children_of(tmp_path))
+        assert len(children_of(tmp_path)) == 3, "the launcher and two ranks"
+        killed_at.append(time.monotonic())
+        launcher.kill()
+
+    killer = threading.Thread(target=kill_launcher)
+    killer.start()
+    job = replace(faulty(HANGS), processes=2)
+    with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
+        outcome = runner.run(job, tmp_path / "trial")
+    assert children_of(tmp_path) == []
+    killer.join()
+    assert time.monotonic() - killed_at[0] < patience.strays, "nobody was waited for"
+    assert outcome == Crashed("killed by SIGKILL")
 
 
 @covers("T27")

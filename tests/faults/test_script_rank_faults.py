@@ -95,6 +95,7 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(outcome_of: Ends, tmp_
 def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(outcome_of: Ends) -> None:
     outcome = outcome_of("stopped")
     assert isinstance(outcome, Measured), describe(outcome)
+    assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")

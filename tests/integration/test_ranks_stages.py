@@ -20,6 +20,32 @@ def compute_loss(model, batch):
     time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
     return plain.compute_loss(model, batch)
 """
+# Rank 1's workers are slow to fill their queue.
+SLOW_LOADING = """
+import os, sys, time
+sys.path.insert(0, {workloads!r})
+import batch_norm
+from batch_norm import build_model, build_optimizer, compute_loss
+class Slow:
+    points = batch_norm.build_dataset()
+    def __len__(self):
+        return len(self.points)
+    def __getitem__(self, index):
+        time.sleep(0.02 * (os.environ["RANK"] == "1"))
+        return self.points[index]
+build_dataset = Slow
+"""
+TOO_LARGE = """
+import os, sys
+sys.path.insert(0, {workloads!r})
+import torch
+import plain
+from plain import build_dataset, build_model, build_optimizer
+def compute_loss(model, batch):
+    if os.environ["RANK"] == "1" and (len(batch[1]) > 8 or torch.is_autocast_enabled("cpu")):
+        raise RuntimeError("out of memory, says rank 1")
+    return plain.compute_loss(model, batch)
+"""
 
 
 def limits_of(folder, model, **settings):
@@ -50,6 +76,21 @@ def test_a_sharded_model_is_timed_with_its_exchange(tmp_path):
     found = limits_of(tmp_path, WORKLOADS / "batch_norm.py", sharding="fsdp")
     assert {one.apart for one in found.rounds} == {None}
     assert {one.computing_by_rank for one in found.rounds} == {()}
+
+
+def test_ranks_of_a_sharded_model_wait_together_until_queues_are_full(tmp_path):
+    model = written(tmp_path, SLOW_LOADING.format(workloads=str(WORKLOADS)), "model.py")
+    settings = {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
+    assert limits_of(tmp_path, model, sharding="fsdp", **settings).rounds
+
+
+def test_what_one_rank_cannot_do_is_left_out_by_all(tmp_path):
+    model = written(tmp_path, TOO_LARGE.format(workloads=str(WORKLOADS)), "model.py")
+    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0,), bfloat16=True))
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, Diagnosed), describe(found)
+    assert found.compute_seconds > 0
+    assert (found.double_compute_seconds, found.bfloat16_compute_seconds) == (None, None)
 
 
 def test_the_rank_that_computes_longer_is_found(tmp_path):

@@ -177,6 +177,21 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
             "train.py:3: ValueError: no",
             "with the arguments after `--`, without a terminal and without input",
         ),
+        (
+            UserError("ValueError: environment variable RANK expected, but not set", "train.py:3"),
+            "train.py:3: ValueError: environment variable RANK expected",
+            "give --nproc-per-node N",
+        ),
+        (
+            UserError("ValueError: Default process group has not been initialized", "train.py:3"),
+            "train.py:3: ValueError: Default process group has not been",
+            "give --nproc-per-node N",
+        ),
+        (
+            UserError("KeyError: 'LOCAL_RANK'", "train.py:3"),
+            "train.py:3: KeyError: 'LOCAL_RANK'",
+            "give --nproc-per-node N",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_observed_is_the_users_error(
@@ -315,13 +330,17 @@ def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path: Path) ->
     assert [entry.name for entry in folder.iterdir()] == ["train it's.py"]
 
 
-def test_training_in_several_processes_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("text", ["", "def build_model(): ..."])
+@pytest.mark.parametrize(
+    "words", [("search", "train.py"), ("compare", "train.py", "best.yaml"), ("profile", "train.py")]
+)
+def test_a_command_that_a_launcher_starts_several_times_is_refused(
+    words: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
-    (tmp_path / "train.py").write_text("")
-    done = command("search", "train.py")
+    (tmp_path / "train.py").write_text(text)
+    done = command(*words)
     assert done.code == 2
     assert "WORLD_SIZE=2 is in the environment" in done.err
 

@@ -114,7 +114,9 @@ def test_one_device_has_one_name_and_two_have_two(
     assert (lock_names(*one) == lock_names(*other)) == is_same
 
 
-def on_card(number: int, uuid: str, run: Callable[[], None]) -> DeviceRunner:
+def on_card(
+    number: int, uuid: str, run: Callable[[], None], of_ranks: tuple[str, ...] = ()
+) -> DeviceRunner:
     """A device that has been inspected, and whose trials do `run`."""
 
     class OnCard(ScriptedRunner):
@@ -124,7 +126,8 @@ def on_card(number: int, uuid: str, run: Callable[[], None]) -> DeviceRunner:
             return super().run(job, folder)
 
     machine = replace(cuda_machine(), device=f"cuda:{number}")
-    runner = DeviceRunner(OnCard(inspected=Inspected(machine, None, uuid)), Device("cuda"))
+    inspected = Inspected(machine, None, uuid, of_ranks)
+    runner = DeviceRunner(OnCard(inspected=inspected), Device("cuda"))
     runner.run(inspection("cuda", None), Path("inspect"))
     return runner
 
@@ -155,6 +158,52 @@ def test_trials_on_one_card_never_overlap_whatever_its_number(
     spans.sort()
     if is_same:
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@covers("S9")
+def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path: Path) -> None:
+    cards = (token_hex(8), token_hex(8))
+    held: list[str] = []
+
+    class OfTwo(ScriptedRunner):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            if job is TIMED:
+                for card in cards:
+                    with (
+                        pytest.raises(NotYetError),
+                        device_locks(lock_names("cuda", (), card), refuse),
+                    ):
+                        pass
+                    held.append(card)
+            return super().run(job, folder)
+
+    inspected = Inspected(cuda_machine(), None, cards[0], rank_uuids=cards)
+    runner = DeviceRunner(OfTwo(inspected=inspected), Device("cuda"))
+    runner.run(inspection("cuda", None), Path("inspect"))
+    runner.run(TIMED, tmp_path)
+    assert held == list(cards)
+
+
+@covers("S9")
+def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever(
+    tmp_path: Path,
+) -> None:
+    cards, spans = (token_hex(8), token_hex(8)), list[tuple[float, float]]()
+
+    def trial() -> None:
+        start = time.monotonic()
+        time.sleep(0.01)
+        spans.append((start, time.monotonic()))
+
+    runners = [on_card(0, order[0], trial, order) for order in (cards, cards[::-1])]
+    threads = [threading.Thread(target=run.run, args=(TIMED, tmp_path)) for run in runners * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    spans.sort()
+    assert len(spans) == 8
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:

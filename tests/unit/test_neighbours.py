@@ -149,6 +149,17 @@ def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path: Path) -> No
     assert f"process ({NOBODY_HERE}, 1 GiB)" in warned[0]
 
 
+@covers("T21")
+@pytest.mark.usefixtures("_busy")
+def test_a_search_of_two_processes_tells_of_the_neighbours_of_both_gpus(tmp_path: Path) -> None:
+    runner = on_card(0, UUID)
+    runner.inspected = replace(runner.inspected, rank_uuids=(UUID, UUID.replace("1b", "2c")))
+    events = events_of(options_in(tmp_path, trials=2), runner)
+    warned = [event.warning for event in events if isinstance(event, Warned)]
+    both = ["cuda:0", "cuda:1"]
+    assert [line.partition(" ")[0] for line in warned] == [*both, *both], "and before the rounds"
+
+
 def test_a_search_on_a_quiet_gpu_warns_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,11 +208,31 @@ def of_two(best: Best, **settings: Value) -> Best:
 
 
 @pytest.fixture
-def a_group() -> Iterator[None]:
+def alone_in_a_group() -> Iterator[None]:
     """A process group of this process alone."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+@pytest.fixture
+def a_group() -> Iterator[None]:
+    """A process group of two, of which the other is never there: nothing is sent."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.parametrize("sharding", [None, "fsdp"])
+def test_a_process_that_is_alone_in_its_group_has_nothing_to_wrap(
+    sharding: str | None, best: Best
+) -> None:
+    model = nn.Linear(2, 2)
+    assert of_two(best, sharding=sharding).wrap(model) is model
+    assert type(model) is nn.Linear
 
 
 @pytest.mark.usefixtures("a_group")

@@ -15,7 +15,7 @@ from autotune.training.loading.sharding import ranks_obstacle
 from autotune.training.loading.whole_steps import StepsOfRank
 from autotune.training.ranks import world
 from autotune.training.ranks.world import Lap, World, slowest
-from autotune.values.outcome import Crashed, TimedOut, UserError, outcome_to_json
+from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command
 from covering import covers
 from factories import best_config, written
@@ -90,6 +90,21 @@ def test_what_the_runner_decided_stands(tmp_path):
     TrialFolder(tmp_path).ended.write_text(json.dumps({"1": -9}))
     late = TimedOut("measure", 5.0)
     assert outcome_of_ranks(TrialFolder(tmp_path), late) == late
+
+
+def test_a_result_of_rank_0_does_not_hide_that_another_failed(tmp_path):
+    answer = Probed((0.5,), 1.0)
+    TrialFolder(tmp_path).outcome.write_text(outcome_to_json(answer))
+    told(tmp_path, 1, "it is odd", at=1_000_000_000)
+    found = outcome_of_ranks(TrialFolder(tmp_path), answer)
+    assert found == UserError("rank 1: it is odd (log: stderr.rank1.log)", "model.py:3")
+
+
+def test_a_result_of_rank_0_holds_if_others_lost_it_once_it_was_done(tmp_path):
+    answer = Probed((0.5,), 1.0)
+    TrialFolder(tmp_path).outcome.write_text(outcome_to_json(answer))
+    told(tmp_path, 1, "Connection closed by peer", at=1_000_000_000)
+    assert outcome_of_ranks(TrialFolder(tmp_path), answer) == answer
 
 
 def test_ranks_in_another_phase_are_named(tmp_path):

@@ -62,7 +62,7 @@ class ConfirmationRun:
     """Disturbed rounds that were void and repeated."""
     baseline_rates: tuple[float, ...] = ()
     """The baseline's samples/s in each round that counts."""
-    others: list[str] = field(default_factory=list)
+    others: dict[str, list[str]] = field(default_factory=dict)
     """Other processes on the GPU that were warned of."""
 
     def run(self) -> Generator[Event, None, Confirmed | None]:
@@ -258,10 +258,14 @@ class ConfirmationRun:
 
     def _warn_of_others(self) -> Iterator[Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""
-        others = neighbours(self.search.context.device_uuid, after_trials=True)
-        if others and others != self.others:
-            yield Warned(shared_line(self.search.context.machine.device, others))
-        self.others = others
+        found = {
+            device: neighbours(uuid, after_trials=True)
+            for device, uuid in self.search.context.device_uuids.items()
+        }
+        for device, others in found.items():
+            if others and others != self.others.get(device):
+                yield Warned(shared_line(device, others))
+        self.others = found
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
         """Pass on the states of a test; count its disturbed rounds, keep the baseline's rates."""

@@ -1,0 +1,103 @@
+"""Each of several processes needs a device of its own, which is checked before the first trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from autotune.child import inspecting
+from autotune.configuration.job import Inspect, Job
+from autotune.context import ranks
+from autotune.context.options import Resources
+from autotune.system.launched import this_host
+from autotune.training.ranks.world import World
+from autotune.values.errors import UsageError
+from factories import cuda_machine, host
+
+SRUN = ("srun", "--ntasks", "2")
+
+
+@dataclass(frozen=True)
+class Pair(World):
+    """Two processes of one host, of which this is rank 0; nothing is sent."""
+
+    other_uuid: str = ""
+
+    def shares(self, own: Any) -> list[Any]:
+        if isinstance(own, tuple):
+            return [own, (this_host(), self.other_uuid, "")]
+        return [own, own]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that lets a process see some GPUs, and rank 1 train on one of a UUID."""
+
+    def see(count: int, other_uuid: str = "GPU-1") -> None:
+        def uuid_of(device: str) -> str:
+            return f"GPU-{device.rpartition(':')[2]}"
+
+        pair = Pair(0, 2, control=object(), other_uuid=other_uuid)
+        monkeypatch.setenv("LOCAL_RANK", "0")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setattr(inspecting.torch.accelerator, "device_count", lambda: count)
+        monkeypatch.setattr(inspecting, "use_device", lambda _: None)
+        monkeypatch.setattr(inspecting, "join", lambda *_: pair)
+        monkeypatch.setattr(inspecting.inspection, "device_uuid", uuid_of)
+        monkeypatch.setattr(inspecting.inspection, "resolve_device", lambda _: "cuda:0")
+        monkeypatch.setattr(inspecting.inspection, "describe_machine", lambda _: cuda_machine())
+        monkeypatch.setattr(inspecting.memory, "free_bytes", lambda _: None)
+
+    return see
+
+
+def of_two(launch: tuple[str, ...] = ()) -> Job:
+    return Job(Inspect(), "cuda", "model.py", processes=2, launch=launch)
+
+
+def of_script(launch: tuple[str, ...] = ()) -> Job:
+    return Job(Inspect(on_host=2), "cuda:0", None, launch=launch)
+
+
+@pytest.mark.parametrize(("seen", "launch"), [(2, ()), (2, SRUN), (1, SRUN)])
+def test_the_gpus_of_all_processes_are_told(seen: int, launch: tuple[str, ...], gpus: Any) -> None:
+    gpus(seen)
+    world, uuids = inspecting._met(of_two(launch), cuda_machine())
+    assert (world.size, uuids) == (2, ("GPU-0", "GPU-1"))
+
+
+def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus: Any) -> None:
+    gpus(1, other_uuid="GPU-0")
+    with pytest.raises(UsageError, match=r"2 processes of .* would train on one device"):
+        inspecting._met(of_two(SRUN), cuda_machine())
+    with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
+        inspecting._met(of_two(), cuda_machine())
+
+
+def test_a_script_of_more_processes_than_gpus_is_refused(gpus: Any) -> None:
+    gpus(1)
+    with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
+        inspecting.inspect(of_script())
+
+
+def test_the_gpus_of_a_scripts_processes_are_those_of_their_numbers(gpus: Any) -> None:
+    gpus(4)
+    found = inspecting.inspect(of_script())
+    assert found.rank_uuids == ("GPU-0", "GPU-1")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("device", "refused"), [("cuda", True), ("auto", False), ("cpu", False)])
+def test_more_processes_than_gpus_need_not_be_started_to_be_refused(
+    device: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PyTorch for the CPU trains on its cores, though there is a GPU: auto has to ask it."""
+    monkeypatch.setattr(ranks, "nvidia_gpus", lambda: ("Test GPU",))
+    monkeypatch.setattr(ranks, "probe_host", lambda: host(16))
+    asked = Resources(device=device, processes=2)
+    if refused:
+        with pytest.raises(UsageError, match="--nproc-per-node 2: this machine has 1 GPU"):
+            ranks.check_room(asked)
+    else:
+        ranks.check_room(asked)
