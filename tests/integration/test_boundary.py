@@ -111,4 +111,5 @@ def test_without_workers_nothing_lies_between_epochs(dataset, measured):
 def test_all_workers_begin_a_short_epoch_at_once(measured, folder):
     """Two load while training is timed, and two in each epoch on both sides of the boundary."""
     measured("noted", num_workers=2, persistent_workers=False)
-    assert len(list(folder.glob("worker-*"))) == 6
+    # The last one may be ended before it has loaded. One after the other, there would be four.
+    assert len(list(folder.glob("worker-*"))) >= 5

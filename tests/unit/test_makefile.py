@@ -18,6 +18,14 @@ import pytest
 from autotune.system.interpreter import SEARCHES
 
 ROOT = Path(__file__).parent.parent.parent
+FLAKY = """\
+from pathlib import Path
+
+def test_it():
+    if not (seen := Path("seen")).exists():
+        seen.touch()
+        raise AssertionError
+"""
 
 
 def planned(folder: Path, *words: str) -> str:
@@ -154,3 +162,22 @@ def test_every_target_is_described_for_contributors() -> None:
     assert phony is not None
     described = set(re.findall(r"`make ([\w-]+)", page))
     assert set(phony[1].split()) - described == set()
+
+
+@pytest.mark.parametrize(("content", "code"), [(FLAKY, 0), ("def test_it(): assert False", 2)])
+def test_what_fails_is_run_once_more_alone(checkout: Path, content: str, code: int) -> None:
+    install(checkout, "test")
+    folder = checkout / ".venv" / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (folder / "python").chmod(0o755)
+    (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (checkout / "test_one.py").write_text(content)
+    for mark in (checkout / ".venv").glob(".installed-*"):
+        mark.touch()
+    make = ["make", "--no-print-directory", "-C", str(checkout), "test"]
+    outer = ("MAKE", "PYTEST")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+    done = subprocess.run(make, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "1 failed" in done.stdout
