@@ -102,7 +102,9 @@ def trial_rate(runner: SubprocessRunner, knobs: Mapping[str, Value], folder: Pat
 def script_rate(settings: Mapping[str, Any]) -> float:
     """Return the samples per second of the script under torchrun."""
     words = [*LAUNCH, str(FOLDER / "ddp_by_hand.py"), json.dumps(dict(settings))]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
     seconds = median(json.loads(done.stdout.splitlines()[-1]))
     samples: int = 2 * 32 * settings.get("accumulate", 1)
     return samples / seconds

@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "confirmation_rule",
         "require_faster",
     ),
-    "Scripts": ("zoo", "run_overhead", "run_throughput"),
+    "Scripts": ("zoo", "loss_recording", "run_overhead", "run_throughput"),
     "The tool itself": ("startup", "report", "scaling"),
     "Notes": ("observations",),
 }

@@ -71,8 +71,9 @@ def test_a_switch_by_the_older_name_is_given_for_the_same_kernel() -> None:
         flag_from("fused_optimizer=--fused")
 
 
-@pytest.mark.parametrize("path", sorted(STUDIES.glob("*/recorded_best.yaml")), ids=str)
-def test_recorded_answers_are_read(path: Path) -> None:
+@pytest.mark.parametrize("name", ["photos_jpeg", "char_transformer"])
+def test_recorded_answers_are_read(name: str) -> None:
+    path = STUDIES / name / "recorded_best.yaml"
     assert "fused_optimizer" in path.read_text()
     assert read_best(path).training_config["optimizer_impl"] in (None, "fused")
 
