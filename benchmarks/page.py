@@ -41,7 +41,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_variants",
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
-    "Timing": ("overhead", "hosts", "ddp", "blocks", "numerics"),
+    "Timing": ("overhead", "hosts", "ddp", "ddp_settings", "blocks", "numerics"),
     "Knobs": ("knobs", "knobs_compile"),
     "Comparing": (
         "same_settings",
