@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "require_faster",
     ),
     "Scripts": ("zoo", "loss_recording", "run_overhead", "run_throughput"),
-    "The tool itself": ("startup", "report", "scaling"),
+    "The tool itself": ("install", "startup", "report", "scaling"),
     "Notes": ("observations",),
 }
 _INTRODUCTION = """\

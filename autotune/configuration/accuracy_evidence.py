@@ -122,7 +122,7 @@ class AccuracyEvidence(Part):
             return ""
         parts = []
         if self.epochs is not None:
-            parts.append(f"{self.epochs:.2g} epochs" if self.epochs > 1 else self._of_an_epoch)
+            parts.append(_epochs_text(self.epochs))
         if self.share_of_run is not None:
             parts.append(f"{100 * self.share_of_run:.2g} % of the run")
         length = f" ({', '.join(parts)})" if parts else ""
@@ -141,10 +141,6 @@ class AccuracyEvidence(Part):
         percent = f"{100 * self.split_error:.2g} %"
         cause = "more than rounding, so it was probed" if self.needs_full_run else "by rounding"
         return f"summed over smaller batches they differ by {percent} on the same samples: {cause}"
-
-    @property
-    def _of_an_epoch(self) -> str:
-        return "1 epoch" if self.epochs == 1 else f"{self.epochs:.2g} of an epoch"
 
     @property
     def difference_text(self) -> str:
@@ -180,3 +176,10 @@ class NotProven(Part):
     limit: float
     """Worst mean quality that is allowed over these seeds."""
     seeds: int
+
+
+def _epochs_text(epochs: float) -> str:
+    shown = f"{epochs:.2g}"
+    if shown == "1":
+        return "1 epoch"
+    return f"{shown} epochs" if epochs > 1 else f"{shown} of an epoch"

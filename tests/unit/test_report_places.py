@@ -116,6 +116,14 @@ def test_the_answer_says_how_much_its_probes_can_tell(place: str, url: str) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("epochs", "said"), [(0.3, "0.3 of an epoch"), (1.02, "1 epoch"), (4.6, "4.6 epochs")]
+)
+def test_the_length_of_probes_is_told_in_epochs(epochs: float, said: str) -> None:
+    accuracy = CONFIRMED_RATES.constraints.accuracy.model_copy(update={"epochs": epochs})
+    assert f"({said}, " in accuracy.probe_text
+
+
 @pytest.mark.parametrize("place", ["terminal", "note", "end of a search", "production"])
 def test_a_confirmed_throughput_says_so_wherever_it_stands(place: str, url: str) -> None:
     """The factory's answer: 150 samples/s, where the user's settings reach 100."""
