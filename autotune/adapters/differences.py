@@ -57,7 +57,7 @@ def in_force(
 def tell_differences(
     best: Best, who: str, asked: Asked, has: Mapping[str, Any], live: Mapping[str, Value]
 ) -> None:
-    """Warn of each setting that `who` has otherwise, and of those that nobody can read back there.
+    """Warn of each setting that differs in `who`, and of those that cannot be read back there.
 
     Args:
         best: the file.

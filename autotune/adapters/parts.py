@@ -48,7 +48,7 @@ class TrainingStep(nn.Module):
 
 
 class Built(Generic[T]):
-    """What the models of a process were made of, found again by their parameters.
+    """Modules or Trainers of this process, found again by the parameters of their models.
 
     It keeps none of them alive.
     """
@@ -58,11 +58,11 @@ class Built(Generic[T]):
         self._all: list[weakref.ref[T]] = []
 
     def add(self, one: T) -> None:
-        """Remember what a model is made of."""
+        """Remember a module or Trainer."""
         self._all = [*(ref for ref in self._all if ref() is not None), weakref.ref(one)]
 
     def owner_of(self, parameters: Iterable[nn.Parameter]) -> T:
-        """Return what the model with these parameters is made of.
+        """Return the module or Trainer whose model has these parameters.
 
         Raises:
             ValueError: no model that was built has them.

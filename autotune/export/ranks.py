@@ -20,7 +20,7 @@ _ACCELERATES: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Where the processes of an answer trained."""
+    """Hosts on which the processes of an answer trained."""
 
     count: int
     """Hosts; the fewest that have room for all where they do not share them evenly."""
