@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -36,14 +37,16 @@ def searched(
     return answered, " ".join(read_report(StudyPlace(str(options.study.storage), None)).remarks)
 
 
-def slowed_at_first(noise: tuple[float, ...]) -> Callable[[TrainingConfig, Phase], TrialOutcome]:
-    """The baseline's processes and trials of the best are slowed to a tenth less, in that noise."""
+def slowed_at_first(
+    noise: tuple[float, ...], slowed: float = SLOWED
+) -> Callable[[TrainingConfig, Phase], TrialOutcome]:
+    """The baseline's processes and trials of the best are slowed, in that noise."""
     noises = cycle(noise)
 
     def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
         size = batch_of(config)
         slow = phase == "baseline" or (phase == "trial" and size == BEST)
-        return at(RATES.get(size, 90.0) * next(noises) * (SLOWED if slow else 1.0))
+        return at(RATES.get(size, 90.0) * next(noises) * (slowed if slow else 1.0))
 
     return measure
 
@@ -55,9 +58,16 @@ def test_a_tenth_is_said_and_ranked_anew_where_processes_hardly_differ(tmp_path:
     assert answered.best.config["batch_size"] == BEST
     told = answered.remark or ""
     assert "at 90.91 samples/s before the trials and at 100" in told
+    assert "off by as much (10 %)" in told
     assert "(10 %)" in told
     assert any(told in line for line in answer_lines(answered))
     assert told in remarks
+
+
+def test_a_baseline_that_was_slowed_many_times_is_told_in_whole_percent(tmp_path: Path) -> None:
+    runner = ScriptedRunner(slowed_at_first(CALM, slowed=1 / 4.6))
+    answered, _ = searched(tmp_path, runner, BEST, SECOND)
+    assert re.search(r"off by as much \(3[56]\d %\)", answered.remark or "")
 
 
 def test_a_tenth_is_not_said_where_processes_differ_by_as_much(tmp_path: Path) -> None:

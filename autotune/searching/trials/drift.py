@@ -108,7 +108,7 @@ def baselines_apart(notes: StudyNotes) -> str | None:
     return (
         f"your settings ran at {before} {notes.rate_unit} before the trials and at {then} in the "
         "confirmation, which is more than their noise; something slowed one of them, and ratios of "
-        f"trials to your settings are off by as much ({100 * abs(speed - 1):.2g} %)"
+        f"trials to your settings are off by as much ({100 * abs(speed - 1):.0f} %)"
     )
 
 
