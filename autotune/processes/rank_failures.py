@@ -69,7 +69,9 @@ def _silent(files: TrialFolder, told: Mapping[TrialFolder, Failure]) -> Failure 
     """Return the end of a rank that told nothing, if others told of a lost peer at most."""
     codes = dict(_exit_codes(files.ended))
     known = codes.keys() | ({one.rank for one in (files, *files.others)} if told else set())
-    for rank in sorted(known - {one.rank for one in told}):
+    untold = known - {one.rank for one in told}
+    # A launcher ends with SIGTERM those that are left, perhaps before they have told anything.
+    for rank in sorted(untold, key=lambda rank: (codes.get(rank) == -signal.SIGTERM, rank)):
         if all(map(_tells_of_lost_peer, told.values())):
             how = f"with code {codes[rank]} and " if rank in codes else ""
             where = _place(files.of_rank(rank))

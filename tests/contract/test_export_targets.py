@@ -166,6 +166,8 @@ def tell(ddp):
     told = ddp.gradient_as_bucket_view, [hook.__name__ for hook, _ in ddp._comm_hooks]
     if distributed.get_rank() == 0:
         print(type(ddp).__name__, distributed.get_world_size(), *told)
+    distributed.barrier()
+    distributed.destroy_process_group()
 """
 OF_TRAINER = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments

@@ -86,6 +86,12 @@ def test_a_rank_that_left_without_a_word_is_named_with_its_code(tmp_path):
     assert found == Crashed("rank 1 ended with code 7 and without a result; log: stderr.rank1.log")
 
 
+def test_a_rank_that_the_launcher_ended_for_another_is_not_the_cause(tmp_path):
+    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": -15, "1": 3}))
+    found = outcome_of_ranks(TrialFolder(tmp_path), None)
+    assert found == Crashed("rank 1 ended with code 3 and without a result; log: stderr.rank1.log")
+
+
 def test_what_the_runner_decided_stands(tmp_path):
     TrialFolder(tmp_path).ended.write_text(json.dumps({"1": -9}))
     late = TimedOut("measure", 5.0)
