@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from autotune.configuration.accuracy_rule import UNNOTICED
@@ -185,11 +187,15 @@ class NumericsChecker:
         match found:
             case Gated():
                 lower = any(tested[name] != reference[name] for name in PRECISION)
-                return numerics_fault(found, lower)
+                return self._fault_of(found, lower)
             case NonFinite(detail):
                 return NumericsFault(f"accuracy: {detail}", margin=1.0)
             case _:
                 return found
+
+    def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
+        """Return why measured errors fail the check; None if they pass."""
+        return numerics_fault(gated, lower_precision)
 
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
         """Return the tested configuration and its reference.
@@ -244,8 +250,13 @@ class Error(NamedTuple):
     limit: float
 
 
-def numerics_fault(gated: Gated, lower_precision: bool) -> NumericsFault | None:
-    """Return why the measured errors fail the numerics check; None if they pass."""
+def numerics_fault(
+    gated: Gated, lower_precision: bool, words: Mapping[str, str] = MappingProxyType({})
+) -> NumericsFault | None:
+    """Return why the measured errors fail the numerics check; None if they pass.
+
+    `words` are said of a criterion in place of these.
+    """
     exact = "float64" if gated.in_double else "float32"
     what = {
         "update": "the optimizer's update differs from the unfused one",
@@ -254,6 +265,7 @@ def numerics_fault(gated: Gated, lower_precision: bool) -> NumericsFault | None:
         "path": "the weights after the first steps differ",
         "reach": "how far the first steps move the weights differs",
         "buffers": "the buffers after the first steps differ",
+        **words,
     }
     for criterion, error, limit in errors(gated, lower_precision):
         if error > limit:

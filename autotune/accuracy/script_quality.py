@@ -1,6 +1,6 @@
 """Accuracy of a training script under other settings.
 
-Settings that leave the arithmetic alone need no evidence. Of all others, the first losses are
+Settings that leave the arithmetic alone need no evidence. Of all others, the first steps are
 compared with the untouched script's, and then the quality of a training: its loss, or the metric
 that it prints.
 """
@@ -8,15 +8,18 @@ that it prints.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
+    PRECISION,
     NumericsChecker,
     NumericsChecks,
     NumericsFault,
+    numerics_fault,
 )
 from autotune.accuracy.seeds import seeds_itself
 from autotune.configuration.accuracy_evidence import UNCHANGED
@@ -32,38 +35,32 @@ from autotune.values.outcome import (
     OutOfMemory,
     TrialOutcome,
 )
-from autotune.values.script_losses import FirstLosses
+from autotune.values.script_losses import FIRST_STEPS, FirstLosses
 
-_STEPS = 10
-"""First steps of which the losses are compared; settings of the model hold from the third one."""
 _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
+_WORDS = {
+    "loss": "the first losses differ from the untouched script's",
+    "reach": "how far the first steps move the weights differs from the untouched script's",
+}
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
 
 
 @dataclass(frozen=True)
 class FirstLossChecker(NumericsChecker):
-    """Compares the first losses of a script with the untouched script's, at equal loaders.
+    """Compares the first steps of a script with the untouched script's, at equal loaders.
 
     The seed is the same, so that both train on the same samples from the same weights. Random
     numbers and rounding change the losses as well. By how much is told by an untouched run that
     goes on from rounded weights with other random numbers, for scripts that seed themselves too.
+    A loss hardly tells whether small steps are taken at all: how far they move the weights does.
     """
 
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the losses of `config` were or will be compared."""
         known = self.study.notes.numerics_check(_UNTOUCHED)
         return super().needed(config) and (known is None or isinstance(known, FirstLosses))
-
-    def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
-        """Return why `config` does not pass; None if it passes or needs no check."""
-        found, gated = super().fault(config), self.gated(config)
-        if not isinstance(found, NumericsFault) or not isinstance(gated, Gated):
-            return found
-        percent = f"{100 * gated.loss_error:.3g} %"
-        reason = f"accuracy: the first losses differ from the untouched script's by {percent}"
-        return replace(found, reason=reason)
 
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
         reference = self.context.baseline
@@ -81,21 +78,26 @@ class FirstLossChecker(NumericsChecker):
             return own if isinstance(own, Lost) else None
         return super()._found(tested, reference)
 
+    def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
+        return numerics_fault(gated, lower_precision, _WORDS)
+
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""
         return False
 
-    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:  # noqa: ARG002
+    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
         is_short = tested["amp_dtype"] == "bfloat16"
         is_short |= tested["float32_matmul_precision"] == "medium"
         own, rounded = self._untouched(0.0), self._untouched(_ROUNDING[is_short])
-        for known in (own, rounded):
-            if not isinstance(known, FirstLosses):
-                return known
+        if not isinstance(own, FirstLosses):
+            return own
+        if not isinstance(rounded, FirstLosses):
+            return rounded
         found = self._first_losses(tested, 0.0, folder)
         if not isinstance(found, FirstLosses):
             return found
-        return _gated(_distance(found, own), _distance(rounded, own))
+        is_lower = any(tested[name] != reference[name] for name in PRECISION)
+        return _gated(found, own, rounded, compares_reach=not is_lower)
 
     def _untouched(self, nudge: float) -> TrialOutcome:
         """Return the first losses of the untouched script, from rounded weights if asked for."""
@@ -114,40 +116,45 @@ class FirstLossChecker(NumericsChecker):
         It would with another seed, or if the baseline is not what was observed.
         """
         seen, own = self.context.observed, self.context.baseline
-        if seen is None or seen.loss is None or len(seen.loss.first) < _STEPS:
+        if seen is None or seen.loss is None or len(seen.loss.first) < FIRST_STEPS:
             return None
         settings = TrainingConfig.of(seen.workload.baseline)
         same = all(settings[name] == own[name] for name in (*BATCH_KNOBS, *_NUMERICS))
-        if not same or self.context.options.sampling.seed != FIRST_SEED:
+        if not same or not seen.loss.reach or self.context.options.sampling.seed != FIRST_SEED:
             return None
-        return FirstLosses(seen.loss.first[:_STEPS], seen.loss.backwards_per_step)
+        loss = seen.loss
+        return FirstLosses(loss.first[:FIRST_STEPS], loss.backwards_per_step, loss.reach)
 
     def _first_losses(self, config: TrainingConfig, nudge: float, folder: Path) -> TrialOutcome:
-        return self.runner.run(self.context.job(TakeFirstSteps(_STEPS, nudge), config), folder)
+        return self.runner.run(self.context.job(TakeFirstSteps(FIRST_STEPS, nudge), config), folder)
 
 
-def _distance(found: TrialOutcome, own: TrialOutcome) -> float:
-    """Return the L2 norm of the difference of losses, relative to that of the untouched ones."""
-    assert isinstance(found, FirstLosses)
-    assert isinstance(own, FirstLosses)
-    size = math.hypot(*own.losses)
-    off = math.dist(found.losses, own.losses)
+def _distance(found: Sequence[float], own: Sequence[float]) -> float:
+    """Return the L2 norm of the difference, relative to that of the untouched script's numbers."""
+    size, off = math.hypot(*own), math.dist(found, own)
     return off / size if size else float(off > 0)
 
 
-def _gated(error: float, rounding: float) -> Gated:
-    """Return errors of a check in which only losses are compared."""
+def _gated(
+    found: FirstLosses, own: FirstLosses, rounded: FirstLosses, compares_reach: bool
+) -> Gated:
+    """Return errors of a check in which losses are compared, and perhaps how far weights move.
+
+    In a lower precision a GradScaler may skip the first steps, and a probe judges the rest.
+    """
+    reaches = (found.reach, rounded.reach) if compares_reach else (own.reach, own.reach)
+    reach_error, rounding_reach = (_distance(reach, own.reach) for reach in reaches)
     return Gated(
-        loss_error=error,
+        loss_error=_distance(found.losses, own.losses),
         gradient_error=0.0,
         update_error=0.0,
         path_error=0.0,
-        reach_error=0.0,
+        reach_error=reach_error,
         buffer_error=0.0,
-        reference_loss_error=rounding,
+        reference_loss_error=_distance(rounded.losses, own.losses),
         reference_gradient_error=0.0,
         rounding_path_error=0.0,
-        rounding_reach_error=0.0,
+        rounding_reach_error=rounding_reach,
         rounding_buffer_error=0.0,
         seed_spread=0.0,
         batch_spread=0.0,

@@ -25,7 +25,7 @@ class GateEvidence(Part):
     left_out_if_none = frozenset({"gradient_error", "update_error", "buffer_error"})
     loss_error: float
     gradient_error: float | None = None
-    """None for a script, of which the first losses alone are compared."""
+    """None for a script, of which no gradients are compared."""
     update_error: float | None = None
     """Relative error of the optimizer's first update from equal gradients; None in older files."""
     path_error: float | None = None

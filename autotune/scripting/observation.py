@@ -29,6 +29,7 @@ from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
+from autotune.scripting.quality.reach import Reach
 from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
@@ -85,6 +86,7 @@ class Observation:
         Stages are those of a script in one process.
         """
         self._world = world
+        self._losses.recorder.reach = Reach(self._observed.parameters)
         yield _FIRST
         stream = self._stream
         stream.count_anew()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+FIRST_STEPS = 10
+"""First steps that are compared; settings of the model hold from the third one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedLoss:
@@ -17,6 +20,8 @@ class ObservedLoss:
     backwards_per_step: float = 1.0
     doubt: str = ""
     """Reason why it cannot judge a training; empty if it can."""
+    reach: tuple[float, ...] = ()
+    """As that of `FirstLosses`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +31,6 @@ class FirstLosses:
     losses: tuple[float, ...]
     """Mean over the backward passes of each step."""
     backwards_per_step: float
+    reach: tuple[float, ...]
+    """Distance that each parameter moved from the third to the tenth step; empty if unknown."""
     kind: Literal["first_losses"] = "first_losses"

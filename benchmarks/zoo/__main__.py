@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.configuration.best_config import read_best, write_best
@@ -144,11 +144,8 @@ def told(best: dict, took: str) -> list[str]:
 
 
 def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:
-    """Give the ratio of each setting that a person would try by hand.
-
-    Without an answer of the search there is none, unless it left its fastest trial.
-    """
-    files = [*folder.rglob("best.yaml"), *folder.rglob("best-so-far.yaml")]
+    """Give the ratio of each setting that a person would try by hand; none without an answer."""
+    files = list(folder.rglob("best.yaml"))
     if not files:
         yield from ["-"] * 3
         return
@@ -160,7 +157,7 @@ def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:
         {"batch_size": 2 * baseline["batch_size"]},
     ):
         file = folder / "by-hand.yaml"
-        write_best(replace(found, config=baseline.replace(**change)), file)
+        write_best(found.model_copy(update={"config": {**baseline, **change}}), file)
         maps = ["--map", f"batch_size={entry.batch}"] if entry.batch else []
         run = autotune(folder, entry, "compare", str(file), "--rounds", "6", *maps)
         with log.open("a") as lines:

@@ -37,7 +37,7 @@ from factories import IMAGE_FACTS, cuda_machine, in_turns, measurement
 ANSWERS = (
     Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
     Probed((0.5, 0.75), 1.5),
-    FirstLosses((0.5, 0.25), 1.0),
+    FirstLosses((0.5, 0.25), 1.0, (0.1,)),
     Inspected(cuda_machine(), IMAGE_FACTS),
     Inspected(cuda_machine(), None),
     in_turns(),

@@ -28,24 +28,28 @@ SEEN = Observed(
     wait_share=0.4,
     fixed={},
     workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
-    loss=ObservedLoss("", LOSSES.losses),
+    loss=ObservedLoss("", LOSSES.losses, reach=LOSSES.reach),
 )
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
 
 
 class Losses(ScriptedRunner):
-    """Answers with losses that are off by a share of the untouched ones."""
+    """Answers with first steps that are off by a share of the untouched ones."""
 
     off: float = 0.0
     by_chance: float = 0.0
+    of_reach: bool = False
+    """Whether it is how far they move the weights that is off, in place of the losses."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         found = super().run(job, folder)
         if isinstance(job.task, TakeFirstSteps) and isinstance(found, FirstLosses):
             assert job.config is not None
-            share = self.off if job.config["amp_dtype"] else 0.0
+            is_changed = job.config["amp_dtype"] or job.config["optimizer_impl"]
+            share = self.off if is_changed else 0.0
             share = self.by_chance if job.task.nudge else share
-            return replace(found, losses=tuple(loss * (1 + share) for loss in found.losses))
+            what = "reach" if self.of_reach else "losses"
+            return replace(found, **{what: tuple(x * (1 + share) for x in getattr(found, what))})
         return found
 
 
@@ -53,9 +57,15 @@ def faster_in_bfloat16(config: TrainingConfig, phase: Phase) -> TrialOutcome:
     return at(100 * (2 if config["amp_dtype"] else 1) * (1 + int(config["num_workers"] or 0)))
 
 
-def searched(folder: Path, runner: ScriptedRunner, **changes: object) -> Answered:
+def faster_with_a_fused_optimizer(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    return at(200 if config["optimizer_impl"] else 100)
+
+
+def searched(
+    folder: Path, runner: ScriptedRunner, space: str = SPACE, **changes: object
+) -> Answered:
     script = ScriptOptions(())
-    end = events_of(options_in(folder, SPACE, script=script, trials=4, **changes), runner)[-1]
+    end = events_of(options_in(folder, space, script=script, trials=4, **changes), runner)[-1]
     assert isinstance(end, Answered)
     return end
 
@@ -83,6 +93,24 @@ def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
     if passes:
         assert accuracy.gate is not None
         assert accuracy.gate.loss_error == pytest.approx(off)
+
+
+@pytest.mark.parametrize(
+    ("off", "by_chance", "passes"), [(-1.0, 0.01, False), (0.05, 0.01, True), (-0.2, 0.1, True)]
+)
+def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
+    tmp_path: Path, off: float, by_chance: float, passes: bool
+) -> None:
+    runner = losses(off, by_chance)
+    runner.of_reach, runner.measure = True, faster_with_a_fused_optimizer
+    best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
+    assert (best.config["optimizer_impl"] == "fused") is passes
+
+
+def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path: Path) -> None:
+    runner = losses(-0.3, 0.0)
+    runner.of_reach = True
+    assert searched(tmp_path, runner).best.config["amp_dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -136,7 +164,7 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
         def run(job: Job, place: Path) -> TrialOutcome:
             assert isinstance(job.task, Observe)
             asked.append(job.task.loss_seconds)
-            loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt)
+            loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt, reach=LOSSES.reach)
             seen = replace(SEEN, loss=loss if job.task.loss_seconds else None)
             TrialFolder(place).outcome.write_text(outcome_to_json(seen))
             return seen

@@ -19,6 +19,7 @@ from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
 from autotune.scripting.quality.loss_course import FIRST, falls, fault_of
 from autotune.scripting.quality.losses import LossRecorder, StepLoss, mean_of_last
+from autotune.scripting.quality.reach import Reach
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import (
@@ -27,14 +28,12 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss
 
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
 # Share of the steps that seem to be missing which are asked for at once.
 _SURE = 0.9
-_SHOWN = 10
-"""First losses that an observation reports, and whose mean is the loss before training."""
 # As in an accuracy probe: slow steps get longer, up to this many seconds.
 _ENOUGH_STEPS = 30
 _MOST_SECONDS = 60.0
@@ -137,12 +136,13 @@ class LossTasks:
         losses, doubt = course.losses, course.doubt
         if not doubt and not falls(losses):
             doubt = _NO_FALL.format(steps=len(losses))
-        first = losses[:_SHOWN]
+        first = losses[:FIRST_STEPS]
         return ObservedLoss(
             source,
             tuple(first) if all(map(math.isfinite, first)) else (),
             self._backwards_per_step,
             doubt,
+            self.recorder.reach.lengths,
         )
 
     def first_steps(
@@ -153,6 +153,7 @@ class LossTasks:
         device = weights[0].device if weights else torch.device("cpu")
         if task.nudge:
             nudge(weights, task.nudge)
+        self.recorder.reach = Reach(weights)
         while self.progress.steps < task.steps:
             if task.nudge:
                 torch.rand(1, device=device)
@@ -161,7 +162,8 @@ class LossTasks:
         if doubt := course.doubt:
             is_finite = all(map(math.isfinite, course.losses))
             return UserError(doubt, "") if is_finite else NonFinite(doubt)
-        return FirstLosses(tuple(course.losses[: task.steps]), self._backwards_per_step)
+        losses = tuple(course.losses[: task.steps])
+        return FirstLosses(losses, self._backwards_per_step, self.recorder.reach.lengths)
 
     def probing(self, task: Probe, started: float) -> StepRequests[TrialOutcome]:
         """Train on the task's samples and return the loss over the last tenth of them."""
@@ -186,7 +188,7 @@ class LossTasks:
         found = mean_of_last(steps, samples, task.loss, _LAST)
         if not math.isfinite(found):
             return NonFinite(f"the training loss is {found} after {self.progress.steps} steps")
-        before = fmean(step.value(task.loss) for step in steps[:_SHOWN])
+        before = fmean(step.value(task.loss) for step in steps[:FIRST_STEPS])
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)
 

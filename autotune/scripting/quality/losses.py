@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from autotune.scripting.quality.reach import Reach
 from autotune.scripting.quality.scalars import Scalars
 from autotune.scripting.quality.turns import Turns
+from autotune.values.script_losses import FIRST_STEPS
 
 LossOf = Literal["mean", "sum"]
 """How the losses of a step's backward passes make the step's loss."""
@@ -60,6 +62,8 @@ class LossRecorder:
         """Outermost backward passes so far."""
         self.turns = Turns()
         """Optimizers that have stepped, see `optimizer_stepped`."""
+        self.reach = Reach(())
+        """How far the parameters move until the end of the first steps."""
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
@@ -121,6 +125,8 @@ class LossRecorder:
         if self.is_on:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
+            if len(self._ends) == FIRST_STEPS:
+                self.reach.end()
         self._scaled = None
 
     def steps(self) -> list[StepLoss]:
