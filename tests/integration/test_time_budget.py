@@ -95,6 +95,26 @@ def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
     assert runner.elapsed <= budget
 
 
+@pytest.mark.parametrize("budget", [140.0, 160.0, 180.0])
+def test_a_candidate_that_needs_seeds_is_not_given_up_for_one_that_gains_hardly_anything(
+    budget, timed, tmp_path
+):
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        faster = (1.1 if config["num_workers"] else 1) * (1.9 if batch_of(config) > 8 else 1)
+        return at(100 * faster)
+
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        seeds = 7.0 * len(runner.asked[-1].seeds)
+        return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 4.5}.get(phase, 3.0)
+
+    runner = timed(measure=rate, seconds=seconds, seed_seconds=7.0)
+    space = "batch_size: [8, 16, 32, 64, 128, 256]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
+    options = options_with(tmp_path, budget, space + "num_threads: [1, 2]\n")
+    *_, last = events_of(options, runner)
+    assert batch_of(last.best.training_config) > 8
+    assert runner.elapsed <= budget + 9.0, "and a round"
+
+
 @pytest.mark.parametrize(("budget", "a_seed"), [(130.0, 7.0), (150.0, 9.0)])
 def test_seeds_that_were_put_off_are_drawn_once_the_candidate_without_any_has_lost(
     budget, a_seed, timed, tmp_path

@@ -19,7 +19,12 @@ from scripted_rounds import BASELINE, ONE_CHANGE, THREE_CHANGES, TWO_CHANGES, Sc
 
 @pytest.mark.parametrize(
     ("family", "rounds"),
-    [(1, (6, 9, 12)), (2, (7, 10, 13)), (3, (7, 11, 14)), (4, (8, 11, 15))],
+    [
+        (1, (6, 9, 12, 15, 17)),
+        (2, (7, 10, 13, 16, 19)),
+        (3, (7, 11, 14, 17, 20)),
+        (4, (8, 11, 15, 18, 20)),
+    ],
 )
 def test_more_candidates_need_more_rounds(family: int, rounds: tuple[int, ...]) -> None:
     assert looks(family) == rounds
@@ -30,7 +35,7 @@ def test_more_candidates_need_more_rounds(family: int, rounds: tuple[int, ...]) 
     assert 2 / 2 ** (first - 1) > 1 - confidence, "one round less would not be enough"
 
 
-@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.1, 9), (0.2, 12)])
+@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.1, 9), (0.12, 12), (0.2, 17)])
 def test_a_small_gain_among_noise_takes_more_rounds(noise: float, rounds: int) -> None:
     assert rounds_to_win(0.15, noise) == rounds
     assert rounds_to_win(1.0, noise) == 6
@@ -60,15 +65,22 @@ def test_one_round_against_it_costs_three_more() -> None:
 def test_a_candidate_that_can_no_longer_win_is_not_timed_further() -> None:
     scripted = ScriptedRounds(steady(one=100))
     assert scripted.hold(ONE_CHANGE) is None
-    assert scripted.processes["one"] == 2
+    assert scripted.processes["one"] == 3
     assert "not faster beyond the noise" in scripted.refused["one"]
 
 
 @pytest.mark.parametrize(
     ("lost", "rounds", "wins"),
-    [((1, 4), 12, True), ((1, 4, 7), 8, False), ((1, 2), 3, False), ((0, 3), 4, False)],
+    [
+        ((1, 2), 12, True),
+        ((0, 3), 12, True),
+        ((1, 4, 7, 9), 17, True),
+        ((1, 4, 7, 9, 13), 14, False),
+        ((0, 1, 3), 4, False),
+        ((0, 2, 5), 6, False),
+    ],
 )
-def test_two_of_twelve_rounds_may_be_lost_but_not_half_of_those_so_far(
+def test_four_of_seventeen_rounds_may_be_lost_but_not_three_of_the_first_six(
     lost: tuple[int, ...], rounds: int, wins: bool
 ) -> None:
     def script(name: str, number: int) -> Measurement:
@@ -77,6 +89,15 @@ def test_two_of_twelve_rounds_may_be_lost_but_not_half_of_those_so_far(
     scripted = ScriptedRounds(script)
     assert scripted.hold(ONE_CHANGE) == (ONE_CHANGE if wins else None)
     assert scripted.processes["one"] == rounds
+
+
+def test_one_that_wins_most_rounds_is_found_among_processes_that_differ_as_much() -> None:
+    random = Random(0)
+    scripted = ScriptedRounds(
+        lambda name, n: measurement(100 * random.gauss(1.15 if name == "one" else 1.0, 0.13))
+    )
+    won = sum(scripted.hold(ONE_CHANGE) is not None for _ in range(300))
+    assert won / 300 > 0.65, "58 % with two looks fewer, and with two lost rounds of four too many"
 
 
 def test_the_interval_of_one_of_several_holds_for_all_of_them_together() -> None:
@@ -202,9 +223,16 @@ def test_every_order_within_a_block_is_balanced_until_somebody_leaves() -> None:
         assert len({order[place] for order in places}) == 4
 
 
-def test_among_equals_something_is_called_faster_as_seldom_as_is_said() -> None:
+@pytest.mark.parametrize(
+    ("candidates", "most"),
+    [((ONE_CHANGE,), 0.065), ((ONE_CHANGE, TWO_CHANGES, THREE_CHANGES), 0.05)],
+)
+def test_among_equals_something_is_called_faster_as_seldom_as_is_said(
+    candidates: tuple[Participant, ...], most: float
+) -> None:
+    """By the sign test it is 4.7 % of one alone; six hundred tests show it to 0.9 %."""
     random, named = Random(11), 0
     for _ in range(600):
         scripted = ScriptedRounds(lambda *_: measurement(100 * random.lognormvariate(0, 0.03)))
-        named += scripted.hold(ONE_CHANGE, TWO_CHANGES, THREE_CHANGES) is not None
-    assert named / 600 < 0.05
+        named += scripted.hold(*candidates) is not None
+    assert named / 600 < most

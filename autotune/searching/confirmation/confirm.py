@@ -43,6 +43,9 @@ _MOST_AT_ONCE = 3
 _MOST_TESTED = 4
 # Share of the time budget by which a candidate that won every round may exceed it, to be decided.
 _OVERTIME = 1 / 10
+# Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
+# leave it the time: the chance that seeds accept is taken as even.
+_SURE_GAIN = 1 / 2
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the seeds that it needs would take the time to confirm another candidate"
 
@@ -208,18 +211,20 @@ class ConfirmationRun:
     def _has_time_for_seeds(self, one: Candidate, *, is_last: bool) -> bool:
         """Return whether another candidate can still be confirmed after the seeds of this one.
 
-        The seeds of the last look, as many as all before it, also leave time for its own rounds.
+        Beside others that gain much less, its own rounds have to fit. So they do after the seeds of
+        the last look, which are as many as all before it.
         """
         budget, prober = self.search.time_budget, self.accuracy.prober
-        seeds = budget.seeds_seconds(one.trial)
-        others = (
+        seeds, gain = budget.seeds_seconds(one.trial), budget.gain(one.trial)
+        sure = [
             other.trial
             for other in self._waiting
             if other is not one
             and budget.is_candidate(other.trial)
             and prober.is_validated(other.trial.config)
-        )
-        after = next(others, one.trial if is_last else None)
+        ]
+        own = one.trial if is_last or sure else None
+        after = next((other for other in sure if budget.gain(other) >= _SURE_GAIN * gain), own)
         is_enough = after is None or self.search.clock.left >= seeds + budget.rounds_seconds(after)
         return not seeds or is_enough
 

@@ -107,8 +107,12 @@ class TimeBudget:
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
+        return self.gain(trial) > self._noise(_LEAST_GAIN)
+
+    def gain(self, trial: FinishedTrial) -> float:
+        """Return the logarithm of a trial's gain over the baseline; -inf if it has no value."""
         value, own = trial.verdict.value, self._baseline.verdict.value
-        return bool(value and own and math.log(value / own) > self._noise(_LEAST_GAIN))
+        return math.log(value / own) if value and own else -math.inf
 
     @cached_property
     def missing_trials(self) -> int:
@@ -182,10 +186,10 @@ class TimeBudget:
 
     def _rounds(self, trial: FinishedTrial | None) -> int:
         """Return the rounds to confirm a trial, if it is as much faster as it seems."""
-        own = self._baseline.verdict.value
-        if trial is None or not trial.verdict.value or not own or self.missing_trials:
+        gain = -math.inf if trial is None else self.gain(trial)
+        if gain == -math.inf or self.missing_trials:
             return LOOKS[0]
-        return rounds_to_win(math.log(trial.verdict.value / own), self._noise(_LEAST_NOISE))
+        return rounds_to_win(gain, self._noise(_LEAST_NOISE))
 
     def _round_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of a round, in which the baseline and a trial are timed."""
