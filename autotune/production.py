@@ -33,7 +33,7 @@ from autotune.configuration.answer_words import (
     ranks_texts,
 )
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import difference, report, world_size
+from autotune.configuration.mismatch import difference, missing_variables, report, world_size
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Knob, Value
 from autotune.system.interpreter import check_torch
@@ -100,15 +100,15 @@ class Best:
     def apply_to_process(self) -> None:
         """Set threads, cuDNN and matmul precision of this process. Call it before any operation.
 
-        It cannot set environment variables that Python needs at its start: see
-        `autotune export --format env`. It warns if the file was made for another accelerator.
-        Where asking for that would be the first use of CUDA, `autotune.load` has looked already.
+        It warns of environment variables that Python lacked at its start, and of another
+        accelerator; where that would be a first use of CUDA, `autotune.load` has looked already.
 
         Raises:
             MismatchError: in place of the warning, if the file was loaded with `strict`.
         """
         name = f"the answer of study {self.answer.provenance.study}"
-        report(name, self._other_device(), strict=self._strict)
+        found = [*self._other_device(), *missing_variables(self.config)]
+        report(name, found, strict=self._strict)
         self.settings.apply_to_process()
 
     def _other_device(self) -> list[str]:

@@ -78,11 +78,12 @@ def _is_never_true(test: ast.expr) -> bool:
 def _sets_environment(tree: ast.Module) -> bool:
     """Return True if a file mentions the environment other than to read it."""
     reads = set(_reads_of_environment(tree))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr in ("environ", "putenv", "unsetenv")
+        (node.attr if isinstance(node, ast.Attribute) else node.id)
+        in ("environ", "putenv", "unsetenv", "load_dotenv")
         and node not in reads
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 

@@ -18,6 +18,7 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autotune.calling.flag import Flag
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
     from autotune.system.interpreter import Interpreter
@@ -101,7 +102,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
     from autotune.configuration.mismatch import changes_of_model, has_other_arguments
-    from autotune.configuration.script import plan_run, with_flags
+    from autotune.configuration.script import with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
 
     if not command:
@@ -109,7 +110,6 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     answer, (script, *arguments) = read_best(best), command
     python: Interpreter = flags["python"]
     script = _checked(script, as_module, python)
-    config, own = answer.training_config, answer.evidence.baseline.config
     measured = _if_measured(script, as_module, answer, python)
     is_other = measured is not None and has_other_arguments(answer, arguments)
     is_covered = measured is not None and not is_other and not changes_of_model(answer, measured)
@@ -118,10 +118,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     maps = with_preset(flags["preset"], [flag_from(text) for text in (*flags["maps"], *known)])
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
-    plan = plan_run(config, own, maps, allow, answer.effects or {})
+    plan = _planned(answer, maps, allow, is_measured=measured is not None)
     config = TrainingConfig.of(plan.settings)
-    if (factor := answer.lr_scaling.factor) != 1:
-        plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
@@ -137,6 +135,19 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
         return
     _become(program, environment)
+
+
+def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measured: bool) -> Plan:
+    """Return what to apply to a script; flags of the user's own are for the measured one alone."""
+    from autotune.configuration.script import own_flags, plan_run
+
+    config, own = answer.training_config, answer.evidence.baseline.config
+    foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
+    plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})
+    plan.withheld.update(dict.fromkeys(foreign, "is a flag of another script"))
+    if (factor := answer.lr_scaling.factor) != 1:
+        plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
+    return plan
 
 
 def _launcher(python: Interpreter, processes: int | None) -> list[str]:

@@ -209,6 +209,7 @@ def called_script(
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
+    from autotune.calling.config_file import check_files
     from autotune.calling.flag import flag_from
     from autotune.calling.presets import with_preset
     from autotune.configuration.script import ScriptOptions
@@ -229,7 +230,7 @@ def called_script(
     options = ScriptOptions(
         arguments or (), mapped, keeps_nothing=True, module=module, workdir=_workdir(workdir)
     )
-    faults = list(_misplaced(flags))
+    faults = [*_misplaced(flags), *check_files(options.flags, options.arguments)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return model, options
@@ -275,8 +276,8 @@ def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
     for flag in flags:
         if flag.knob not in BATCH_KNOBS and not is_harmless(KNOBS[flag.knob]):
             yield (
-                f"--map {flag.knob} is for `autotune run`; a search maps "
-                f"{' and '.join(BATCH_KNOBS)} alone."
+                f"--map {flag.knob} is for `autotune run` and `compare`; a search maps "
+                f"{' and '.join(BATCH_KNOBS)}, and settings that change nothing in training."
             )
 
 

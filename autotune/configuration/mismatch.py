@@ -8,6 +8,7 @@ torch uses.
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from autotune.calling.arguments import arguments_digest
 from autotune.calling.flag import flag_from
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
+from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
@@ -82,6 +84,16 @@ def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None
 def difference(name: str, in_file: str | int, here: str | int) -> str:
     """Return one line about a fact that differs."""
     return f"{name}: {in_file} in the file, {here} here"
+
+
+def missing_variables(config: TrainingConfig) -> list[str]:
+    """Return the environment variables that this process should have begun with, as lines."""
+    return [
+        f"environment: {name}={value} in the file, {os.environ.get(name, 'not set')} here; it "
+        "has to be set before Python starts, see `autotune export --format env`"
+        for name, value in environ_of(config).items()
+        if os.environ.get(name) != value
+    ]
 
 
 def mismatch_text(name: str, found: Sequence[str]) -> str:

@@ -189,18 +189,21 @@ class Plan:
 
 
 def is_script(path: Path) -> bool:
-    """Return True if a file defines no part of a model.py.
+    """Return True if a file defines no part of a model.py, or calls `backward` and lacks a part.
 
     A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
-    does one that imports all names of a module beside it, unless it calls `backward` itself.
+    does one that imports all names of a module beside it, unless it calls `backward` itself and
+    defines no part.
     """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return False
-    if any(_bound_by(statement) & _MODEL_PARTS for statement in tree.body):
-        return False
-    return _calls_backward(tree) or not any(_imports_all(node, path) for node in tree.body)
+    parts = {name for node in tree.body for name in _bound_by(node)} & _MODEL_PARTS
+    imports_all = any(_imports_all(node, path) for node in tree.body)
+    if not parts:
+        return _calls_backward(tree) or not imports_all
+    return _calls_backward(tree) and not imports_all and parts != _MODEL_PARTS
 
 
 def _calls_backward(tree: ast.Module) -> bool:

@@ -22,13 +22,14 @@ from autotune.values.workload_facts import Surroundings
 # Most paths that a line names.
 _MOST = 5
 _SENT = {
-    "wandb": "wandb is switched off (WANDB_MODE=disabled)",
+    "wandb": "wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
     "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
     "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
     " disabled=False",
     "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
     " script says mode=...",
-    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders,"
+    " unless the script says otherwise",
     "TensorBoard": "TensorBoard's event files are written into the trials' folders",
 }
 
@@ -84,10 +85,8 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
     if around.seconds is None:
         return
     own = "each run is in a folder of its own; " if script.workdir is not None else ""
-    if around.folders:
-        yield f"{own}in its first steps it writes to: {_listed(_outermost(around.folders))}"
-    else:
-        yield f"{own}in its first steps it writes no file; later checkpoints are not known"
+    places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
+    yield f"{own}in its first steps it writes {places}; later checkpoints are not known"
     if around.overwritten:
         yield f"each run overwrites: {_listed(around.overwritten)}"
     if around.deleted:

@@ -102,6 +102,7 @@ class Steps:
             # more. A checkpointed block differentiates within a backward pass.
             if self._depth or not (is_backward or self._counts_grad):
                 return original(*args, **kwargs)
+            args, kwargs = _listed(args), dict(zip(kwargs, _listed(kwargs.values()), strict=True))
             tensors = _differentiated_in(args, kwargs)
             for look in self.losses:
                 look(tensors)
@@ -156,6 +157,11 @@ class Steps:
     def _tell(self, stepper: Stepper) -> None:
         for listen in self.listeners:
             listen(stepper)
+
+
+def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the values with iterators as tuples, which can be looked at before a call."""
+    return tuple(tuple(value) if isinstance(value, Iterator) else value for value in values)
 
 
 def _differentiated_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -5,10 +5,10 @@
 Each script is searched by one command without options but the budget. The table tells for each
 what came of it, after how many configurations and seconds, and which settings were found. With
 `--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
-is. A dash is a setting that cannot be applied or fails; zoo-NAME.log in the folder for temporary
-files says why. A script whose package is not installed is left out, and the table says so. `--save`
-writes the rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle
-machine.
+is. A dash is a setting that cannot be applied or fails, or a search without an answer; zoo-NAME.log
+in the folder for temporary files says why. A script whose package is not installed is left out, and
+the table says so. `--save` writes the rows to benchmarks/results/zoo.json, beside those of other
+scripts. Run it on an idle machine.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_a_refusal_by_disturbed_rounds_says_so(tmp_path: Path) -> None:
     study = tmp_path / "study.db"
     assert report(study, "--explain").partition("\n\n")[0].endswith(said)
     (log,) = as_json(study)["confirmation"]["candidates"].values()
-    assert log["disturbed"] == 13
+    assert log["disturbed"] == 18
 
 
 @dataclass

@@ -27,7 +27,7 @@ ELSEWHERE = {
     'search train.py --launch "srun --ntasks 16" -- --epochs 90': "Slurm: by hand, docs/cluster.md",
     "search --python .venv/bin/python train.py": "an environment: test_other_interpreter.py",
     "search studies/digits_cnn/model.py --space quick": "scikit-learn: test_examples.py",
-    "report studies/digits_cnn --tensorboard events": "TensorBoard: test_missing_packages.py",
+    "report studies/digits_cnn --tensorboard events": "TensorBoard: test_tensorboard.py",
 }
 ALONE = ("doctor", "init", "spaces")
 FORM = re.compile(r"\b[A-Z]{3,}|\.\.\.|[\[\]\\]|\bN\b|^search --dry-run$|^repair NAME")

@@ -65,6 +65,7 @@ def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surrounding
     ("parser", "needed", "flag"),
     [
         ("argparse", "torch", ScriptFlag(("-b", "--batch-size"), 16)),
+        ("hf", "torch", ScriptFlag(("--per_device_train_batch_size",), 16)),
         ("click", "click", ScriptFlag(("--bs",), 16)),
         ("json", "jsonargparse", ScriptFlag(("--data.batch_size",), 16)),
         ("hydra", "hydra", ScriptFlag(("train.batch_size",), 16)),
@@ -299,9 +300,12 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
     assert (
-        "about 17 to 35 times: as it is, 2 trials, re-timings, rounds that confirm, 1 min 10 s each"
+        "about 17 to 45 times: as it is, 2 trials, re-timings, rounds that confirm, 1 min 10 s each"
     ) in text
-    assert "it writes to: the current folder, runs, /srv/out\n" in text
+    assert (
+        "it writes to: the current folder, runs, /srv/out; later checkpoints are not known\n"
+        in text
+    )
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text

@@ -11,10 +11,11 @@ import pytest
 
 from asked_scripts import SCRIPTS, Ask, observed, reason
 from autotune.configuration.best_config import read_best
-from autotune.configuration.job import Measure, Observe
+from autotune.configuration.job import Measure, Observe, TakeFirstSteps
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied
+from autotune.values.script_losses import FirstLosses
 from children import QUICK, hurried
 from factories import written
 from tuned_scripts import report_of, run
@@ -99,6 +100,20 @@ def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: s
     outcome = ask("no_loader.py", way, task=Measure(QUICK), settings={})
     assert isinstance(outcome, Measured), outcome
     assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+
+
+def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounded(
+    ask: Ask,
+) -> None:
+    own, rounded = (
+        ask("no_loader.py", "optimizer", task=TakeFirstSteps(10, nudge), settings={})
+        for nudge in (0.0, 2.0**-10)
+    )
+    assert isinstance(own, FirstLosses), own
+    assert isinstance(rounded, FirstLosses), rounded
+    assert rounded.losses == pytest.approx(own.losses, rel=0.02)
+    assert rounded.losses != own.losses
+    assert rounded.reach == pytest.approx(own.reach, rel=0.1)
 
 
 def test_backward_passes_before_an_optimizers_step_are_accumulation(ask: Ask) -> None:

@@ -380,6 +380,28 @@ def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_anothe
     assert last.best.keeps_baseline
 
 
+@pytest.mark.parametrize("wins", [True, False])
+def test_the_next_look_comes_past_the_budget_if_a_candidate_can_win_there(wins, timed, tmp_path):
+    """It loses one of the first six rounds, which nine decide."""
+    rounds = []
+
+    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+        if phase == "confirmation" and batch_of(config) > 8:
+            rounds.append(batch_of(config))
+            return at(90 if len(rounds) in ((2,) if wins else (2, 4)) else 200)
+        return larger_is_faster(config, phase)
+
+    budget = 160.0
+    runner = timed(measure=rate, seconds=lambda _, phase: 7.5 if phase == "confirmation" else 5.0)
+    options = options_with(tmp_path, budget, "batch_size: [8, 128]\nnum_workers: [0, 1, 2]\n")
+    best = events_of(options, runner)[-1].best
+    assert best.keeps_baseline is not wins
+    assert runner.elapsed <= 1.1 * budget + 15
+    if wins:
+        assert runner.elapsed > budget
+        assert best.evidence.speedup.rounds == 9
+
+
 @pytest.mark.parametrize(("wins", "is_late"), [(True, False), (False, False), (True, True)])
 def test_rounds_that_a_candidate_wins_are_finished_a_tenth_past_the_budget(
     wins, is_late, timed, tmp_path

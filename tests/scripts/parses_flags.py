@@ -1,4 +1,4 @@
-"""A training script whose parser is named first: argparse, click, json, hydra, tyro or own."""
+"""A training script whose parser is named first: argparse, hf, click, json, hydra, tyro or own."""
 
 import argparse
 import sys
@@ -37,6 +37,24 @@ def by_argparse(words: list[str]) -> None:
     parser.add_argument("--token", default="planted-hunter2")
     args = parser.parse_args(words)
     train(args.batch_size, args.epochs)
+
+
+class HfArgumentParser(argparse.ArgumentParser):
+    """As that of transformers: it parses what it knows, and refuses the rest itself."""
+
+    def parse_args_into_dataclasses(self, words: list[str]) -> argparse.Namespace:
+        namespace, rest = self.parse_known_args(words)
+        if rest:
+            raise ValueError(f"Some specified arguments are not used: {rest}")
+        return namespace
+
+
+def by_hf(words: list[str]) -> None:
+    parser = HfArgumentParser()
+    parser.add_argument("--per_device_train_batch_size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=1)
+    args = parser.parse_args_into_dataclasses(words)
+    train(args.per_device_train_batch_size, args.epochs)
 
 
 def by_click(words: list[str]) -> None:
@@ -101,5 +119,6 @@ def by_own(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ways = {f.__name__: f for f in (by_argparse, by_click, by_json, by_hydra, by_tyro, by_own)}
+    kinds = (by_argparse, by_hf, by_click, by_json, by_hydra, by_tyro, by_own)
+    ways = {kind.__name__: kind for kind in kinds}
     ways[f"by_{sys.argv[1]}"](sys.argv[2:])

@@ -80,7 +80,9 @@ def test_losses_of_one_call_add_up_and_what_is_no_scalar_is_a_fault(
 ) -> None:
     torch.autograd.backward([loss(1.0), loss(2.0)])
     recorder.stepped(1)
-    assert recorder.steps()[0].losses == (3.0,)
+    torch.autograd.backward(loss(value) for value in (1.0, 4.0))
+    recorder.stepped(2)
+    assert [step.losses for step in recorder.steps()] == [(3.0,), (5.0,)]
     torch.ones(3, requires_grad=True).mul(2).backward(torch.ones(3))
     assert recorder.fault == "it calls backward on a tensor of 3 numbers instead of a scalar loss"
 

@@ -173,6 +173,20 @@ def test_another_accelerator_is_noticed_when_settings_are_put_into_force(
     assert caught[0].filename == __file__
 
 
+def test_a_variable_that_the_process_should_have_begun_with_is_told(
+    tmp_path: Path, best: BestConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {**best.config, "omp_wait_policy": "passive"}
+    loaded = autotune.load(saved(tmp_path, best.model_copy(update={"config": config})))
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    with pytest.warns(autotune.MismatchWarning, match="POLICY=PASSIVE in the file, not set here"):
+        loaded.apply_to_process()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.apply_to_process()
+
+
 def test_strict_refuses_another_accelerator_before_anything_is_changed(
     tmp_path: Path, best: BestConfig
 ) -> None:

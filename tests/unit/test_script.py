@@ -73,6 +73,12 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("from parts import *\ndef train(loss):\n  loss.backward()\n", True),
         ("from parts import *\nfrom more import build_model\nx.backward()\n", False),
         ("compute_loss = print\n", False),
+        ("def build_model(): ...\ndef main():\n  loss.backward()\n", True),
+        (
+            "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(): ...\n"
+            "def main():\n  loss.backward()\n",
+            False,
+        ),
         ("def main():\n  def build_model(): ...\n", True),
         ("def broken(:\n", False),
     ],

@@ -56,6 +56,10 @@ class Progress(Protocol):
         """Samples in them."""
 
     @property
+    def is_fed(self) -> bool:
+        """True if a torch DataLoader feeds the steps."""
+
+    @property
     def is_played(self) -> bool:
         """True if the model plays episodes between the steps."""
 
@@ -148,14 +152,17 @@ class LossTasks:
     def first_steps(
         self, task: TakeFirstSteps, parameters: Iterable[Tensor]
     ) -> StepRequests[TrialOutcome]:
-        """Take the first steps, from nudged weights and with other random numbers if asked for."""
+        """Take the first steps, from nudged weights and with other random numbers if asked for.
+
+        A script without a loader may draw its batches from the same numbers, so it keeps them.
+        """
         weights = list(parameters)
         device = weights[0].device if weights else torch.device("cpu")
         if task.nudge:
             nudge(weights, task.nudge)
         self.recorder.reach = Reach(weights)
         while self.progress.steps < task.steps:
-            if task.nudge:
+            if task.nudge and self.progress.is_fed:
                 torch.rand(1, device=device)
             yield 1
         course = self._course()

@@ -20,6 +20,8 @@ class Turns:
         """True if an optimizer stepped after backward passes, another one alone after the next
         ones, and then the first one again. A new one that replaces an old one takes no turns."""
         self._backwards = 0
+        # The only optimizer so far, which most trainings have; None if there was another one.
+        self._only: weakref.ref[Optimizer] | None = None
         # Those that stepped since the last backward pass, and those that did so before it.
         self._now: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._before: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -30,6 +32,10 @@ class Turns:
 
         One that steps without a new backward pass shares the loss of the step before.
         """
+        if self._only is not None and self._only() is optimizer:
+            self._backwards = backwards
+            return
+        self._only = None if self.optimizers else weakref.ref(optimizer)
         if backwards > self._backwards:
             self._pass()
             self._backwards = backwards

@@ -61,7 +61,9 @@ class ScriptFlags:
     def _note(self, names: tuple[str, ...], value: object) -> None:
         self._found[names] = value if type(value) is int else None
 
-    def _parsed_some(self, _: object, result: tuple[Any, list[str]]) -> None:
+    def _parsed_some(self, parser: object, result: tuple[Any, list[str]]) -> None:
+        if type(parser).__name__ == "HfArgumentParser":  # it refuses what is left over itself
+            self.refused.add("--")
         self._note_actions(vars(result[0]))
 
     def _parsed_all(self, _: object, namespace: Any) -> None:

@@ -11,7 +11,6 @@ from autotune.accuracy.seeds import SEEDS, seeds_itself
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchContext
 from autotune.values.outcome import Gated
 from autotune.values.text import readable
 
@@ -45,7 +44,7 @@ def accuracy_evidence(
         if was_trained and seeds > 1
         else None,
         seeds=seeds,
-        needs_full_run=_changes_course(prober.context, trained),
+        needs_full_run=_changes_course(prober, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
         judged_by=_judged_by(prober, rule.baseline[: len(qualities)]),
         unjudged=(script and script.name_a_metric) or None,
@@ -67,10 +66,16 @@ def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what
 
 
-def _changes_course(context: SearchContext, config: TrainingConfig) -> bool:
-    """Return whether a knob that changes the course of training differs from the baseline's."""
+def _changes_course(prober: AccuracyProber, config: TrainingConfig) -> bool:
+    """Return whether a knob that changes the course of training differs from the user's settings.
+
+    A baseline in place of settings that exceed the memory limit has other batches, and nothing can
+    compare their gradients.
+    """
+    context = prober.context
     changed = config.differences(context.baseline)
-    return any(context.space.effect(name) == "statistics" for name in changed)
+    is_replaced = prober.study.notes.reference is not None
+    return is_replaced or any(context.space.effect(name) == "statistics" for name in changed)
 
 
 def _exact(difference: float) -> float:

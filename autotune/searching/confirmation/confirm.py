@@ -41,7 +41,7 @@ _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
-# Share of the time budget by which a candidate that won every round may exceed it, to be decided.
+# Share of the time budget by which a candidate that may win may exceed it, to be decided.
 _OVERTIME = 1 / 10
 # Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
 # leave it the time: the chance that seeds accept is taken as even.
@@ -245,21 +245,23 @@ class ConfirmationRun:
             if standing.winner is not None:
                 return members[standing.winner].confirm()
             has_looked = standing.rounds >= looks(family)[0]
-            if self.search.clock.is_over and (has_looked or not self._may_finish(standing)):
+            if self.search.clock.is_over and not self._may_finish(standing, family):
                 for one in (one for one in group if one.state is State.IN_TEST):
                     yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
                 return None
             since = time.monotonic()
         return None
 
-    def _may_finish(self, standing: Standing) -> bool:
-        """Return whether a candidate that won every round may have its first look past the budget.
+    def _may_finish(self, standing: Standing, family: int) -> bool:
+        """Return whether a candidate that can win at the next look may have it past the budget.
 
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
         is_late = self.search.clock.elapsed > (1 + _OVERTIME) * budget
-        return not is_late and any(not c.losses for c in standing.comparisons.values())
+        # Each look allows one lost round more than the one before.
+        allowed = sum(look <= standing.rounds for look in looks(family))
+        return not is_late and any(c.losses <= allowed for c in standing.comparisons.values())
 
     def _warn_of_others(self) -> Iterator[Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""

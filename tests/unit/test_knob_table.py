@@ -1,0 +1,58 @@
+"""The recorded gains of each knob on a CPU decide in which spaces it is."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from autotune.configuration.space_file import find_space, read_space
+from autotune.knobs.base import spelled
+from benchmarks.page import RESULTS
+
+_GAIN = 1.05
+_ELSEWHERE = {
+    "num_threads": "one thread pays beside workers, in answers of the zoo, and not alone",
+    "float32_matmul_precision": "measured on one study: few CPUs have it, and torch asks which",
+}
+"""Knobs that gain on none of the studies, each with why it is in these spaces all the same."""
+
+
+def gains() -> dict[str, dict[str, list[float]]]:
+    """For each knob and value that was timed, the median of each study whose rounds all gain."""
+    worths = json.loads((Path(RESULTS) / "knobs.json").read_text(encoding="utf-8"))["worths"]
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for turned in worths.values():
+        for name, worth in turned.items():
+            knob, _, value = name.partition(",")[0].partition(" ")[0].partition("=")
+            if ratios := worth["ratios"]:
+                found[knob][value] += [median(ratios)] if min(ratios) > 1 else []
+    return found
+
+
+@pytest.mark.parametrize("space", ["quick", "default", "cpu", "loader"])
+def test_a_knob_that_gains_on_no_study_is_in_the_full_space_alone(space: str) -> None:
+    offered = {
+        knob: {"", *map(spelled, values)}
+        for knob, values in read_space(find_space(space)).offers.items()
+        if len(values) > 1
+    }
+    useless = {
+        knob
+        for knob, values in gains().items()
+        if knob in offered
+        and not any(max(values[value], default=0.0) > _GAIN for value in offered[knob])
+    }
+    assert useless <= _ELSEWHERE.keys()
+
+
+def test_the_table_tells_gains_and_none() -> None:
+    found = gains()
+    assert max(found["compile_mode"]["default"]) > _GAIN
+    assert not any(found["cpu_allocator"].values())
+    assert max(found["num_threads"]["1"], default=0.0) < _GAIN
+    assert found["omp_wait_policy"]["active"]
+    assert not found["omp_wait_policy"]["passive"]
