@@ -90,7 +90,7 @@ def missing_variables(config: TrainingConfig) -> list[str]:
     """Return the environment variables that this process should have begun with, as lines."""
     return [
         f"environment: {name}={value} in the file, {os.environ.get(name, 'not set')} here; it "
-        "has to be set before Python starts, see `autotune export --format env`"
+        "has to be set before Python starts, see `autotune export BEST.yaml --format env`"
         for name, value in environ_of(config).items()
         if os.environ.get(name) != value
     ]

@@ -363,7 +363,7 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
     text = "\n".join(plan_lines(plan.context))
     assert (
-        "about 20 to 57 times: as it is, 4 trials, their first losses and accuracy seeds, "
+        "about 20 to 67 times: as it is, 4 trials, their first losses and accuracy seeds, "
         "re-timings, rounds that confirm"
     ) in text
 
@@ -375,5 +375,5 @@ def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path
     flags = ("--space", "quick", "--time-budget", "9m", "--dry-run")
     done = autotune(tmp_path, "search", "train.py", *flags, "--", "argparse", "--epochs", "999")
     assert done.returncode == 0, done.stderr
-    assert "it writes to: runs, the current folder\n" in done.stderr
+    assert "it writes to: runs, the current folder; later" in done.stderr
     assert "overwrites" not in done.stderr
