@@ -130,7 +130,12 @@ class FirstLossChecker(NumericsChecker):
 
 
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
-    """Return the L2 norm of the difference, relative to that of the untouched script's numbers."""
+    """Return the L2 norm of the difference, relative to that of the untouched script's numbers.
+
+    It is 1 if there are more or fewer of them, as of a model with other parameters.
+    """
+    if len(found) != len(own):
+        return 1.0
     size, off = math.hypot(*own), math.dist(found, own)
     return off / size if size else float(off > 0)
 

@@ -107,6 +107,19 @@ def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
     assert (best.config["optimizer_impl"] == "fused") is passes
 
 
+def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> None:
+    class Fewer(Losses):
+        def run(self, job: Job, folder: Path) -> TrialOutcome:
+            found = super().run(job, folder)
+            if isinstance(found, FirstLosses) and job.config and job.config["optimizer_impl"]:
+                return replace(found, reach=found.reach[:1])
+            return found
+
+    runner = Fewer(measure=faster_with_a_fused_optimizer, quality=lambda *_: 1.0, observed=SEEN)
+    best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
+    assert best.config["optimizer_impl"] is None
+
+
 def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path: Path) -> None:
     runner = losses(-0.3, 0.0)
     runner.of_reach = True

@@ -63,7 +63,7 @@ class LossRecorder:
         self.turns = Turns()
         """Optimizers that have stepped, see `optimizer_stepped`."""
         self.reach = Reach(())
-        """How far the parameters move until the end of the first steps."""
+        """Distances by which the first steps move the parameters."""
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")

@@ -1,4 +1,4 @@
-"""How far a script's first steps move its parameters."""
+"""Measure the distances by which a script's first steps move its parameters."""
 
 from __future__ import annotations
 
