@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,8 @@ from rich.text import Text
 from autotune.configuration.space_file import read_space, shipped_spaces
 from autotune.console.event_lines import busy_line, rank_lines
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Knob, OneOf, spelled
+from autotune.knobs.base import Knob, OneOf, Value, spelled
+from autotune.knobs.own import own_knobs
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.stopping import ENOUGH
 from autotune.system.optional_packages import how_to_get, is_installed
@@ -28,6 +29,10 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     for knob in ALL_KNOBS:
         values = _domain(knob, machine, facts)
         table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
+    for knob, offered, space in _shipped_variables():
+        values = _domain(knob, machine, facts, offered)
+        about = f"Variable of the environment that --space {space} varies."
+        table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(about))
     for told in facts.knobs if facts else ():
         table.add_row(
             _cell(told.name), spelled(told.default), _cell(_told(told)), _cell(told.about)
@@ -120,17 +125,30 @@ def _bound_lines(diagnosis: Diagnosis) -> list[str]:
     return [*lines, *rank_lines(diagnosis)]
 
 
-def _domain(knob: Knob, machine: Machine, facts: WorkloadFacts | None) -> str:
+def _shipped_variables() -> Iterator[tuple[Knob, Sequence[Value], str]]:
+    """Yield the variables that shipped spaces vary, each with its values and the space's name."""
+    for space, path in shipped_spaces().items():
+        offers = read_space(path).own.offers
+        yield from ((knob, offers[knob.name], space) for knob in own_knobs(offers))
+
+
+def _domain(
+    knob: Knob,
+    machine: Machine,
+    facts: WorkloadFacts | None,
+    offered: Sequence[Value] = (),
+) -> str:
+    """Return the values to be had here, of those `offered` if any, and why others are not."""
     irrelevant = knob.irrelevance(facts) if facts else None
     if irrelevant:
         return f"frozen: {irrelevant}"
-    allowed = knob.suggestions(machine)
+    options = offered or (knob.values.options if isinstance(knob.values, OneOf) else ())
+    refused = {v: why for v in options if (why := knob.obstacle(v, machine))}
+    possible = [value for value in offered if value not in refused]
+    allowed = possible if offered else knob.suggestions(machine)
     text = ", ".join(map(spelled, allowed))
     if knob.needs:
         text += f"  ({'without' if knob.has_effect(None) else 'with'} {knob.needs})"
-    if not isinstance(knob.values, OneOf):
-        return text
-    refused = {v: knob.obstacle(v, machine) for v in knob.values.options if v not in allowed}
     if len(allowed) <= 1 and refused:
         text = "frozen"
         if len(set(refused.values())) == 1:
