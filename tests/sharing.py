@@ -17,7 +17,8 @@ from autotune.processes.devices import Device
 from autotune.processes.stop import Stop
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
-from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.searching.trials.study_to_join import WorkerOptions
+from autotune.searching.trials.workers import join
 from autotune.storage.journal import Journal
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy

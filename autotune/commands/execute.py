@@ -27,7 +27,7 @@ from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
-from autotune.console.tables import show_profile
+from autotune.console.tables import show_profile_of
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.inspection import inspect, inspection
 from autotune.context.options import SearchOptions, time_budget_of
@@ -36,12 +36,12 @@ from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
-from autotune.searching.run.diagnosis import diagnosis_of, time_stages
+from autotune.searching.run.diagnosis import time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
-from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
-from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.searching.trials.study_to_join import WorkerOptions
+from autotune.searching.trials.workers import join
 from autotune.storage.database import check_storage, database_of, is_shared
 from autotune.storage.mutex import study_lock
 from autotune.system.interpreter import Interpreter
@@ -51,7 +51,7 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Failure, Inspected, Measured, as_failure, describe
+from autotune.values.outcome import Inspected, Measured, as_failure, describe
 from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import span
 from autotune.values.workload_facts import KnobFacts
@@ -260,20 +260,9 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
                 f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
                 f"Whole log: {log}"
             )
-        _show_profile(context, stages, profiled, rate)
+        show_profile_of(context, stages, profiled, rate)
         if trace is not None:
             _keep_trace(written, trace)
-
-
-def _show_profile(
-    context: SearchContext, stages: Diagnosed | Failure, profiled: Profiled, rate: float | None
-) -> None:
-    if not isinstance(stages, Diagnosed):
-        show_profile(None, [f"{describe(stages)}."], profiled)
-        return
-    diagnosis = diagnosis_of(context, stages, rate)
-    notes = narrowed(context.space, diagnosis).notes
-    show_profile(diagnosis, [note for note in notes if note not in context.space.notes], profiled)
 
 
 def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:

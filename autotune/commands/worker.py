@@ -61,7 +61,7 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
     """
     from autotune.commands.execute import execute_worker
     from autotune.processes.devices import Device, devices_of, seen_alone
-    from autotune.searching.trials.workers import WorkerOptions
+    from autotune.searching.trials.study_to_join import WorkerOptions
 
     allow_mixed = flags.pop("allow_mixed")
     model, script = scripts.called_script(flags.pop("model"), flags)

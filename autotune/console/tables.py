@@ -11,14 +11,17 @@ from rich.text import Text
 
 from autotune.configuration.space_file import read_space, shipped_spaces
 from autotune.console.event_lines import busy_line, rank_lines
+from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
-from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.diagnosis import Diagnosis, diagnosis_of
+from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.stopping import ENOUGH
 from autotune.system.optional_packages import how_to_get, is_installed
 from autotune.values.machine import Machine
-from autotune.values.stages import Profiled
+from autotune.values.outcome import Failure, describe
+from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import clean, size
 from autotune.values.workload_facts import KnobFacts, WorkloadFacts
 
@@ -87,6 +90,18 @@ def show_machine(machine: Machine) -> None:
     for name, fact in facts.items():
         table.add_row(name, _cell(fact))
     _print(table)
+
+
+def show_profile_of(
+    context: SearchContext, stages: Diagnosed | Failure, profiled: Profiled, rate: float | None
+) -> None:
+    """Print the profile of a training, whose stages may have failed; `rate` is of its whole."""
+    if not isinstance(stages, Diagnosed):
+        show_profile(None, [f"{describe(stages)}."], profiled)
+        return
+    diagnosis = diagnosis_of(context, stages, rate)
+    notes = narrowed(context.space, diagnosis).notes
+    show_profile(diagnosis, [note for note in notes if note not in context.space.notes], profiled)
 
 
 def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:

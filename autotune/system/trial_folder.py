@@ -85,6 +85,7 @@ class TrialFolder:
         """
         if place == TEMPORARY:
             return Path(mkdtemp(prefix=_WORKDIR, dir=self.path))
+        Path(place).mkdir(parents=True, exist_ok=True)  # on another host it may be missing
         return Path(mkdtemp(prefix=f"{self.path.parent.name}-{self.path.name}-", dir=place))
 
     @property
