@@ -27,6 +27,7 @@ from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
 from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
+from autotune.console.script_lines import written_lines
 from autotune.console.tables import show_profile_of
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.inspection import inspect, inspection
@@ -51,7 +52,7 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Inspected, Measured, as_failure, describe
+from autotune.values.outcome import Inspected, Measured, Observed, as_failure, describe
 from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import span
 from autotune.values.workload_facts import KnobFacts
@@ -224,7 +225,11 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
         _runner(folder, options.python) as runner,
         signs_of_life("a round") as write,
     ):
-        for now in compare(options, runner, folder):
+
+        def tell(seen: Observed) -> None:
+            write("\n".join(written_lines(options, seen, options.processes)))
+
+        for now in compare(options, runner, folder, tell):
             write(last_round_line(comparison, now))
             comparison = now
     to_stderr(comparison_line(options, comparison))
@@ -244,8 +249,10 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         # The profiler does not report failed writes. It writes here; a file found here is copied.
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
         task = Profile(trace_path=None if trace is None else str(written.resolve()))
-        with signs_of_life("the profile"):
+        with signs_of_life("the profile") as write:
             context = survey(replace(options, study=replace(options.study, folder=folder)), runner)
+            for line in written_lines(options.workload, context.observed, context.processes):
+                write(line)
             stages = time_stages(context, runner)
             profiled = runner.run(
                 context.job(task, context.baseline), folder / "trials" / "profile"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -123,18 +123,31 @@ def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> boo
     return high >= confirmed[0] and (low > 1 or comparison.ratio >= confirmed[0])
 
 
-def compare(options: ComparisonOptions, runner: Runner, folder: Path) -> Iterator[PairedComparison]:
+def _ignore(_: Observed) -> None:
+    pass
+
+
+def compare(
+    options: ComparisonOptions,
+    runner: Runner,
+    folder: Path,
+    tell: Callable[[Observed], None] = _ignore,
+) -> Iterator[PairedComparison]:
     """Yield the paired comparison of A with B after each round; only the last one decides.
 
     A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
-    left, all rounds count. A void round adds an entry to `PairedComparison.repeated`.
+    left, all rounds count. A void round adds an entry to `PairedComparison.repeated`. A script's
+    observation is told before the first round.
 
     Raises:
         UsageError: there is no such device.
         WorkloadError: the workload cannot be built, or fails with one of the configurations.
         AutotuneError: a process was lost to a fault of the machine, and lost again.
     """
-    a, b, course = _prepare(options, runner, folder)
+    found = _found(options, runner, folder)
+    if found.observed is not None:
+        tell(found.observed)
+    a, b, course = _prepare(options, found, runner, folder)
     comparison, places = PairedComparison(), orders(2, options.seed)
     repeats: Repeats[Results] = Repeats(options.rounds)
     for number in count():
@@ -219,10 +232,9 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
 
 
 def _prepare(
-    options: ComparisonOptions, runner: Runner, folder: Path
+    options: ComparisonOptions, found: _Found, runner: Runner, folder: Path
 ) -> tuple[Participant, Participant, Course]:
-    """Inspect machine and workload; return both sides and the setup of their rounds."""
-    found = _found(options, runner, folder)
+    """Return both sides and the setup of their rounds."""
     a, b = (
         Participant(name, (side.config or found.own).resolved(found.machine))
         for name, side in (("a", options.a), ("b", options.b))

@@ -1,4 +1,4 @@
-"""First screen of a script's search: what will be run, how often, where it writes, how to try it.
+"""What will be run of a script, how often, where it writes and how to try it, before it is timed.
 
 Arguments that look like secrets are masked.
 """
@@ -11,11 +11,14 @@ from pathlib import Path
 
 from autotune.accuracy.seeds import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
+from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.script import ScriptOptions
+from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
 from autotune.searching.run.time_budget import RUNS
+from autotune.values.outcome import Observed
 from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
 
@@ -36,16 +39,25 @@ _SENT = {
 
 def script_lines(context: SearchContext) -> list[str]:
     """Return the lines on the runs of a script, before the first trial; none for a model.py."""
-    script, seen = context.options.workload.script, context.observed
+    workload, seen = context.options.workload, context.observed
+    lines = written_lines(workload, seen, context.processes)
+    if seen is not None and (script := workload.script) is not None:
+        lines.insert(1, f"  {_often(context, seen.surroundings, script.has_quality)}")
+    return lines
+
+
+def written_lines(
+    workload: WorkloadOptions | ComparisonOptions, seen: Observed | None, processes: int
+) -> list[str]:
+    """Return the lines on the command of a script and on where it was seen to write."""
+    script = workload.script
     if script is None or seen is None:
         return []
-    around, processes = seen.surroundings, context.processes
-    each = "" if processes == 1 else f", in each of {processes} processes"
+    each = f", in each of {processes} processes" if processes > 1 else ""
     return [
-        f"runs: {_command(context.options.workload.model_path, script)}{each}",
-        f"  {_often(context, around, script.has_quality)}",
-        *(f"  {line}" for line in _places(script, around)),
-        *(f"  {_SENT[name]}" for name in around.trackers),
+        f"runs: {_command(workload.model_path, script)}{each}",
+        *(f"  {line}" for line in _places(script, seen.surroundings)),
+        *(f"  {_SENT[name]}" for name in seen.surroundings.trackers),
     ]
 
 

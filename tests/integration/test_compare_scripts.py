@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.outcome import Inspected, Observed, TrialOutcome, UserError
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import Surroundings, WorkloadFacts
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import best_config, cpu_machine, written
@@ -151,6 +151,32 @@ def test_each_timing_can_have_a_folder_of_its_own(
     )
     assert done.code == 0, done.err
     assert {job.script.workdir for job in runner.jobs if job.script} == {"temporary"}
+
+
+def test_it_says_first_what_the_script_was_seen_to_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, num_workers=2)
+    around = Surroundings(
+        folders=(str(folder / "runs"), "/srv/out"),
+        overwritten=(str(folder / "last.pt"),),
+        deleted=(str(folder / "old"),),
+        trackers=("wandb",),
+        seconds=7.0,
+    )
+    seen = replace(SEEN, surroundings=around)
+    done = compared(monkeypatch, folder, Sides(observed=seen), "best.yaml", "--", "--name", "a b")
+    assert done.code == 0, done.err
+    said = done.err[done.err.index("runs: ") :].splitlines()
+    assert said[:6] == [
+        "runs: python train.py --name 'a b'",
+        "  in its first steps it writes to: runs, /srv/out; later checkpoints are not known",
+        "  each run overwrites: last.pt",
+        "  each run deletes: old",
+        "  --workdir temporary tries it in folders that are removed",
+        "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
+    ]
+    assert "round" in said[6]
 
 
 def test_settings_that_cannot_reach_the_script_are_all_named(

@@ -18,6 +18,7 @@ from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed, Loading
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune, nobody_is_left
+from factories import written
 from scripted_runner import ScriptedRunner, events_of, options_in
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -43,6 +44,13 @@ SEEN = Observed(
     ),
     stages=STAGES,
 )
+WRITES = """
+from pathlib import Path
+
+Path("runs").mkdir(exist_ok=True)
+Path("runs", "log.txt").write_text("new")
+Path("kept.txt").write_text("again")
+"""
 
 
 def script_in(folder: Path, **defaults: str) -> None:
@@ -57,6 +65,8 @@ def script_in(folder: Path, **defaults: str) -> None:
 
 def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: Path) -> None:
     script_in(tmp_path, epochs="100000")
+    written(tmp_path, WRITES + (tmp_path / "train.py").read_text(), "train.py")
+    written(tmp_path, "of an earlier run", "kept.txt")
     words = ("--trace", "trace.json", "--", "--read-seconds", "0.002")
     done = autotune(tmp_path, "profile", "train.py", *words)
     assert done.returncode == 0, done.stderr
@@ -64,6 +74,9 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
     assert "aten::" in done.stdout
+    assert "runs: python train.py --read-seconds 0.002\n" in done.stderr
+    assert "it writes to: runs, the current folder; later checkpoints" in done.stderr
+    assert "each run overwrites: kept.txt\n" in done.stderr
     traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("aten::") for event in traced)
     assert nobody_is_left(tmp_path)
