@@ -47,7 +47,7 @@ class _Use:
         self._steps += 1
         self.batches += batches
         self.samples += samples
-        self.of_steps[batches - of_others or batches] += 1
+        self.of_steps[batches - of_others if of_others < batches else batches] += 1
 
     def mark(self) -> None:
         self._mark = (self.batches, self.samples, self._steps)
@@ -85,7 +85,10 @@ class BatchStream(Batches):
         """The training loader; None until the first step with one of its batches."""
         self.steps = 0
         """Optimizer steps so far."""
+        self.is_fed = False
+        """True if a torch DataLoader feeds the steps."""
         self._given_out, self._called = _Use(), _Use()
+        self._use = self._called
         self._without = 0
         self._sample_bytes = 0
         self._standing = 0.0
@@ -139,11 +142,13 @@ class BatchStream(Batches):
             self._iterator, self._elsewhere, self._opening = self._read, False, None
         self.steps += 1
         given_out, called = self._of_others
-        self._given_out.add(batches, samples, min(given_out, batches))
+        self._given_out.add(batches, samples, given_out)
         passes, of_calls = self.calls.stepped()
-        self._called.add(passes, of_calls, min(called, passes))
+        self._called.add(passes, of_calls, called)
         self._of_others = (0, 0)
         self._without = 0 if batches else self._without + 1
+        self.is_fed = self.loader is not None and self._without < _UNFED
+        self._use = self._given_out if self.is_fed else self._called
         self._since_step = (loader, 0, 0)
         self._last = time.perf_counter()
 
@@ -171,11 +176,6 @@ class BatchStream(Batches):
         self._called.mark()
 
     @property
-    def is_fed(self) -> bool:
-        """True if a torch DataLoader feeds the steps."""
-        return self.loader is not None and self._without < _UNFED
-
-    @property
     def counts_samples(self) -> bool:
         """True if the samples of a step are known; else each step counts as one."""
         return self.is_fed or self._called.samples > 0
@@ -186,10 +186,6 @@ class BatchStream(Batches):
         return not self.is_fed and self.calls.is_played
 
     @property
-    def _use(self) -> _Use:
-        return self._given_out if self.is_fed else self._called
-
-    @property
     def batches(self) -> int:
         """Batches used by these steps; backward passes where no loader feeds them."""
         return self._use.batches
@@ -197,8 +193,7 @@ class BatchStream(Batches):
     @property
     def samples(self) -> int:
         """Samples used by these steps; steps where samples are unknown."""
-        use = self._use
-        return use.samples if use.samples or self.counts_samples else self.steps
+        return self._use.samples or (0 if self.counts_samples else self.steps)
 
     @property
     def sample_bytes(self) -> int:

@@ -93,7 +93,7 @@ class Interposition:
             if self._counts_samples or self.asked.intersection(_MODEL):
                 self._watch_models()
             if self._counts_samples:
-                self.stepping.passed.append(lambda: self.calls.passed(self.stepping.in_closure))
+                self.stepping.passed.append(self.calls.passed)
 
     @property
     def _counts_samples(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,14 +41,14 @@ class Steps:
     def __init__(self) -> None:
         self.listeners: list[Callable[[Stepper], None]] = []
         """Functions that are called after each step, in this order."""
-        self.passed: list[Callable[[], None]] = []
-        """Functions that are called after each outermost backward pass, before its step."""
+        self.passed: list[Callable[[bool], None]] = []
+        """Functions that are called after each outermost backward pass, before its step. They get
+        True while an optimizer steps, which may call the model again and again."""
         self.losses: list[Callable[[Any], None]] = []
         """Functions that get what each outermost backward pass is called on, before it runs."""
         self.device: torch.device | None = None
         """Device of the first loss, if backward was called on one."""
-        self.in_closure = False
-        """True while an optimizer steps, which may call the model again and again."""
+        self._in_closure = False
         self._depth = 0
         self._optimizer_built = self._optimizer_steps = self._calls_backward = False
         self._unstepped = 0
@@ -64,10 +64,10 @@ class Steps:
                 self._watch_optimizers()
 
         Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
-        torch.autograd.backward = self._watched(torch.autograd.backward, self._backward)
+        torch.autograd.backward = self._watched(torch.autograd.backward, "tensors")
         # Compiled code knows `grad` by its identity, so it is only replaced while it may count.
         self._own_grad = torch.autograd.grad
-        self._patched_grad = self._watched(torch.autograd.grad, self._differentiated)
+        self._patched_grad = self._watched(torch.autograd.grad, "outputs")
         torch.autograd.grad = self._patched_grad
 
     @contextmanager
@@ -91,10 +91,9 @@ class Steps:
         if torch.autograd.grad is self._patched_grad:
             torch.autograd.grad = self._own_grad
 
-    def _watched(
-        self, original: Callable[..., Any], ended: Callable[[Any], None]
-    ) -> Callable[..., Any]:
-        is_backward = ended == self._backward
+    def _watched(self, original: Callable[..., Any], argument: str) -> Callable[..., Any]:
+        """Return a function with a step after each outermost call; `argument` is its first one."""
+        is_backward = argument == "tensors"
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -102,8 +101,13 @@ class Steps:
             # more. A checkpointed block differentiates within a backward pass.
             if self._depth or not (is_backward or self._counts_grad):
                 return original(*args, **kwargs)
-            args, kwargs = _listed(args), dict(zip(kwargs, _listed(kwargs.values()), strict=True))
-            tensors = _differentiated_in(args, kwargs)
+            tensors = args[0] if args else kwargs.get(argument, ())
+            if not isinstance(tensors, Tensor) and isinstance(tensors, Iterator):
+                tensors = tuple(tensors)  # which can be looked at before the call
+                if args:
+                    args = (tensors, *args[1:])
+                else:
+                    kwargs[argument] = tensors
             for look in self.losses:
                 look(tensors)
             self._depth = 1
@@ -111,64 +115,44 @@ class Steps:
                 result = original(*args, **kwargs)
             finally:
                 self._depth = 0
-            ended(tensors)
+            if is_backward and not self._calls_backward:
+                self._calls_backward = True
+                self._let_go_of_grad()
+            if self.device is None:
+                self._meet(tensors)
+            for passed in self.passed:
+                passed(self._in_closure)
+            if not self._optimizer_steps:
+                self._update_by_hand()
             return result
 
         return call
-
-    def _backward(self, tensors: Any) -> None:
-        if not self._calls_backward:
-            self._calls_backward = True
-            self._let_go_of_grad()
-            self._meet(tensors)
-        self._pass()
 
     @property
     def _counts_grad(self) -> bool:
         """True if `torch.autograd.grad` makes the steps."""
         return not (self._calls_backward or self._optimizer_built)
 
-    def _differentiated(self, tensors: Any) -> None:
-        self._meet(tensors)
-        self._pass()
-
     def _meet(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        self.device = self.device or getattr(first, "device", None)
+        self.device = getattr(first, "device", None)
 
-    def _pass(self) -> None:
-        for look in self.passed:
-            look()
-        if self._optimizer_steps:
-            return
+    def _update_by_hand(self) -> None:
+        """Take a backward pass for a step, unless an optimizer may still step."""
         if self._optimizer_built:
             self._unstepped += 1
             if self._unstepped < _PATIENCE:
                 return
-        self._tell(None)
+        for listen in self.listeners:
+            listen(None)
 
     def _before_optimizer(self, *_: object) -> None:
-        self.in_closure = True
+        self._in_closure = True
 
     def _after_optimizer(self, optimizer: Optimizer, *_: object) -> None:
-        self._optimizer_steps, self.in_closure = True, False
-        self._tell(optimizer)
-
-    def _tell(self, stepper: Stepper) -> None:
+        self._optimizer_steps, self._in_closure = True, False
         for listen in self.listeners:
-            listen(stepper)
-
-
-def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the values with iterators as tuples, which can be looked at before a call."""
-    return tuple(tuple(value) if isinstance(value, Iterator) else value for value in values)
-
-
-def _differentiated_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a call differentiates: `tensors` of `backward`, `outputs` of `grad`."""
-    if args:
-        return args[0]
-    return kwargs.get("tensors", kwargs.get("outputs", ()))
+            listen(optimizer)
 
 
 class ModelCalls:
