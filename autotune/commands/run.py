@@ -129,7 +129,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     # -P: files in the current folder must not shadow modules of autotune.
     program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
     program = [*_launcher(python, flags["nproc_per_node"]), *program]
-    environment = {**python.environ, **environ_of(config), **variables_of(maps, config.every())}
+    asked = {**environ_of(config, python.torch), **variables_of(maps, config.every())}
+    environment = {**python.environ, **asked}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))

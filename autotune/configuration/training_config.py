@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.older_names import RENAMED, fault_of_older, note_key, present
-from autotune.knobs.own import Kind, own_knob
+from autotune.knobs.own import Kind, name_to_read, own_knob
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
@@ -168,9 +168,13 @@ def with_own(names: Iterable[str], configs: Iterable[TrainingConfig]) -> tuple[s
     return tuple(dict.fromkeys((*names, *own)))
 
 
-def environ_of(config: TrainingConfig) -> dict[str, str]:
-    """Return the environment variables that a process needs at its start to run `config`."""
-    return {n: v for knob, value in config.items() for n, v in knob.environ(value).items()}
+def environ_of(config: TrainingConfig, torch: str | None = None) -> dict[str, str]:
+    """Return the environment variables that a process needs at its start to run `config`.
+
+    `torch` is the version that reads them; None for the one of this process.
+    """
+    found = (pair for knob, value in config.items() for pair in knob.environ(value).items())
+    return {name_to_read(name, torch): value for name, value in found}
 
 
 def render(settings: Mapping[str, Value]) -> str:

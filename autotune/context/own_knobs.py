@@ -16,6 +16,7 @@ from autotune.knobs.own import (
     OwnKnob,
     coded_misfits,
     described,
+    name_to_read,
     own_knob,
     own_knobs,
     unknown_options,
@@ -137,7 +138,7 @@ def _found(
     knob: OwnKnob, file: SpaceFile, workload: WorkloadOptions, facts: WorkloadFacts
 ) -> Value:
     if knob.kind == "env":
-        return os.environ.get(knob.word) or None
+        return os.environ.get(name_to_read(knob.word)) or None
     if knob.kind == "flags":
         assert workload.script is not None
         return _given(knob.word, workload.script, file.own.offers[knob.name])

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from autotune.knobs.base import AnyPlain, Integers, Knob, OneOf, Setup, Value, spelled
 from autotune.knobs.process import at_start
+from autotune.system.interpreter import own_interpreter, reaches
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
 from autotune.values.workload_facts import KnobFacts, Signature, WorkloadFacts
@@ -56,6 +57,8 @@ _NEEDED = {"CUDA_VISIBLE_DEVICES", "USER", "TMPDIR", "WANDB_MODE", "RANK", "WORL
 _NEEDED |= {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
 _NEEDED |= {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
 _ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+# Oldest torch whose CUDAAllocatorConfig::instance reads the newer name, if the older is not set.
+_READS_ALLOCATOR = (2, 10)
 _ONLY_CUDA = {_ALLOCATOR, _OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
 
 
@@ -80,12 +83,7 @@ class OwnKnob(Knob):
         """Return why a variable is not read on this machine; nothing is known of other knobs."""
         if self.kind != "env" or value is None or self.word not in _ONLY_CUDA:
             return None
-        if not machine.device.startswith("cuda"):
-            return "only CUDA reads it"
-        if self.word == _ALLOCATOR and os.environ.get(_OLDER_ALLOCATOR):
-            # CUDAAllocatorConfig::instance reads the older name first.
-            return f"{_OLDER_ALLOCATOR} is set, which torch reads before it; unset that"
-        return None
+        return None if machine.device.startswith("cuda") else "only CUDA reads it"
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
         """Return what a knob in code said of the workload when it was inspected."""
@@ -93,11 +91,24 @@ class OwnKnob(Knob):
         return told.irrelevance or None if told else None
 
     def environ(self, value: Value) -> Mapping[str, str]:
-        return {self.word: str(value)} if self.kind == "env" and value is not None else {}
+        is_set = self.kind == "env" and value is not None
+        return {name_to_read(self.word): str(value)} if is_set else {}
 
     def read_back(self, setup: Setup) -> Value:
         """Return the variable as this process found it when it started; None if it was not set."""
-        return at_start(self.word)
+        return at_start(name_to_read(self.word))
+
+
+def name_to_read(word: str, torch: str | None = None) -> str:
+    """Return the name under which torch reads a variable: the older one where that is read first.
+
+    `torch` is its version; None for the one of this process.
+    """
+    if word != _ALLOCATOR:
+        return word
+    version = torch or own_interpreter().torch or ""  # "" reaches all
+    is_newer = reaches(version, _READS_ALLOCATOR) and os.environ.get(_OLDER_ALLOCATOR) is None
+    return word if is_newer else _OLDER_ALLOCATOR
 
 
 def coded_name(name: str) -> str:

@@ -117,6 +117,23 @@ def test_a_torch_that_is_too_old_to_search_may_do_for_a_run(tmp_path: Path, fold
     assert finished(Path(sys.executable), folder, *words).returncode == 0
 
 
+def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    older = environment(tmp_path / "older", {*NOT_TRAINING, *ALONE})
+    pretend(older, "torch", "2.9.1+cu128")
+    path = best(tmp_path, **{"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    written(tmp_path, TRAIN, "train.py")
+    words = ("--allow", "numerics", "--print-command", path, "train.py")
+    for python, name in (
+        (older, "PYTORCH_CUDA_ALLOC_CONF"),
+        (sys.executable, "PYTORCH_ALLOC_CONF"),
+    ):
+        done = finished(Path(sys.executable), tmp_path, "run", "--python", python, *words)
+        assert f" {name}=expandable_segments:True " in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [

@@ -9,12 +9,12 @@ import pytest
 
 from autotune.calling.flag import Flag
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected, Observed, TrialOutcome
 from autotune.values.workload_facts import KnobFacts, Signature, WorkloadFacts
-from factories import cpu_machine
+from factories import cpu_machine, cuda_machine
 from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in
 
 SIGNATURES = {
@@ -106,6 +106,21 @@ options: {width: [null, 16]}
     assert domains["env.OWN_UNSET"] == (None, "8")
     assert domains["options.width"] == (8, 16)
     assert (baseline["env.OWN_SET"], baseline["options.width"]) == ("7", 8)
+
+
+def test_the_older_name_of_a_variable_is_todays_value_and_that_which_trials_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
+    name, value = "env.PYTORCH_ALLOC_CONF", "expandable_segments:True"
+    space = f'env:\n  PYTORCH_ALLOC_CONF: {{values: [null, "{value}"], effect: exact}}\n'
+    runner = faster_with(name, value)
+    runner.inspected = replace(INSPECTED, machine=cuda_machine())
+    best = searched(tmp_path, space, runner).best
+    assert best.config[name] == value
+    assert best.evidence.baseline.config[name] == "max_split_size_mb:64"
+    assert environ_of(best.training_config) == {"PYTORCH_CUDA_ALLOC_CONF": value}
 
 
 def test_the_values_of_today_are_the_flags_then_the_models_then_the_files(tmp_path: Path) -> None:

@@ -53,15 +53,11 @@ def test_knobs_lists_the_variables_of_the_shipped_spaces_and_who_reads_them():
         assert "--space cuda" in row
 
 
-def test_knobs_lists_their_values_where_cuda_reads_them(capsys, monkeypatch):
-    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+def test_knobs_lists_their_values_where_cuda_reads_them(capsys):
     show_knobs(cuda_machine(), None)
     rows = rows_of_variables(capsys.readouterr().out)
     assert all(row.startswith(f"{name} null {VARIABLES[name]} ") for name, row in rows.items())
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native")
-    show_knobs(cuda_machine(), None)
-    row = rows_of_variables(capsys.readouterr().out)["env.PYTORCH_ALLOC_CONF"]
-    assert "frozen: PYTORCH_CUDA_ALLOC_CONF is set, which torch reads before it" in row
+    assert list(rows) == list(VARIABLES)
 
 
 def test_knobs_with_a_model_says_what_it_has_no_use_for():

@@ -11,6 +11,7 @@ from autotune.calling.flag import Flag
 from autotune.configuration import best_config as best_yaml
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
 from autotune.configuration.space_file import SpaceFile, read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
@@ -270,9 +271,38 @@ def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
     assert on_cpu.domains[name] == (None,)
     assert on_cpu.notes == (f"{name}=expandable_segments:True dropped: only CUDA reads it",)
     assert narrowed(path, cuda_machine()).domains[name] == (None, "expandable_segments:True")
+
+
+@pytest.mark.parametrize(
+    ("torch", "name"),
+    [
+        ("2.9.1+cu128", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.10.0", "PYTORCH_ALLOC_CONF"),
+        ("2.11.0a0+nv", "PYTORCH_ALLOC_CONF"),
+    ],
+)
+def test_a_variable_is_written_by_the_name_that_torch_reads(
+    monkeypatch: pytest.MonkeyPatch, torch: str, name: str
+) -> None:
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    own: dict[str, Value] = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    config = TrainingConfig.of({**own, "env.MALLOC_ARENA_MAX": "2"})
+    expected = {name: "expandable_segments:True", "MALLOC_ARENA_MAX": "2"}
+    assert environ_of(config, torch) == expected
+
+
+def test_a_program_is_told_of_the_older_variable_that_torch_reads_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = TrainingConfig.of({"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native")
-    (note,) = narrowed(path, cuda_machine()).notes
-    assert "PYTORCH_CUDA_ALLOC_CONF is set, which torch reads before it" in note
+    (line,) = missing_variables(config)
+    assert line.startswith(
+        "environment: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the file, backend:native"
+    )
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert missing_variables(config) == []
 
 
 def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission() -> None:
