@@ -226,9 +226,14 @@ def called_script(
         return model, None
     given = {text.partition("=")[0] for text in maps}
     unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
-    mapped = with_preset(preset, [flag_from(text) for text in (*maps, *unnamed)])
+    own = tuple(flag_from(text) for text in (*maps, *unnamed))
     options = ScriptOptions(
-        arguments or (), mapped, keeps_nothing=True, module=module, workdir=_workdir(workdir)
+        arguments or (),
+        own,
+        with_preset(preset, own)[len(own) :],
+        keeps_nothing=True,
+        module=module,
+        workdir=_workdir(workdir),
     )
     faults = [*_misplaced(flags), *check_files(options.flags, options.arguments)]
     if faults:

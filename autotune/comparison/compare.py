@@ -29,6 +29,7 @@ from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_facts import asked, observation, observe, out_of_reach
+from autotune.context.script_maps import known_maps
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.system.interpreter import Interpreter, own_interpreter
@@ -186,14 +187,16 @@ class _Found:
     """Seconds to start a warm host for a round."""
     observed: Observed | None = None
     """Observation of the untouched script; None for a model.py."""
+    script: ScriptOptions | None = None
+    """Its call with the maps that it has flags for; None for a model.py."""
 
-    def call(self, script: ScriptOptions | None, config: TrainingConfig) -> Script | None:
+    def call(self, config: TrainingConfig) -> Script | None:
         """Return the call of the script under a configuration; its own one is left untouched."""
-        if script is None or self.observed is None:
+        if self.script is None or self.observed is None:
             return None
         if config == self.own:
-            return script.call()
-        return script.call(config, asked(script, self.observed, config))
+            return self.script.call()
+        return self.script.call(config, asked(self.script, self.observed, config))
 
 
 def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
@@ -205,10 +208,11 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     check_room(options.resources)
     job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
     job = options.resources.started(job)
-    observed = None
-    if options.script is not None:
-        observing = observation(options.model_path, options.script, _DEADLINE_SECONDS)
+    observed, script = None, options.script
+    if script is not None:
+        observing = observation(options.model_path, script, _DEADLINE_SECONDS)
         observed = observe(runner, options.resources.started(observing), folder / "script")
+        script, _ = known_maps(script, observed.surroundings, _own_flags(options))
         job = inspection_of_device(observed)
         job = options.resources.started(job) if options.launch else job
     started = time.monotonic()
@@ -223,7 +227,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
     if options.a.config is not None and options.a.config["deterministic"]:
         own = own.replace(deterministic=True)  # as when A was confirmed
-    found = _Found(inspected.machine, own, host_seconds, observed)
+    found = _Found(inspected.machine, own, host_seconds, observed, script)
     if observed is None:
         _check_own(options, facts)
     else:
@@ -250,7 +254,7 @@ def _prepare(
             deadline_seconds=_DEADLINE_SECONDS,
             host=host,
             fresh_data=options.fresh_data,
-            script=found.call(options.script, config),
+            script=found.call(config),
         )
         return time_in_round(runner, options.resources.started(job), place)
 
@@ -268,15 +272,25 @@ def _prepare(
     )
 
 
+def _own_flags(options: ComparisonOptions) -> dict[str, str]:
+    """Return the file that names each flag of the user's own."""
+    return {
+        name.removeprefix("flags."): side.label
+        for side in (options.b, options.a)
+        if side.config is not None
+        for name in flags_in(dict(side.config.own))
+    }
+
+
 def _check_reach(options: ComparisonOptions, found: _Found, observed: Observed) -> None:
     """Raise an error if settings cannot reach the script; all are named."""
-    assert options.script is not None
+    assert found.script is not None
     faults = [
         f"{side.label}: {setting} cannot be applied to {options.model_path}: {why}."
         for side in (options.a, options.b)
         if side.config is not None
         for setting, why in out_of_reach(
-            side.config.resolved(found.machine), found.own, options.script, observed
+            side.config.resolved(found.machine), found.own, found.script, observed
         )
     ]
     if faults:

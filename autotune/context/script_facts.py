@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from autotune.calling.arguments import files_digest
 from autotune.calling.flag import Flag
-from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.context.options import SearchOptions
 from autotune.context.ranks import check_launched
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, spelled
@@ -38,7 +37,6 @@ from autotune.values.outcome import (
 )
 from autotune.values.script_losses import ObservedLoss
 from autotune.values.text import span
-from autotune.values.workload_facts import Surroundings
 
 _SCALED = "float16"
 # As argparse does, once it has said what it lacks.
@@ -171,77 +169,11 @@ def check_device(observed: Observed, device: str) -> None:
         )
 
 
-def with_maps(
-    workload: WorkloadOptions, file: SpaceFile, observed: Observed
-) -> tuple[WorkloadOptions, tuple[str, ...]]:
-    """Return the options with the maps that the observed flags allow, and notes on such flags.
-
-    Raises:
-        UsageError: a map or the space names a flag that the script does not have.
-    """
-    script, around = workload.script, observed.surroundings
-    assert script is not None
-    own = {name: name.removeprefix("flags.") for name in file.own.offers if "flags." in name}
-    _check_words(script, around, own, file)
-    script, lacking = _with_preset(script, around)
-    workload = replace(workload, script=script)
-    if not script.proposes:
-        return workload, lacking
-    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
-    # A batch that is held needs both, whichever of them the space offers.
-    is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
-        BATCH_KNOBS
-    )
-    wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
-    knobs = [name for name in wanted if name not in mapped]
-    found = {name: today[name] for name in knobs}
-    is_fed = bool(observed.training_loader)
-    flags, notes = proposals(around, found, script.arguments, is_fed)
-    flags = tuple(flag for flag in flags if flag.name not in own.values())
-    if not script.tries_numerics:
-        lack = "without --only exact" if script.only_exact else "with --metric-regex"
-        later = (f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags)
-        return workload, (*lacking, *later)
-    mapped_script = replace(script, flags=(*script.flags, *flags), proposed=flags)
-    return replace(workload, script=mapped_script), (*lacking, *notes)
-
-
 def _taken(script: ScriptOptions) -> Iterator[str]:
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
         if flag.knob not in script.refused:
             yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
-
-
-def _with_preset(
-    script: ScriptOptions, around: Surroundings
-) -> tuple[ScriptOptions, tuple[str, ...]]:
-    """Return the script with the maps of its preset that it has flags for; a note on each other."""
-    unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
-    # Of the words of one setting all are needed.
-    lacking = {f.left for f in script.preset if not unknown.keys().isdisjoint(f.words)}
-    known = [flag for flag in script.preset if flag.left not in lacking]
-    notes = (
-        f"the preset's --map {flag.text} is left out: this script has no such flag"
-        for flag in script.preset
-        if not unknown.keys().isdisjoint(flag.words)
-    )
-    return replace(script, flags=(*script.flags, *known)), tuple(notes)
-
-
-def _check_words(
-    script: ScriptOptions, around: Surroundings, own: Mapping[str, str], file: SpaceFile
-) -> None:
-    """Check that the script knows each flag or key that a map or the space names.
-
-    Raises:
-        UsageError: some are unknown; all are named.
-    """
-    places = {w: f"--map {flag.knob}={flag.name}" for flag in script.flags for w in flag.words}
-    places |= {word: file.position(name) for name, word in own.items()}
-    faults = [f"{places[word]}: {fault}" for word, fault in unknown_words(around, list(places))]
-    if faults:
-        raise UsageError("\n".join(faults))
 
 
 def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.outcome import Inspected, Observed, TrialOutcome, UserError
-from autotune.values.workload_facts import Surroundings, WorkloadFacts
+from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import best_config, cpu_machine, written
@@ -43,8 +43,8 @@ SEEN = Observed(
 class Sides:
     """A runner that times the called script by its settings, in the place of real processes."""
 
-    workers_help: bool = True
     observed: TrialOutcome = SEEN
+    workers_help: bool = True
     jobs: list[Job] = field(default_factory=list)
 
     def __call__(self, *_: object, **__: object) -> Sides:
@@ -164,8 +164,8 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         trackers=("wandb",),
         seconds=7.0,
     )
-    seen = replace(SEEN, surroundings=around)
-    done = compared(monkeypatch, folder, Sides(observed=seen), "best.yaml", "--", "--name", "a b")
+    runner = Sides(replace(SEEN, surroundings=around))
+    done = compared(monkeypatch, folder, runner, "best.yaml", "--", "--name", "a b")
     assert done.code == 0, done.err
     said = done.err[done.err.index("runs: ") :].splitlines()
     assert said[:6] == [
@@ -177,6 +177,38 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
     ]
     assert "round" in said[6]
+
+
+BS = ScriptFlag(("-b", "--batch-size"), 16)
+
+
+def test_flags_that_the_scripts_parser_does_not_know_are_refused_before_a_timing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = TrainingConfig.of(OWN)
+    asks = own.replace(batch_size=64, **{"flags.--epoks": 2})
+    write_best(best_config(asks, own), folder / "best.yaml")
+    runner = Sides(
+        replace(SEEN, surroundings=Surroundings((BS, ScriptFlag(("--epochs",), 1)), ("--",)))
+    )
+    done = compared(monkeypatch, folder, runner, "best.yaml", "--map", "batch_size=--batchsize")
+    assert done.code == USAGE
+    assert (
+        "--map batch_size=--batchsize: the script has no --batchsize. Did you mean '--batch-size'?"
+        "\nbest.yaml: the script has no --epoks. Did you mean '--epochs'?"
+    ) in done.err
+    assert not runner.jobs
+
+
+def test_a_map_of_a_preset_that_the_script_lacks_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(folder, batch_size=64)
+    runner = Sides(replace(SEEN, surroundings=Surroundings((BS,), ("--",))))
+    done = compared(monkeypatch, folder, runner, "best.yaml", "--preset", "timm", "--rounds", "6")
+    assert done.code == 0, done.err
+    calls = {job.script.arguments for job in runner.jobs if job.script}
+    assert calls == {(), ("--batch-size", "64")}, "and no --grad-accum-steps"
 
 
 def test_settings_that_cannot_reach_the_script_are_all_named(
