@@ -17,12 +17,13 @@ _EXTRA, _GROUP = "-e '.[{}]'", "--group {}"
 HOW = {
     **dict.fromkeys(("PIL", "sklearn", "torchvision"), _GROUP.format("examples")),
     **dict.fromkeys(
-        ("transformers", "accelerate", "lightning", "timm"), _GROUP.format("frameworks")
+        ("transformers", "accelerate", "lightning", "timm", "torchdata"),
+        _GROUP.format("frameworks"),
     ),
     "playwright": _GROUP.format("browser"),
     "psycopg": _EXTRA.format("postgres"),
     "tensorboard": _EXTRA.format("tensorboard"),
-    "jsonschema": _GROUP.format("test"),
+    **dict.fromkeys(("jsonargparse", "jsonschema"), _GROUP.format("test")),
     "tyro": _GROUP.format("test"),
 }
 """What `pip install` has to be told, in a checkout, to get a library."""

@@ -18,6 +18,7 @@ from autotune.values.outcome import Measured, NotApplied
 from autotune.values.script_losses import FirstLosses
 from children import QUICK, hurried
 from factories import written
+from needs import installed
 from tuned_scripts import report_of, run
 
 LOADERLESS = "no torch DataLoader feeds training"
@@ -206,10 +207,16 @@ def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
     assert said == "RuntimeError: grad can be implicitly created only for scalar outputs"
 
 
-@pytest.mark.parametrize("reading", ["its own", "torch's"])
-def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask: Ask, reading: str) -> None:
-    seen = observed(ask("own_iterator.py", reading))
-    assert seen.fixed["num_workers"] == "Resumable gives out batches by an __iter__ of its own"
+@pytest.mark.parametrize(
+    ("way", "kind"), [("torchdata", "StatefulDataLoader"), ("by hand", "Loader")]
+)
+def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(
+    ask: Ask, way: str, kind: str
+) -> None:
+    if way == "torchdata":
+        installed("torchdata")
+    seen = observed(ask("own_iterator.py", way))
+    assert seen.fixed["num_workers"] == f"{kind} gives out batches by an __iter__ of its own"
     assert seen.training_loader == ""
     assert seen.workload.baseline["batch_size"] == 16
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)

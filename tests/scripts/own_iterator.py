@@ -1,4 +1,4 @@
-"""Trains with a DataLoader whose class goes through the dataset by itself."""
+"""Trains with a DataLoader whose class gives out its batches itself: torchdata's, or by hand."""
 
 import sys
 
@@ -6,32 +6,29 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+if "torchdata" in sys.argv:
+    from torchdata.stateful_dataloader import StatefulDataLoader as Loader
+else:
 
-class Resumable(DataLoader):
-    """Knows at which batch it is."""
+    class Loader(DataLoader):
+        """Reads through a loader of torch's, as fastai's does."""
 
-    position = 0
-
-    def __iter__(self):
-        if "torch's" in sys.argv:  # as fastai's loader reads through one of torch
+        def __iter__(self):
             yield from self._get_iterator()
-            return
-        while self.position < len(self.dataset):
-            start, self.position = self.position, self.position + self.batch_size
-            yield self.dataset[start : self.position]
-        self.position = 0
 
 
 data = TensorDataset(torch.randn(128, 4), torch.randn(128, 1))
 held_out = DataLoader(data, batch_size=64)
-loader = Resumable(data, batch_size=16)
+loader = Loader(data, batch_size=16)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(10_000):
     with torch.no_grad():
         for x, _ in held_out:
             model(x)
-    for x, y in loader:
+    for number, (x, y) in enumerate(loader):
+        if "torchdata" in sys.argv and number == 3:
+            assert loader.state_dict()["_num_yielded"] == 4, "it can be resumed here"
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
