@@ -19,6 +19,7 @@ Schema = dict[str, Any]
 Kind = Literal["best", "space"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NOTHING: Schema = {}
 _COUNT: Schema = {"type": "integer", "minimum": 1}
 # Fields of earlier versions that are left out when a file is read.
 _OLDER = {"GateEvidence": ("gradient_cosine", "trajectory_error")}
@@ -69,11 +70,11 @@ def space_schema() -> Schema:
 def _own_section(knob: OwnKnob) -> Schema:
     """Return the schema of a section of the user's own knobs: each name with its values to try."""
     listed = _values(knob)["anyOf"]
-    effect = {"enum": list(get_args(Effect))}
-    told: Schema = {"values": {"anyOf": listed}, "baseline": _legal(knob)}
+    told: Schema = {"baseline": _legal(knob)}
     if knob.kind != "knobs":  # its class says the effect
-        told["effect"] = effect
-    choice = {"anyOf": [*listed, _closed(told, "values")]}
+        told["effect"] = {"enum": list(get_args(Effect))}
+    among = _closed({"values": {"anyOf": listed}, **told}, "values")
+    choice = {"anyOf": [*listed, among, _range(told)]}
     return {"type": "object", "additionalProperties": choice}
 
 
@@ -105,11 +106,11 @@ def _legal(knob: Knob) -> Schema:
             return {"type": plain}
 
 
-def _range() -> Schema:
-    """Return the schema of {low, high, step} and {low, high, log2: true}."""
+def _range(told: Schema = _NOTHING) -> Schema:
+    """Return the schema of {low, high, step} and {low, high, log2: true}, with further keys."""
     bounds = {"low": {"type": "integer"}, "high": {"type": "integer"}}
-    steps = _closed({**bounds, "step": _COUNT, "log2": {"const": False}}, *bounds)
-    powers = _closed({**bounds, "log2": {"const": True}}, *bounds, "log2")
+    steps = _closed({**bounds, **told, "step": _COUNT, "log2": {"const": False}}, *bounds)
+    powers = _closed({**bounds, **told, "log2": {"const": True}}, *bounds, "log2")
     return {"anyOf": [steps, powers]}
 
 

@@ -15,6 +15,7 @@ from autotune.configuration.space_file import read_space, shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export.schema import Kind, schema
 from autotune.knobs import ALL_KNOBS
+from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import dump, read
 from command_line import command
@@ -70,9 +71,79 @@ def test_a_result_of_this_version_fits_its_schema(tmp_path: Path) -> None:
     assert faults("best", content_of(tmp_path / "best.yaml")) == []
 
 
+OWN_SPACE = """\
+batch_size: [8, 16]
+accumulation_steps: [1, 2, 4]
+env:
+  MALLOC_ARENA_MAX: {values: [null, "2"], baseline: "4", effect: exact}
+  PYTORCH_ALLOC_CONF: [null, "expandable_segments:True"]
+flags:
+  --attn: {values: [eager, sdpa], effect: numerics}
+  optimizer.lr: [0.1, 0.2]
+options:
+  width: {low: 16, high: 64, log2: true, effect: statistics}
+  checkpoint: [false, true]
+dataset_options:
+  size: {low: 160, high: 224, step: 32, baseline: 192}
+knobs:
+  collect_every: [0, 1000]
+  depth: {low: 1, high: 4}
+"""
+OWN: dict[str, Value] = {
+    "env.MALLOC_ARENA_MAX": "2",
+    "flags.--attn": "sdpa",
+    "flags.optimizer.lr": 0.1,
+    "options.checkpoint": True,
+    "dataset_options.size": 192,
+    "knobs.collect_every": 0,
+}
+
+
+def of_format_2() -> Any:
+    """A result with knobs of the user's own, in smaller batches of the same effective batch."""
+    split: dict[str, Value] = {"batch_size": 16, "accumulation_steps": 4}
+    whole = TrainingConfig.of({"batch_size": 64, "env.MALLOC_ARENA_MAX": "4"})
+    best = best_config(TrainingConfig.of({**OWN, **split}), whole)
+    content = best.with_effects({"env.MALLOC_ARENA_MAX": "exact"}).model_dump(mode="json")
+    content["constraints"]["accuracy"]["split_error"] = 1e-7
+    return content
+
+
+def test_a_space_with_knobs_of_the_users_own_fits_its_schema(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(OWN_SPACE)
+    assert set(read_space(path).own.offers) > {*OWN}
+    assert faults("space", content_of(path)) == []
+
+
+def test_a_result_of_format_2_fits_its_schema(tmp_path: Path) -> None:
+    path = tmp_path / "best.yaml"
+    path.write_text(dump(of_format_2()))
+    best = read_best(path)
+    assert (best.autotune, best.training_config.effective_batch) == (2, 64)
+    assert {*OWN} <= {*best.config}
+    assert best.constraints.accuracy.split_error == 1e-7
+    assert faults("best", content_of(path)) == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("env:\n  A: [1]\n", "is not valid under any"),
+        ("env:\n  A: []\n", "is not valid under any"),
+        ("env:\n  A: {low: 1, high: 2, effect: none}\n", "is not valid under any"),
+        ("env:\n  A: {values: [x], effects: exact}\n", "is not valid under any"),
+        ("env: [A]\n", "is not of type 'object'"),
+        ("envs:\n  A: [x]\n", "'envs' was unexpected"),
+        ("flags:\n  --a: {values: [x], effect: none}\n", "is not valid under any"),
+        ("flags:\n  --a: {effect: exact}\n", "is not valid under any"),
+        ("options:\n  a: [x, x]\n", "is not valid under any"),
+        ("options:\n  a: [[1]]\n", "is not valid under any"),
+        ("options:\n  a: {values: [1], baseline: [2]}\n", "is not valid under any"),
+        ("dataset_options:\n  a: {low: 1, high: x}\n", "is not valid under any"),
+        ("knobs:\n  a: {values: [1], effect: exact}\n", "is not valid under any"),
+        ("knobs:\n  a: 1\n", "is not valid under any"),
+        ("accumulation_steps: [0]\n", "is not valid under any"),
         ("batchsize: [8]\n", "'batchsize' was unexpected"),
         ("batch_size: []\n", "is not valid under any"),
         ("batch_size: [0]\n", "is not valid under any"),
@@ -118,13 +189,49 @@ def newer_format(content: Any) -> None:
     content["autotune"] = 99
 
 
+def number_for_a_variable(content: Any) -> None:
+    content["config"]["env.MALLOC_ARENA_MAX"] = 2
+
+
+def list_for_an_argument(content: Any) -> None:
+    content["evidence"]["baseline"]["config"]["options.checkpoint"] = [True]
+
+
+def unknown_kind(content: Any) -> None:
+    content["config"]["variables.A"] = "1"
+
+
+def unknown_effect(content: Any) -> None:
+    content["effects"]["flags.--attn"] = "none"
+
+
+def no_batch_in_a_step(content: Any) -> None:
+    content["config"]["accumulation_steps"] = 0
+
+
+def text_for_a_split(content: Any) -> None:
+    content["constraints"]["accuracy"]["split_error"] = "small"
+
+
 @pytest.mark.parametrize(
     "spoil",
-    [without_config, unknown_knob, illegal_value, text_for_a_number, three_ends, newer_format],
+    [
+        without_config,
+        unknown_knob,
+        illegal_value,
+        text_for_a_number,
+        three_ends,
+        newer_format,
+        number_for_a_variable,
+        list_for_an_argument,
+        unknown_kind,
+        unknown_effect,
+        no_batch_in_a_step,
+        text_for_a_split,
+    ],
 )
 def test_a_wrong_result_is_refused_by_both(spoil: Callable[[Any], None], tmp_path: Path) -> None:
-    config, path = TrainingConfig.of({}), tmp_path / "best.yaml"
-    sound = best_config(config, config).model_dump(mode="json")
+    path, sound = tmp_path / "best.yaml", of_format_2()
     assert faults("best", sound) == []
     wrong = copy.deepcopy(sound)
     spoil(wrong)
