@@ -1,0 +1,48 @@
+"""What a preset maps changes what trains, in scripts of its family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.base import Value
+from needs import installed
+from tuned_scripts import SCRIPTS, run
+
+CLI = ("fit", "--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.logger=false")
+FAMILIES = {
+    "timm": ("timm_train.py", ("--data-dir", "."), ("timm", "torchvision", "PIL")),
+    "lightning": (
+        "lightning_cli.py",
+        (*CLI, "--trainer.enable_checkpointing=false"),
+        ("lightning", "jsonargparse"),
+    ),
+}
+SETTINGS: list[tuple[dict[str, Value], str]] = [
+    ({"batch_size": 16}, "on 16 images 2 times in 2 steps of torch.float32"),
+    ({"batch_size": 8, "accumulation_steps": 2}, "on 8 images 4 times in 2 steps of torch.float32"),
+    (
+        {"batch_size": 8, "amp_dtype": "bfloat16"},
+        "on 8 images 4 times in 4 steps of torch.bfloat16",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", FAMILIES)
+@pytest.mark.parametrize(("settings", "trained"), SETTINGS)
+def test_what_a_preset_maps_changes_what_trains(
+    tmp_path: Path, preset: str, settings: dict[str, Value], trained: str
+) -> None:
+    """Both scripts have batches of 4 by themselves, one step for each, without autocast."""
+    script, arguments, libraries = FAMILIES[preset]
+    for library in libraries:
+        installed(library)
+    for name in ("class0", "class1"):
+        (tmp_path / name).mkdir()
+    done = run(tmp_path, "--preset", preset, SCRIPTS / script, *arguments, **settings)
+    assert done.returncode == 0, done.stderr
+    assert f"trained {trained}\n" in done.stdout, done.stderr
+    for knob, value in settings.items():
+        assert f"{knob}={value} (by " in done.stderr
