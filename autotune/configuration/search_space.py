@@ -261,8 +261,7 @@ def _dividing(
     """
     offered = {int(size or 1) for size in domains["batch_size"]}
     if file.portable and "batch_size" in file.offers and len(offered) > 1:
-        own = int(baseline["batch_size"] or 1)
-        offered |= {own // parts for parts in (2, 4, 8) if own % parts == 0}
+        offered |= _parts(int(baseline["batch_size"] or 1))
     legal, counts = KNOBS["accumulation_steps"].values, domains["accumulation_steps"]
     fitting = [
         size
@@ -281,17 +280,43 @@ def _dividing(
     return tuple(fitting)
 
 
-def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -> str:
+def _parts(own: int) -> set[int]:
+    return {own // parts for parts in (2, 4, 8) if own % parts == 0}
+
+
+def check_divides(file: SpaceFile, effective_batch: int, own: int | None, processes: int) -> None:
+    """Check that the space has a batch size that divides an effective batch, before anything runs.
+
+    A portable space gets parts of the user's `own` batch size, so that this must be known for it.
+
+    Raises:
+        UsageError: no batch size divides the part that each of the processes has.
+    """
+    offered = {int(size or 1) for size in file.offers.get("batch_size", ())}
+    if not offered or (own is None and file.portable):
+        return
+    if own is not None:
+        offered |= {own} | (_parts(own) if file.portable else set())
+    each, legal = effective_batch // processes, KNOBS["accumulation_steps"].values
+    if not any(each % size == 0 and not legal.fault(each // size) for size in offered):
+        raise UsageError(_no_divisor(file, sorted(offered), each, processes))
+
+
+def _no_divisor(
+    file: SpaceFile, offered: Sequence[int], effective_batch: int, processes: int = 1
+) -> str:
     small = [n for n in range(1, math.isqrt(effective_batch) + 1) if effective_batch % n == 0]
     divisors = sorted({*small, *(effective_batch // n for n in small)})
     shown = ", ".join(map(str, divisors[-_MOST_DIVISORS:]))
     place = file.document.position("batch_size") if "batch_size" in file.offers else file.name
     least = offered[0] * math.ceil(effective_batch / offered[0])
+    of_all = f" times {processes} processes" if processes > 1 else ""
+    whose = f"of the {effective_batch} of each the" if processes > 1 else "its"
     return (
-        f"{place}: --effective-batch {effective_batch}: no batch_size of "
-        f"{', '.join(map(str, offered))} times accumulation_steps gives it; its divisors are "
-        f"{shown}. Offer one of them as batch_size, or give a multiple of {offered[0]}, such as "
-        f"{least}."
+        f"{place}: --effective-batch {effective_batch * processes}: no batch_size of "
+        f"{', '.join(map(str, offered))} times accumulation_steps"
+        f"{of_all} gives it; {whose} divisors are {shown}. Offer one of them as batch_size, or "
+        f"give a multiple of {offered[0] * processes}, such as {least * processes}."
     )
 
 

@@ -29,6 +29,7 @@ from autotune.context.options import (
 )
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
+    check_held,
     check_room,
     held_by_each,
     is_of_all,
@@ -231,6 +232,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     check_room(options.resources)
     file = read_space(find_space(options.sampling.space))
     check_own_knobs(file, options.workload)
+    check_held(options, file)
     folder = folder or _made_folder(options.study)
     options, observed = _observed(options, runner, folder, file)
     options, notes = _mapped(options, file, observed)

@@ -8,6 +8,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.values.errors import StudyMismatchError, WorkloadError
+from autotune.values.errors import StudyMismatchError, UsageError, WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
@@ -376,6 +377,49 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
     expected = {(str(size), str(64 // size)) for size in (8, 16, 32, 64)}
     assert {(call[1], call[3]) for call in calls} == expected
     assert {(call[0], call[2]) for call in calls} == {("--batch-size", "--accumulate")}
+
+
+SIZES = "batch_size: [16, 32]\n"
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "said"),
+    [
+        (SIZES, {}, "no batch_size of 16, 32 times accumulation_steps gives it; its divisors are"),
+        (
+            SIZES,
+            {"nproc_per_node": 2},
+            "16, 32 times accumulation_steps times 2 processes gives it;",
+        ),
+        (SIZES, {"baseline": {"batch_size": 48}}, "no batch_size of 16, 32, 48 times"),
+        ("portable: true\n" + SIZES, {"arguments": ("--batch-size=48",)}, "12, 16, 24, 32, 48"),
+    ],
+)
+def test_an_effective_batch_that_no_batch_size_gives_is_refused_before_the_script_runs(
+    tmp_path: Path, space: str, options: dict[str, Any], said: str
+) -> None:
+    script = ScriptOptions(options.pop("arguments", ()), BOTH, metric="accuracy ([0-9.]+)")
+    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
+    asked = options_in(tmp_path, space=space, script=script, effective_batch=100, **options)
+    with pytest.raises(UsageError) as refused:
+        events_of(asked, runner)
+    assert "--effective-batch 100: " in str(refused.value)
+    assert said in str(refused.value)
+    assert runner.jobs == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("--batch-size", "50")])
+def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "batch_size": 50}))
+    runner = ScriptedRunner(measure=more_workers_help, observed=seen)
+    script = ScriptOptions(arguments, BOTH, metric="accuracy ([0-9.]+)")
+    space = "portable: true\n" + SIZES
+    asked = options_in(tmp_path, space=space, script=script, effective_batch=100)
+    planned = events_of(asked, runner)[0]
+    assert isinstance(planned, Planned)
+    assert planned.context.space.domains["batch_size"] == (25, 50)
 
 
 def test_with_one_of_the_flags_alone_neither_is_changed(tmp_path: Path) -> None:
