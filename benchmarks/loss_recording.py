@@ -44,6 +44,7 @@ _PATCHED = (
     (DataLoader, "__init__"),
     (DataLoader, "__iter__"),
     (loader_iterators(), "__next__"),
+    (loader_iterators(), "_next_index"),
     (nn.Module, "compile"),
 )
 _HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)

@@ -261,7 +261,9 @@ class BatchStream(Batches):
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
         loader = self._reads if iterator is self._read else self._loaders.get(iterator)
-        if loader is None or not self._may_train(iterator):
+        # An iterator that began with gradients may be read without them.
+        may_train = iterator is self._iterator or torch.is_grad_enabled()
+        if loader is None or not may_train:
             return
         if self._begun_last is not None and self._begun_last.iterator is not iterator:
             self._undo_evaluation()
@@ -287,14 +289,11 @@ class BatchStream(Batches):
             self._opening = None
 
     def _ended(self, iterator: Any, start: float) -> None:
-        if self._loaders.get(iterator) is self.loader is not None and self._may_train(iterator):
+        may_train = iterator is self._iterator or torch.is_grad_enabled()
+        if may_train and self._loaders.get(iterator) is self.loader is not None:
             self._last = time.perf_counter()
             self._closing = self._last - start
             self.epoch_batches = self._batches_in_epoch
-
-    def _may_train(self, iterator: Any) -> bool:
-        """Return True unless an iterator that began without gradients is read without them."""
-        return iterator is self._iterator or torch.is_grad_enabled()
 
     @property
     def _progress(self) -> int:

@@ -70,6 +70,8 @@ class TrainingLoaders:
         self.sites, self.sizes = Sites(), BatchSizes()
         self.refused: dict[str, str] = {}
         """Knobs that cannot be applied to the training loader, each with the reason."""
+        self.is_news = False
+        """True if the last batch came from another loader than the one of the last step."""
         self.gave = False
         """True if a loader gave a batch since this was last set to False."""
         self.may_fall_back = True
@@ -130,6 +132,7 @@ class TrainingLoaders:
             # The iterator of a loader of another library is not known, nor what reads it.
             if self._plain_of is not None and torch.is_grad_enabled():
                 self._last, self.gave = self._plain_of, True
+                self.is_news = self._plain_of is not self._feeding
                 if self._feeding is None:
                     self._last_size = self.sizes.of(batch)
             return batch
@@ -166,17 +169,13 @@ class TrainingLoaders:
         for name in untried.changed:
             self._fail(name, error)
 
-    @property
-    def is_news(self) -> bool:
-        """True if the last batch came from another loader than the one of the last step."""
-        return self._last is not self._feeding and self._last is not None
-
     def stepped(self) -> None:
         """Record an optimizer step: the loader of the last batch is a training loader."""
         loader = None if self._last is None else self._last()
         if loader is None:  # a loader without a reference, which has ended its only epoch
             return
         is_first, self._feeding = self._feeding is None, self._last
+        self.is_news = False
         if loader in self._known:  # several training loaders take turns
             return
         self._known.add(loader)

@@ -159,10 +159,9 @@ class Trial:
         observed = self._interposition.observed
         if self._is_fork:
             return  # another process of the script
-        counts = observed.counts(optimizer)
         if optimizer is not None and self._recorder.is_on:
-            self._recorder.optimizer_stepped(optimizer)
-        if not counts:
+            self._recorder.turns.stepped(optimizer, self._recorder.backwards)
+        if not observed.counts(optimizer):
             self._stream.stepped_by_another()
             return
         try:

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from autotune.scripting.quality.reach import Reach
 from autotune.scripting.quality.scalars import Scalars
@@ -49,8 +48,8 @@ class StepLoss:
 class LossRecorder:
     """A recorder of the losses of a script's steps.
 
-    Call `watch` once, `note` before every outermost backward pass, `optimizer_stepped` after every
-    step of an optimizer, and `stepped` after every step that counts.
+    Call `watch` once, `note` before every outermost backward pass, `turns.stepped` after every step
+    of an optimizer, and `stepped` after every step that counts.
     """
 
     def __init__(self, is_on: bool = True) -> None:
@@ -61,7 +60,7 @@ class LossRecorder:
         self.backwards = 0
         """Outermost backward passes so far."""
         self.turns = Turns()
-        """Optimizers that have stepped, see `optimizer_stepped`."""
+        """Optimizers that have stepped, also those whose steps do not count."""
         self.reach = Reach(())
         """Distances by which the first steps move the parameters."""
         self._losses = Scalars()
@@ -115,10 +114,6 @@ class LossRecorder:
         if scaled() is loss:
             return unscaled
         return loss.detach() * (unscaled / value)
-
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
-        """Record a step of any optimizer, also of one whose steps do not count."""
-        self.turns.stepped(optimizer, self.backwards)
 
     def stepped(self, samples: int) -> None:
         """Record an optimizer step, after which training has used so many samples."""

@@ -6,15 +6,16 @@ where the loader does not tell.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
-from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.knobs.torch_private import loader_iterators, watch_indices
+
+# Attribute of torch's iterators: looked up twice for each batch, where a dictionary costs more.
+_ASKED = "_asked_by_autotune"
 
 
 class BatchSizes:
@@ -27,7 +28,6 @@ class BatchSizes:
     def __init__(self) -> None:
         self.last = 0
         """Samples of the last batch; 0 if its loader does not tell."""
-        self._asked: weakref.WeakKeyDictionary[Any, _Asked] = weakref.WeakKeyDictionary()
 
     def watch(self) -> None:
         """Record what is asked for and given from now on; patches torch's iterators."""
@@ -37,7 +37,7 @@ class BatchSizes:
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
             batch = give(iterator)
-            asked = self._asked.get(iterator)
+            asked = getattr(iterator, _ASKED, None)
             self.last = asked.sizes.popleft() if asked is not None and asked.sizes else 0
             return batch
 
@@ -45,18 +45,18 @@ class BatchSizes:
 
     def of(self, batch: Any, loader: DataLoader[Any] | None = None) -> int:
         """Return the samples of the batch that was given last, by `loader` if that is known."""
+        if self.last:
+            return self.last
         own = None if loader is None else batch_size_of(loader)
-        return self.last or own or samples_in(batch)
+        return own or samples_in(batch)
 
     def _note(self, iterator: Any, epoch: object, index: Any, is_batch: bool) -> None:
-        asked = self._asked.get(iterator)
+        asked = getattr(iterator, _ASKED, None)
         if asked is None or asked.epoch is not epoch:
-            asked = self._asked[iterator] = _Asked(epoch)
-        size = 0
-        if is_batch or isinstance(index, list):
-            with suppress(TypeError):
-                size = len(index)
-        asked.sizes.append(size)
+            asked = _Asked(epoch)
+            setattr(iterator, _ASKED, asked)
+        is_counted = (is_batch or isinstance(index, list)) and hasattr(index, "__len__")
+        asked.sizes.append(len(index) if is_counted else 0)
 
 
 class _Asked:
