@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any
@@ -22,6 +23,13 @@ from autotune.knobs.base import Effect, Value
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
 _LONGEST = 60
+# Facts of which a study has digests alone, in words; modules that the file imports have their name.
+_HASHED = {
+    "model_sha256": "the contents of the file that trains",
+    "script.arguments_sha256": "the script's arguments or maps",
+    "argument_files_sha256": "the contents of the config files that the arguments name",
+}
+_DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
 _GIB = 1 << 30
 
 
@@ -90,10 +98,23 @@ def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[s
     """Return a line for each fact that differs between the study and now, or is only in one."""
     known, now = _in_present_words(known), _in_present_words(json.loads(json.dumps(identity)))
     return [
-        f"  {name}: {_short(known.get(name))} in the study, {_short(now.get(name))} now"
+        f"  {line}"
         for name in {**now, **known}
         if not _is_same(name, known.get(name), now.get(name))
+        for line in _told(name, known.get(name), now.get(name))
     ]
+
+
+def _told(name: str, known: Any, now: Any) -> Iterator[str]:
+    """Yield lines on a fact that differs: of a mapping, on its entries that do."""
+    if isinstance(known, dict) and isinstance(now, dict):
+        for key in {**now, **known}:
+            if known.get(key) != now.get(key):
+                yield from _told(f"{name}.{key}", known.get(key), now.get(key))
+    elif _DIGEST.fullmatch(f"{known}{now}"):
+        yield f"{_HASHED.get(name, name)}: not those of the study"
+    else:
+        yield f"{name}: {_short(known)} in the study, {_short(now)} now"
 
 
 def _in_present_words(facts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -79,8 +79,26 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
         "study 's' was made for something else:",
         "  b: [2] in the study, [3] now",
         '  c: "x" in the study, "y" now',
-        "Give this search a name of its own with --study NAME or --new-study, or "
-        "begin it anew beside the other's trials with --force.",
+        "--new-study gives this search a study of its own, as --study NAME does. --force begins "
+        "anew under the old name, beside the other's trials.",
+    ]
+
+
+def test_of_facts_in_facts_only_those_that_differ_are_named_and_digests_are_not_shown(
+    nine: SearchSpace, url: str
+) -> None:
+    script = {"arguments_sha256": "a" * 64, "metric": [None, True]}
+    space = {"num_threads": [1, 2], "num_workers": [0, 1]}
+    opened(url, nine).check_identity({"script": script, "domains": space})
+    now = {
+        "script": script | {"arguments_sha256": "b" * 64},
+        "domains": space | {"num_workers": [0, 4]},
+    }
+    with pytest.raises(StudyMismatchError) as caught:
+        opened(url, nine).check_identity(now)
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  the script's arguments or maps: not those of the study",
+        "  domains.num_workers: [0, 1] in the study, [0, 4] now",
     ]
 
 
