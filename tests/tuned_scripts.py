@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from autotune.knobs.base import Value
 from children import autotune
 from factories import best_config
 
+_PLAN = re.compile("to apply: |left out: ")
+_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|evidence only for)")
 SCRIPTS = Path(__file__).parent / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 
@@ -29,6 +32,12 @@ def run(
 
 
 def report_of(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return what autotune said, less where the settings come from."""
+    """Return what autotune said at the end of a script: what it applied, and what not."""
     own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
-    return [line.removeprefix("autotune: ") for line in own if "not made for" not in line]
+    return [line for _, line in (line.split(": ", 1) for line in own) if not _BEFORE.match(line)]
+
+
+def plan_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what autotune said that it would apply, and what not, before the script began."""
+    own = (line for line in done.stderr.splitlines() if line.startswith("autotune: "))
+    return [line for _, line in (line.split(": ", 1) for line in own) if _PLAN.match(line)]

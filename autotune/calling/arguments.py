@@ -37,16 +37,34 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
     Left out are flags that carry settings, secrets, the length of a training, its seed, and places
     and names of results. A file counts by its contents.
     """
+    told = _told(arguments, mapped)
+    unnamed = told.pop("", [])
+    named = [(name, value) for name, values in told.items() for value in values]
+    return _digest([sorted(named, key=repr), unnamed])
+
+
+def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, str]:
+    """Return four hex digits of the values of each argument that `arguments_digest` counts.
+
+    They name what differs, and are too few to give a value away. Words that stand alone have the
+    name "".
+    """
+    return {name: _digest(values)[:4] for name, values in _told(arguments, mapped).items()}
+
+
+def _told(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
+    """Return the values of each argument that says something of a training; "" names words."""
     carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
-    named, unnamed = list[tuple[str, str | None]](), list[str | None]()
+    told: dict[str, list[str | None]] = {}
     for name, value in _pairs(arguments):
-        told = None if value is None else _contents(value) or value
-        if not name:
-            unnamed.append(told)
-        elif name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name):
-            named.append((name, told))
-    text = json.dumps([sorted(named, key=repr), unnamed])
-    return hashlib.sha256(text.encode()).hexdigest()
+        if name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name):
+            known = None if value is None else _contents(value) or value
+            told.setdefault(name, []).append(known)
+    return told
+
+
+def _digest(data: object) -> str:
+    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
 
 
 def files_digest(arguments: Sequence[str]) -> str | None:
@@ -57,7 +75,7 @@ def files_digest(arguments: Sequence[str]) -> str | None:
     """
     values = (value for name, value in _pairs(arguments) if not _WRITTEN.fullmatch(name))
     found = [contents for value in values if value and (contents := _contents(value))]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else None
+    return _digest(found) if found else None
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:

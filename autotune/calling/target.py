@@ -1,7 +1,8 @@
-"""Find the file that a word of the command line names: a script, a module, a console command."""
+"""Find the file that a word of the command line names, and tell a script from a model.py."""
 
 from __future__ import annotations
 
+import ast
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
+_MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
 # Run by another interpreter, which knows where its packages lie.
 _ASK = """\
 import sys
@@ -123,3 +125,49 @@ def _interpreter(path: Path) -> Path | None:
         words = [word for word in words[1:] if not word.startswith("-")]
     is_python = bool(words) and Path(words[0]).name.startswith("python")
     return Path(words[0]) if is_python else None
+
+
+def is_script(path: Path) -> bool:
+    """Return True if a file defines no part of a model.py, or calls `backward` and lacks a part.
+
+    A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
+    does one that imports all names of a module beside it, unless it calls `backward` itself and
+    defines no part.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False
+    parts = {name for node in tree.body for name in _bound_by(node)} & _MODEL_PARTS
+    imports_all = any(_imports_all(node, path) for node in tree.body)
+    if not parts:
+        return _calls_backward(tree) or not imports_all
+    return _calls_backward(tree) and not imports_all and parts != _MODEL_PARTS
+
+
+def _calls_backward(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
+
+
+def _imports_all(statement: ast.stmt, path: Path) -> bool:
+    """Return True for `from module import *` of a module beside the file."""
+    match statement:
+        case ast.ImportFrom(module, names, level) if any(name.name == "*" for name in names):
+            place = path.parent / (module or "").partition(".")[0]
+            return level != 0 or place.is_dir() or place.with_suffix(".py").exists()
+        case _:
+            return False
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """Return the names that a top-level statement binds, as far as its form shows them."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.ImportFrom(names=names):
+            return {alias.asname or alias.name for alias in names}
+        case ast.Assign(targets=targets):
+            parts = (part for target in targets for part in ast.walk(target))
+            return {part.id for part in parts if isinstance(part, ast.Name)}
+        case _:
+            return set()

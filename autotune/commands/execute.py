@@ -13,7 +13,6 @@ from tempfile import mkdtemp
 
 from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
-from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.job import CheckKnobs, Measure, MeasurePlan, Profile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import (
@@ -23,6 +22,7 @@ from autotune.console.answer_lines import (
     not_enough_result,
     result,
 )
+from autotune.console.estimate import estimate
 from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
@@ -39,7 +39,6 @@ from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
 from autotune.searching.run.diagnosis import time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
-from autotune.searching.run.time_budget import RUNS
 from autotune.searching.search import search
 from autotune.searching.trials.study_to_join import WorkerOptions
 from autotune.searching.trials.workers import join
@@ -54,7 +53,6 @@ from autotune.values.errors import (
 )
 from autotune.values.outcome import Inspected, Measured, Observed, as_failure, describe
 from autotune.values.stages import Diagnosed, Profiled
-from autotune.values.text import span
 from autotune.values.workload_facts import KnobFacts
 
 
@@ -198,19 +196,10 @@ def show_plan(options: SearchOptions) -> None:
     with _scratch_folder() as folder, signs_of_life(""):
         runner = _runner(folder, options.workload.interpreter, warm=False)
         context = survey(options, BudgetedRunner(runner, clock), folder)
-    trials = min(context.trials, context.space.size)
-    processes = trials + RUNS + 2 * LOOKS[0]
-    plan = MeasurePlan()
-    fastest = processes * plan.looks[0] * plan.block_seconds
-    slowest = processes * 2 * plan.max_seconds
     for line in plan_lines(context):
         to_stderr(line)
-    to_stderr(
-        f"plan: {RUNS} processes for your settings, {trials} trials, at least {LOOKS[0]} rounds of "
-        f"two processes to confirm\n"
-        f"estimated: {span(fastest)} to {span(slowest)} of timing, besides the start of "
-        f"{processes} processes, the accuracy probes and what torch.compile takes"
-    )
+    if context.observed is None:
+        to_stderr(estimate(context))
 
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
     from autotune.system.interpreter import Interpreter
-OTHER_ARGUMENTS = (
-    "{} was measured with other arguments of {}, so that it is evidence for exact settings alone. "
-    "Left out: {}. --allow numerics applies them."
-)
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -94,16 +90,16 @@ class _BeforeTheScript(click.Command):
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
 
-    Options stand before SCRIPT; the words after it are passed to it unchanged. At its end, stderr
-    lists the settings that were applied and those that were not.
+    Options stand before SCRIPT; the words after it are passed to it unchanged. Before it starts,
+    stderr says which settings are to be applied, and at its end which were.
     """
     from autotune.calling.config_file import check_files
     from autotune.calling.flag import flag_from, variables_of
     from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
-    from autotune.configuration.mismatch import changes_of_model, has_other_arguments
     from autotune.configuration.script import with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
+    from autotune.console.run_lines import start_lines
 
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
@@ -111,10 +107,9 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     python: Interpreter = flags["python"]
     script = _checked(script, as_module, python)
     measured = _if_measured(script, as_module, answer, python)
-    is_other = measured is not None and has_other_arguments(answer, arguments)
-    is_covered = measured is not None and not is_other and not changes_of_model(answer, measured)
-    allow = flags["allow"] is not None or (is_covered and answer.judged_numerics)
-    known = () if measured is None else _known_maps(answer, flags["maps"], allow or not is_other)
+    doubt = _doubt(answer, script, measured, arguments)
+    allow = flags["allow"] is not None or (not doubt and answer.judged_numerics)
+    known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
     maps = with_preset(flags["preset"], [flag_from(text) for text in (*flags["maps"], *known)])
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
@@ -123,8 +118,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
-    if is_other and not allow and answer.judged_numerics and plan.withheld:
-        common.say(OTHER_ARGUMENTS.format(best, script, ", ".join(plan.withheld)))
+    for line in start_lines(plan, maps, arguments, "" if allow else doubt):
+        common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
@@ -138,14 +133,38 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     _become(program, environment)
 
 
+def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Sequence[str]) -> str:
+    """Return why the file's evidence may not hold for this training; empty if it does."""
+    from autotune.configuration.mismatch import changes_of_model, other_arguments
+
+    if measured is None:
+        return f"it was made for {Path(answer.provenance.model).name}, and this is {script}"
+    doubts = [f"{script} has changed since"] if changes_of_model(answer, measured) else []
+    others = other_arguments(answer, arguments)
+    if others is not None:
+        named = ", ".join(name or "a word that stands alone" for name in others)
+        doubts.append(
+            f"{script} was measured with other arguments{named and f' ({named})'}; its length, "
+            "seed and places of results may differ"
+        )
+    return ", and ".join(doubts)
+
+
 def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measured: bool) -> Plan:
     """Return what to apply to a script; flags of the user's own are for the measured one alone."""
+    from autotune.calling.flag import flag_from
     from autotune.configuration.script import own_flags, plan_run
+    from autotune.knobs.base import spelled
 
     config, own = answer.training_config, answer.evidence.baseline.config
     foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
     plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})
     plan.withheld.update(dict.fromkeys(foreign, "is a flag of another script"))
+    for flag in map(flag_from, answer.maps):
+        setting = f"{flag.knob}={spelled(config[flag.knob])}"
+        if setting in plan.withheld:
+            way = "needs --allow numerics" if is_measured else f"needs --map {flag.text}"
+            plan.withheld[setting] = way
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
     return plan
@@ -190,14 +209,16 @@ def _checked(script: str, as_module: bool, python: Interpreter) -> str:
 def _if_measured(
     script: str, as_module: bool, answer: BestConfig, python: Interpreter
 ) -> Path | None:
-    """Return the file of the script if it has the name of the measured one, else None.
+    """Return the file of the script if it has the measured one's name or contents, else None.
 
     The result of a model.py may run any script.
     """
     from autotune.calling.target import module_file
+    from autotune.configuration.mismatch import changes_of_model
 
     path = module_file(script, python) if as_module else Path(script)
-    return path if path.name == Path(answer.provenance.model).name else None
+    has_name = path.name == Path(answer.provenance.model).name
+    return path if has_name or not changes_of_model(answer, path) else None
 
 
 def _known_maps(answer: BestConfig, given: Sequence[str], has_evidence: bool) -> list[str]:

@@ -251,7 +251,7 @@ def _check_for_scripts(model: Path, given: Sequence[str]) -> None:
 
 
 def _is_script(model: Path) -> bool:
-    from autotune.configuration.script import is_script
+    from autotune.calling.target import is_script
 
     return is_script(model)
 

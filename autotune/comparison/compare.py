@@ -28,8 +28,9 @@ from autotune.context.inspection import inspect, inspection, inspection_of_devic
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
-from autotune.context.script_facts import asked, observation, observe, out_of_reach
+from autotune.context.script_facts import observation, observe
 from autotune.context.script_maps import known_maps
+from autotune.context.script_reach import asked, out_of_reach
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.system.interpreter import Interpreter, own_interpreter

@@ -170,7 +170,7 @@ class MachineRecord(Part):
 class Provenance(Part):
     """The study and the trial that the result comes from."""
 
-    left_out_if_none = frozenset({"maps", "arguments_sha256"})
+    left_out_if_none = frozenset({"maps", "arguments_sha256", "arguments"})
     study: str
     storage: str
     trial: int
@@ -181,6 +181,8 @@ class Provenance(Part):
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None
     """Digest of a script's arguments, but for length, seed and places; None for a model.py."""
+    arguments: dict[str, str] | None = None
+    """Four hex digits of each, to name those that differ; "" stands for words alone."""
     autotune: str
     created: str
 
@@ -226,6 +228,11 @@ class BestConfig(Part):
         return self.config == self.evidence.baseline.config
 
     @property
+    def changed(self) -> dict[str, Value]:
+        """Return the settings that differ from the user's."""
+        return self.training_config.differences(TrainingConfig.of(self.evidence.baseline.config))
+
+    @property
     def judged_numerics(self) -> bool:
         """Return True if a quality of the measured script covers changes of its arithmetic."""
         return self.constraints.accuracy.judged_by is not None
@@ -233,10 +240,8 @@ class BestConfig(Part):
     @property
     def maps(self) -> tuple[str, ...]:
         """Return the maps of the search for the settings that it changed."""
-        config, own = self.config, self.evidence.baseline.config
-        names = {name for name, value in config.items() if value != own.get(name)}
-        maps = self.provenance.maps or ()
-        return tuple(text for text in maps if text.partition("=")[0].partition(":")[0] in names)
+        known = ((text.partition("=")[0], text) for text in self.provenance.maps or ())
+        return tuple(text for left, text in known if left.partition(":")[0] in self.changed)
 
     @property
     def measured_in(self) -> str:
@@ -276,15 +281,12 @@ def read_best(path: Path) -> BestConfig:
             f"{document.position('unconfirmed')}: this is the fastest trial of a search that has "
             "not ended, and was never confirmed. Let the search end, and use its best.yaml."
         )
-    version = document.value.get("autotune")
+    version, where = document.value.get("autotune"), document.position("autotune")
     if type(version) is not int:
-        raise UsageError(
-            f"{document.position('autotune')}: autotune: {version!r} is no format; write "
-            f"autotune: {FORMAT}."
-        )
+        raise UsageError(f"{where}: autotune: {version!r} is no format; write autotune: {FORMAT}.")
     if version > FORMAT:
         raise UsageError(
-            f"{document.position('autotune')}: format {version} was written by a newer autotune; "
+            f"{where}: format {version} was written by a newer autotune; "
             f"this one reads format {FORMAT}. Upgrade autotune."
         )
     try:
@@ -338,11 +340,11 @@ def _fields(place: tuple[int | str, ...]) -> list[str]:
 
 def _config_faults(config: Settings, document: Document, *place: str) -> list[str]:
     faults = setting_faults(config)
-    if not faults:
-        for name, value in TrainingConfig.of(config).as_dict().items():
-            if name in config and config[name] != value:
-                faults[name] = (
-                    f"{name}={spelled(config[name])} contradicts the other settings, with which "
-                    f"it must be {spelled(value)}."
-                )
+    whole = {} if faults else TrainingConfig.of(config).as_dict()
+    for name, value in whole.items():
+        if name in config and config[name] != value:
+            faults[name] = (
+                f"{name}={spelled(config[name])} contradicts the other settings, with which it "
+                f"must be {spelled(value)}."
+            )
     return [f"{document.position(*place, name)}: {fault}" for name, fault in faults.items()]

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.calling.arguments import arguments_digest
-from autotune.calling.flag import flag_from
+from autotune.calling.arguments import arguments_digest, digest_of_each
+from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
@@ -103,7 +103,7 @@ def mismatch_text(name: str, found: Sequence[str]) -> str:
             f"{name} was not made for what is here:",
             *(f"  {line}" for line in found),
             "Its speed-up may be gone: `autotune search` looks for settings anew, and "
-            "`autotune compare MODEL.py BEST.yaml` times those of a model.py here.",
+            "`autotune compare` times those of the file here.",
         ]
     )
 
@@ -156,19 +156,31 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]
 
 
-def has_other_arguments(best: BestConfig, arguments: Sequence[str]) -> bool:
-    """Return True if a script's arguments say another training than those that were measured.
+def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of a script's arguments that say another training than the measured one.
 
-    A file of a model.py, and one of an older version, says nothing of arguments.
+    None if they say the same one, or if the file says nothing of arguments, as one of a model.py.
+    An empty name stands for words that stand alone; an older file has no names.
     """
-    known = best.provenance.arguments_sha256
-    return known is not None and known != digest_of_arguments(best, arguments)
+    known, mapped = best.provenance.arguments_sha256, _mapped(best)
+    if known in (None, arguments_digest(arguments, mapped)):
+        return None
+    each, now = best.provenance.arguments or {}, digest_of_each(arguments, mapped)
+    return tuple(name for name in {**each, **now} if each.get(name) != now.get(name) and each)
 
 
-def digest_of_arguments(best: BestConfig, arguments: Sequence[str]) -> str:
-    """Return the digest of a script's own arguments, without the flags that carry settings."""
-    mapped = [flag_from(text) for text in best.maps]
-    return arguments_digest(arguments, [*mapped, *own_flags(best.training_config)])
+def digests_of_arguments(best: BestConfig, arguments: Sequence[str]) -> dict[str, object]:
+    """Return what a best.yaml holds of a script's own arguments, as fields of its provenance."""
+    mapped = _mapped(best)
+    return {
+        "arguments_sha256": arguments_digest(arguments, mapped),
+        "arguments": digest_of_each(arguments, mapped),
+    }
+
+
+def _mapped(best: BestConfig) -> list[Flag]:
+    """Return the flags that carry settings."""
+    return [*map(flag_from, best.maps), *own_flags(best.training_config)]
 
 
 def sha256_of(path: Path) -> str:

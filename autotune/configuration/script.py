@@ -10,12 +10,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -23,16 +21,15 @@ from autotune.calling.arguments import files_digest
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.knobs import ALL_KNOBS
+from autotune.knobs import ALL_KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
 
 # They pick among algorithms that PyTorch treats as equivalent.
 _HARMLESS = ("cudnn_benchmark", "deterministic")
-BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
-"""Knobs that change the course of training, or that only the script's own loop can follow."""
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
-_MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
+BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
+"""Knobs that change the course of training, or that only the script's own loop can follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +173,17 @@ class Plan:
     """Settings that cannot be applied, each with what it needs."""
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings."""
+    silent: tuple[str, ...] = ()
+    """Knobs of `asked` that have PyTorch's default, and had it when they were measured."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Knobs of `asked` that are worth a word."""
+        return tuple(name for name in self.asked if name not in self.silent)
+
+    def setting(self, name: str) -> str:
+        """Return a setting as text: num_workers=2."""
+        return f"{name}={spelled(self.settings[name])}"
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON."""
@@ -185,53 +193,9 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Read back the output of `to_json`."""
         fields = json.loads(text)
-        return cls(**{**fields, "edits": tuple(Edit(**edit) for edit in fields["edits"])})
-
-
-def is_script(path: Path) -> bool:
-    """Return True if a file defines no part of a model.py, or calls `backward` and lacks a part.
-
-    A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
-    does one that imports all names of a module beside it, unless it calls `backward` itself and
-    defines no part.
-    """
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return False
-    parts = {name for node in tree.body for name in _bound_by(node)} & _MODEL_PARTS
-    imports_all = any(_imports_all(node, path) for node in tree.body)
-    if not parts:
-        return _calls_backward(tree) or not imports_all
-    return _calls_backward(tree) and not imports_all and parts != _MODEL_PARTS
-
-
-def _calls_backward(tree: ast.Module) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
-
-
-def _imports_all(statement: ast.stmt, path: Path) -> bool:
-    """Return True for `from module import *` of a module beside the file."""
-    match statement:
-        case ast.ImportFrom(module, names, level) if any(name.name == "*" for name in names):
-            place = path.parent / (module or "").partition(".")[0]
-            return level != 0 or place.is_dir() or place.with_suffix(".py").exists()
-        case _:
-            return False
-
-
-def _bound_by(statement: ast.stmt) -> set[str]:
-    """Return the names that a top-level statement binds, as far as its form shows them."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.ImportFrom(names=names):
-            return {alias.asname or alias.name for alias in names}
-        case ast.Assign(targets=targets):
-            parts = (part for target in targets for part in ast.walk(target))
-            return {part.id for part in parts if isinstance(part, ast.Name)}
-        case _:
-            return set()
+        fields["edits"] = [Edit(**edit) for edit in fields["edits"]]
+        lists = {name: tuple(it) for name, it in fields.items() if isinstance(it, list)}
+        return cls(**{**fields, **lists})
 
 
 def with_flags(
@@ -317,13 +281,20 @@ def plan_run(
         else:
             mapped[name] = name.removeprefix("flags.")
     settings = config.replace(**left_alone).every()
-    edits = edits_of(flags, settings)
-    return Plan(settings, tuple(asked), mapped, withheld, edits)
+    silent = tuple(name for name in asked if _says_nothing(name, settings, baseline))
+    return Plan(settings, tuple(asked), mapped, withheld, edits_of(flags, settings), silent)
 
 
 def _is_free(knob: Knob) -> bool:
     """Return True if a knob can be applied to any script without asking."""
     return is_harmless(knob) and not knob.script_obstacle
+
+
+def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[str, Value]) -> bool:
+    """Return True for a default that was measured, too, and for null: whatever torch takes."""
+    knob, value = knob_named(name), settings[name]
+    is_default = value == baseline.get(name, knob.default) == knob.default
+    return is_default or (value is None and is_harmless(knob))
 
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:

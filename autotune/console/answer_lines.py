@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,9 +22,10 @@ from autotune.configuration.answer_words import (
 )
 from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
 from autotune.configuration.evidence_parts import StageLimits
-from autotune.configuration.training_config import TrainingConfig, render
+from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
-from autotune.knobs.base import spelled
+from autotune.console.script_lines import command_words
+from autotune.knobs.base import Value, spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.text import rounds_text, span
@@ -37,10 +40,9 @@ def answer_lines(event: Answered) -> list[str]:
         headline = keep_headline(evidence)
     else:
         low, high = evidence.speedup.ci95
-        changed = best.training_config.differences(TrainingConfig.of(evidence.baseline.config))
         headline = (
             f"{evidence.speedup.ratio:.2f}x faster than your settings "
-            f"({low:.2f} to {high:.2f}, {_rounds(evidence.speedup)}): {render(changed)}"
+            f"({low:.2f} to {high:.2f}, {_rounds(evidence.speedup)}): {render(best.changed)}"
         )
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     lines = [
@@ -57,7 +59,7 @@ def answer_lines(event: Answered) -> list[str]:
             f"{span(run.baseline_seconds)} -> {span(run.best_seconds)}"
         )
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
-    lines += searched_lines(evidence.searched)
+    lines += searched_lines(evidence.searched, best.changed)
     if event.script_start is not None:
         lines.append(f"  time        {start_text(event.script_start)}")
     if event.remark is not None:
@@ -74,8 +76,9 @@ def _use_lines(event: Answered) -> list[str]:
     if event.best.keeps_baseline:
         return []
     path = shlex.quote(str(event.path))
-    if event.script_start is not None:
-        return [f"  use it      autotune run {path} SCRIPT ARGUMENTS..."]
+    if event.script is not None:
+        words = command_words(Path(event.best.provenance.model), event.script)
+        return [f"  use it      autotune run {path} {words}"]
     return [f"  use it      autotune.load({str(event.path)!r}), or autotune export {path}"]
 
 
@@ -88,8 +91,11 @@ def _rounds(speedup: Speedup) -> str:
     return rounds_text(speedup.rounds, speedup.disturbed_rounds)
 
 
-def searched_lines(searched: Searched | None) -> list[str]:
-    """Return lines on the part of the search space that was measured."""
+def searched_lines(searched: Searched | None, changed: Mapping[str, Value]) -> list[str]:
+    """Return lines on the part of the search space that was measured.
+
+    `changed` are the settings of the answer that differ from the user's.
+    """
     if searched is None:
         return []
     values = (f"{name} {', '.join(map(spelled, tried))}" for name, tried in searched.tried.items())
@@ -99,9 +105,12 @@ def searched_lines(searched: Searched | None) -> list[str]:
     ]
     if searched.failed:
         lines.append(f"  failed      {searched.failed} more")
-    if searched.never_varied:
-        lines.append(f"  not varied  {', '.join(searched.never_varied)}")
-    return lines
+    # What only workers use, such as prefetch_factor, may have had one value wherever it was used.
+    fixed = [
+        f"{name} (always {spelled(changed[name])} where it was used)" if name in changed else name
+        for name in searched.never_varied
+    ]
+    return [*lines, f"  not varied  {', '.join(fixed)}"] if fixed else lines
 
 
 def throughput_lines(best: BestConfig) -> list[str]:

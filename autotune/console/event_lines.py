@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from autotune.configuration.training_config import render
@@ -33,7 +33,7 @@ from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.outcome import Observed
 from autotune.values.statistics import Interval
-from autotune.values.text import size, span
+from autotune.values.text import by_reason, size, span
 
 Remark = (
     CandidateRefused
@@ -148,7 +148,7 @@ def _script_lines(context: SearchContext) -> list[str]:
         *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
         f"{seen.steps_per_second:.4g} steps/s, {_rate(seen)}{_waiting(seen)}",
         *([_DATA_PARALLEL] if seen.data_parallel else []),
-        *(f"{', '.join(names)}: {why}" for why, names in _by_reason(seen.fixed).items()),
+        *(f"{', '.join(names)}: {why}" for why, names in by_reason(seen.fixed).items()),
         *_judge_lines(context),
     ]
 
@@ -174,13 +174,6 @@ def _waiting(seen: Observed) -> str:
     if not seen.training_loader:
         return ""
     return f", waiting for data {100 * seen.wait_share:.2g} % of the time{_beside_gpu(seen)}"
-
-
-def _by_reason(fixed: Mapping[str, str]) -> dict[str, list[str]]:
-    return {
-        reason: [name for name, why in fixed.items() if why == reason]
-        for reason in dict.fromkeys(fixed.values())
-    }
 
 
 def _beside_gpu(seen: Observed) -> str:

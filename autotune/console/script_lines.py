@@ -9,17 +9,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotune.accuracy.seeds import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
 from autotune.comparison.compare import ComparisonOptions
-from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.script import ScriptOptions
+from autotune.console.estimate import starts_of_script
 from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
-from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
-from autotune.searching.run.time_budget import RUNS
 from autotune.values.outcome import Observed
-from autotune.values.text import span
 from autotune.values.workload_facts import Surroundings
 
 # Most paths that a line names.
@@ -41,8 +37,9 @@ def script_lines(context: SearchContext) -> list[str]:
     """Return the lines on the runs of a script, before the first trial; none for a model.py."""
     workload, seen = context.options.workload, context.observed
     lines = written_lines(workload, seen, context.processes)
-    if seen is not None and (script := workload.script) is not None:
-        lines.insert(1, f"  {_often(context, seen.surroundings, script.has_quality)}")
+    if seen is not None and workload.script is not None:
+        often = starts_of_script(context, seen.surroundings.seconds)
+        lines[1:1] = [f"  {line}" for line in often]
     return lines
 
 
@@ -55,15 +52,16 @@ def written_lines(
         return []
     each = f", in each of {processes} processes" if processes > 1 else ""
     return [
-        f"runs: {_command(workload.model_path, script)}{each}",
+        f"runs: python {command_words(workload.model_path, script)}{each}",
         *(f"  {line}" for line in _places(script, seen.surroundings)),
         *(f"  {_SENT[name]}" for name in seen.surroundings.trackers),
     ]
 
 
-def _command(path: Path, script: ScriptOptions) -> str:
+def command_words(path: Path, script: ScriptOptions) -> str:
+    """Return the script and its arguments, as a shell takes them after `python`."""
     name = [str(path)] if script.module is None else ["-m", script.module]
-    return shlex.join(["python", *name, *_masked(script.arguments)])
+    return shlex.join([*name, *_masked(script.arguments)])
 
 
 def _masked(arguments: Sequence[str]) -> Iterator[str]:
@@ -73,23 +71,6 @@ def _masked(arguments: Sequence[str]) -> Iterator[str]:
         name, equals, _ = word.partition("=")
         yield "***" if hides else f"{name}=***" if equals and is_secret(name) else word
         hides = not hides and not equals and word.startswith("-") and is_secret(word)
-
-
-def _often(context: SearchContext, around: Surroundings, has_quality: bool) -> str:
-    trials = min(context.trials, context.space.size)
-    least = RUNS + trials + 2 * LOOKS[0]
-    most = RUNS + trials + MOST_AT_ONCE + 2 * LOOKS[-1]
-    evidence = ""
-    if has_quality:
-        # A seed of the untouched script at least. At most each trial has its first losses compared
-        # and a seed of its own, and an incumbent is validated on seeds of both.
-        least += 1
-        most += 2 * trials + 2 * INCUMBENT_SEEDS
-        evidence = "their first losses and accuracy seeds, "
-    each = "" if around.seconds is None else f", {span(around.seconds)} each where it was observed"
-    ends = "" if context.time_budget_seconds is None else "; the time budget may end that before"
-    runs = f"as it is, {trials} trials, {evidence}re-timings, rounds that confirm"
-    return f"about {least} to {most} times: {runs}{each}{ends}"
 
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:

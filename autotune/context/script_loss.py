@@ -28,11 +28,9 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.script_losses import LOOK_SECONDS, LOOK_SHARE, FirstLosses, ObservedLoss
 
-_SECONDS = 15.0
 _FEWEST_SECONDS = 3.0
-_SHARE = 1 / 10
 # Steps with the other batch size: the first loss is compared; the second step tells accumulation.
 _OTHER_STEPS = 2
 # Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
@@ -46,7 +44,9 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
     """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
     if script.metric is not None or script.only_exact or not _changes_training(file):
         return 0.0
-    return _SECONDS if budget is None else min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * budget))
+    if budget is None:
+        return LOOK_SECONDS
+    return min(LOOK_SECONDS, max(_FEWEST_SECONDS, LOOK_SHARE * budget))
 
 
 def _changes_training(file: SpaceFile) -> bool:

@@ -43,11 +43,8 @@ def with_maps(
     is_fed = bool(observed.training_loader)
     flags, notes = proposals(around, found, script.arguments, is_fed)
     flags = tuple(flag for flag in flags if flag.name not in own)
-    if not script.tries_numerics:
-        lack = "without --only exact" if script.only_exact else "with --metric-regex"
-        later = (f"this script has {flag.name}: {flag.knob} is searched {lack}" for flag in flags)
-        return workload, (*lacking, *later)
-    mapped_script = replace(script, flags=(*script.flags, *flags), proposed=flags)
+    searched = flags if script.tries_numerics else ()
+    mapped_script = replace(script, flags=(*script.flags, *searched), proposed=flags)
     return replace(workload, script=mapped_script), (*lacking, *notes)
 
 

@@ -37,7 +37,7 @@ from autotune.context.ranks import (
     space_of_each,
     with_ranks,
 )
-from autotune.context.script_facts import asked, observation, observe, reachable
+from autotune.context.script_facts import observation, observe
 from autotune.context.script_loss import (
     OtherBatches,
     judging,
@@ -46,6 +46,7 @@ from autotune.context.script_loss import (
     without_needless_loss,
 )
 from autotune.context.script_maps import with_maps
+from autotune.context.script_reach import asked, reachable
 from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private

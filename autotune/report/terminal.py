@@ -93,7 +93,8 @@ def before_table(data: ReportData) -> list[str]:
             *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
         ]
     caption = [_CAPTION] if data.trials else []
-    return [*lines, *searched_lines(data.searched), "", *caption]
+    changed = {} if data.best is None else data.best.changed
+    return [*lines, *searched_lines(data.searched, changed), "", *caption]
 
 
 def after_table(data: ReportData, shown: int) -> list[str]:

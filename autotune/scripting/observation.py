@@ -112,7 +112,7 @@ class Observation:
         """Return what was observed until the script ended by itself; None if it was too little."""
         if self._seen is None or not self._task.loss_seconds:
             return self._seen
-        return replace(self._seen, loss=self._losses.observed(self._task.source))
+        return replace(self._seen, loss=self._losses.observed(self._task))
 
     def _ranks(self, world: World) -> StepRequests[RankFacts]:
         """Return what some steps of all processes show, and what their backend can add up."""

@@ -21,16 +21,18 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from autotune.calling.config_file import with_copies
-from autotune.configuration.script import Plan, is_harmless
+from autotune.configuration.script import Plan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
 from autotune.system.launched import this_place
-from autotune.values.text import clean
+from autotune.values.text import by_reason, clean
 
 if TYPE_CHECKING:
     from autotune.scripting.interpose import Interposition
+
+
+_DEFAULTS = "PyTorch's defaults alone"
 
 
 class ScriptRun:
@@ -94,46 +96,33 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
         yield "nothing was applied: the script did not import torch"
         return
     overridden, failed = interposition.overridden(), interposition.failed
-    fine = [name for name in plan.asked if name not in overridden and name not in failed]
-    applied = [_setting(plan, name) for name in fine if _says_something(plan, name)]
+    if interposition.steps == 0 and interposition.observed.batch_size is None:
+        failed = dict.fromkeys(failed, "the script ended before its first step of training")
+    fine = [name for name in plan.told if name not in overridden and name not in failed]
+    applied = [plan.setting(name) for name in fine]
     told = [name for name in plan.by_flag if name not in overridden and name not in failed]
-    applied += [f"{_setting(plan, name)} (by {plan.by_flag[name]})" for name in told]
-    yield f"applied: {', '.join(applied) or 'nothing'}"
+    applied += [f"{plan.setting(name)} (by {plan.by_flag[name]})" for name in told]
+    yield f"applied: {', '.join(applied) or _DEFAULTS}"
     for name, (wanted, found) in overridden.items():
         if name in plan.by_flag:
             yield f"not applied: {_by_flag(plan, name)} (the script runs with {spelled(found)})"
         else:
             yield f"overridden by the script: {name}={spelled(found)} instead of {spelled(wanted)}"
-    without = {_setting(plan, name): failed[name] for name in plan.asked if name in failed}
+    without = {plan.setting(name): failed[name] for name in plan.told if name in failed}
     without |= {_by_flag(plan, name): failed[name] for name in plan.by_flag if name in failed}
-    without |= plan.withheld
-    if interposition.observed.batch_size is not None:  # `_batch_size` reports it
-        without.pop(_setting(plan, "batch_size"), None)
-    for reason in dict.fromkeys(without.values()):
-        settings = ", ".join(name for name, why in without.items() if why == reason)
-        yield f"not applied: {settings} ({reason})"
+    for reason, settings in by_reason(without).items():
+        yield f"not applied: {', '.join(settings)} ({reason})"
     yield from _batch_size(plan, interposition)
 
 
-def _setting(plan: Plan, name: str) -> str:
-    return f"{name}={spelled(plan.settings[name])}"
-
-
 def _by_flag(plan: Plan, name: str) -> str:
-    return f"{_setting(plan, name)} by {plan.by_flag[name]}"
-
-
-def _says_something(plan: Plan, name: str) -> bool:
-    """Return True unless the setting means "whatever torch takes", or nothing in one process."""
-    knob, value = knob_named(name), plan.settings[name]
-    if knob.of_ranks:
-        return value != knob.default
-    return value is not None or not is_harmless(knob)
+    return f"{plan.setting(name)} by {plan.by_flag[name]}"
 
 
 def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
     own, wanted = interposition.observed.batch_size, plan.settings["batch_size"]
-    if "batch_size" not in plan.by_flag and own not in (None, wanted):
+    is_told = plan.setting("batch_size") in plan.withheld
+    if "batch_size" not in plan.by_flag and not is_told and own not in (None, wanted):
         yield (
             f"not applied: batch_size={wanted} (the script has {own}, and only its own flag can "
             "change it: --map batch_size=--FLAG)"

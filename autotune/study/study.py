@@ -261,8 +261,8 @@ class TuningStudy:
             raise StudyMismatchError(
                 f"study {self.name!r} was made for something else:\n"
                 + "\n".join(changed)
-                + "\n--new-study gives this search a study of its own, as --study NAME does. --force "
-                "begins anew under the old name, beside the other's trials."
+                + "\n--new-study gives this search a study of its own, as --study NAME does. "
+                "--force begins anew under the old name, beside the other's trials."
             )
         if self.notes.identity is None:
             self.notes.identity = Identity(identity)

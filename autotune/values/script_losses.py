@@ -7,6 +7,22 @@ from typing import Literal
 
 FIRST_STEPS = 10
 """First steps that are compared; settings of the model hold from the third one."""
+LOOK_SECONDS = 15.0
+"""Seconds for which a script's loss is watched at most until it has fallen."""
+LOOK_SHARE = 1 / 10
+"""Share of the time budget that this look may take."""
+
+
+def no_fall(steps: int, seconds: float) -> str:
+    """Return the doubt in a loss that did not fall in so many steps, watched for `seconds`."""
+    doubt = f"its training loss did not fall beyond its spread in {steps} steps"
+    if seconds >= LOOK_SECONDS:
+        return doubt
+    return (
+        f"{doubt} (it was watched for {seconds:.0f} s; --time-budget "
+        f"{LOOK_SECONDS / LOOK_SHARE:.0f}s or more with --new-study watches it for "
+        f"{LOOK_SECONDS:.0f} s)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -81,3 +81,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the nearest known word; empty if none is near."""
     nearest = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of each reason, both in the order in which they came."""
+    found: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        found.setdefault(why, []).append(name)
+    return found

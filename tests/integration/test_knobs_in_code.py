@@ -120,7 +120,7 @@ def test_a_program_gives_the_knobs_and_their_hooks_run_there(
 def test_run_says_that_only_a_program_can_apply_it(searched: Path) -> None:
     written(searched, "import torch\n", "train.py")
     done = finished(run_autotune(searched, "run", "best.yaml", "train.py"))
-    assert "not applied: knobs.pause=0, knobs.untold=false (only a program with the" in done.stderr
+    assert "left out: knobs.pause=0, knobs.untold=false (only a program with the" in done.stderr
 
 
 def test_a_trial_runs_the_hooks_and_says_what_did_not_take_effect(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_argume
     ("flags", "script", "note"),
     [
         ((BATCH,), replace(JUDGED, proposes=False), None),
-        ((BATCH,), ScriptOptions(()), "batch_size is searched with --metric-regex"),
+        ((BATCH,), ScriptOptions(()), "this script has --batch-size for it, but"),
         (
             (BATCH, ScriptFlag(("--bs",), 16)),
             JUDGED,
@@ -197,7 +197,7 @@ def test_a_flag_of_which_there_is_doubt_is_left(
 ) -> None:
     plan, _ = planned(tmp_path, Surroundings(flags), script)
     assert maps(plan) == []
-    said = [one for one in plan.context.space.notes if "--b" in one and "stays" not in one]
+    said = [one for one in plan.context.space.notes if "--b" in one]
     assert len(said) == (note is not None)
     assert note is None or note in said[0]
 
@@ -300,7 +300,8 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
     assert (
-        "about 17 to 45 times: as it is, 2 trials, re-timings, rounds that confirm, 1 min 10 s each"
+        "about 17 to 45 times, 1 min 10 s each where it was observed: as it is, up to 2 trials, "
+        "re-timings, rounds that confirm\n"
     ) in text
     assert (
         "it writes to: the current folder, runs, /srv/out; later checkpoints are not known\n"
@@ -363,9 +364,19 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
     text = "\n".join(plan_lines(plan.context))
     assert (
-        "about 20 to 67 times: as it is, 4 trials, their first losses and accuracy seeds, "
+        "about 20 to 67 times: as it is, up to 4 trials, their first losses and accuracy seeds, "
         "re-timings, rounds that confirm"
     ) in text
+
+
+@pytest.mark.parametrize(("seconds", "often"), [(2.0, "16 to 45"), (10.0, "16 to 40"), (70.0, "6")])
+def test_it_counts_the_runs_for_which_the_time_budget_has_room(
+    tmp_path: Path, seconds: float, often: str
+) -> None:
+    plan, _ = planned(tmp_path, Surroundings(seconds=seconds), ScriptOptions(()))
+    text = "\n".join(plan_lines(replace(plan.context, time_budget_seconds=400.0)))
+    assert f"about {often} times in 6 min 40 s, " in text
+    assert ("perhaps too few for an answer, which needs 16" in text) == (often == "6")
 
 
 def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:

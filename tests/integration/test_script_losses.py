@@ -61,14 +61,17 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     shown = autotune(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
     assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
     assert (
-        "best.yaml was measured with other arguments of train.py, so that it is evidence for exact "
-        "settings alone. Left out: amp_dtype=bfloat16. --allow numerics applies them."
+        "train.py was measured with other arguments (--loss); its length, seed and places of "
+        "results may differ: so the file is evidence only for settings that keep the arithmetic. "
+        "--allow numerics applies the others\n"
+        "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n"
     ) in shown.stderr
     shown = autotune(
         tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
     )
     assert "needs --allow numerics" not in shown.stdout + shown.stderr
-    other = shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
+    other = tmp_path / "other.py"
+    other.write_text((tmp_path / "train.py").read_text() + "# another\n")
     shown = autotune(tmp_path, "run", path, "--print-command", other)
     assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
     older = path.read_text().replace("judged_by:", "#")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.mismatch import digest_of_arguments, sha256_of
+from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from children import autotune
 from factories import written
 from tuned_scripts import SCRIPTS, best
@@ -47,10 +47,49 @@ def test_a_map_on_the_command_line_comes_first(tmp_path: Path, path: Path) -> No
     assert shown.stdout.strip().endswith("train.py --bs 32"), shown.stdout + shown.stderr
 
 
-def test_another_script_is_told_nothing(tmp_path: Path, path: Path) -> None:
-    shutil.copy(tmp_path / "train.py", tmp_path / "other.py")
-    shown = autotune(tmp_path, "run", "--print-command", path, "other.py")
+def test_another_script_is_told_nothing_and_which_map_it_would_need(
+    tmp_path: Path, path: Path
+) -> None:
+    other = tmp_path / "other.py"
+    other.write_text((tmp_path / "train.py").read_text() + "# another\n")
+    shown = autotune(tmp_path, "run", "--print-command", path, other)
     assert shown.stdout.strip().endswith("other.py"), shown.stdout + shown.stderr
+    assert (
+        f"autotune: it was made for train.py, and this is {other}: so the file is evidence only "
+        "for settings that keep the arithmetic. --allow numerics applies the others\n"
+        "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
+    ) in shown.stderr
+
+
+def test_a_copy_of_the_measured_script_is_that_script(tmp_path: Path, path: Path) -> None:
+    shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
+    shown = autotune(tmp_path, "run", "--print-command", path, "again.py")
+    assert shown.stdout.strip().endswith("again.py --batch-size 32"), shown.stdout + shown.stderr
+
+
+def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
+    tmp_path: Path, path: Path
+) -> None:
+    run = ("run", "--print-command", path, "train.py")
+    shown = autotune(tmp_path, *run, "--batch-size", "8")
+    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stderr
+    assert "to apply: batch_size=32 by --batch-size, in place of your 8\n" in shown.stderr
+    shown = autotune(tmp_path, *run, "--batch-size", "32")
+    assert "to apply: batch_size=32 by --batch-size\n" in shown.stderr
+
+
+def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
+    tmp_path: Path, path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(script.read_text() + "# another\n")
+    shown = autotune(tmp_path, "run", "--print-command", path, script)
+    assert shown.stdout.strip().endswith("train.py"), shown.stderr
+    assert f"{script} has changed since: so the file is evidence only for" in shown.stderr
+    assert "left out: batch_size=32 (needs --allow numerics)" in shown.stderr
+    allowed = ("run", "--print-command", "--allow", "numerics", path, script)
+    shown = autotune(tmp_path, *allowed)
+    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stderr
 
 
 def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> None:
@@ -65,14 +104,15 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     tmp_path: Path, path: Path
 ) -> None:
     answer = read_best(path)
-    measured = digest_of_arguments(answer, ["--samples", "64", "--batch-size", "16"])
-    found = answer.provenance.model_copy(update={"arguments_sha256": measured})
+    measured = digests_of_arguments(answer, ["--samples", "64", "--batch-size", "16"])
+    found = answer.provenance.model_copy(update=measured)
     write_best(answer.model_copy(update={"provenance": found}), path)
     run = ("run", "--print-command", path, "train.py")
     shown = autotune(tmp_path, *run, "--samples", "64")
     assert shown.stdout.strip().endswith("train.py --samples 64 --batch-size 32"), shown.stderr
     shown = autotune(tmp_path, *run, "--samples", "9")
     assert shown.stdout.strip().endswith("train.py --samples 9"), shown.stderr
+    assert "train.py was measured with other arguments (--samples); its length" in shown.stderr
 
 
 @pytest.mark.slow

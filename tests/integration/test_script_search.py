@@ -96,6 +96,15 @@ def test_settings_that_are_not_tried_are_named_with_the_reason(tmp_path: Path) -
     assert "amp_dtype stays null: it changes the arithmetic: the training loss cannot" in notes
 
 
+def test_settings_that_stay_for_the_same_reason_share_a_note(tmp_path: Path) -> None:
+    space = f"{SPACE}compile_mode: [null, default]\n"
+    options = options_in(tmp_path, space, script=ScriptOptions(()), trials=1)
+    planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
+    assert isinstance(planned, Planned)
+    (note,) = (note for note in planned.context.space.notes if "arithmetic" in note)
+    assert note.startswith("amp_dtype, compile_mode stay as they are; each changes the arithmetic")
+
+
 def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(
     tmp_path: Path,
 ) -> None:
@@ -254,7 +263,9 @@ def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_pa
     search(tmp_path, script)
     search(tmp_path, script)
     config.write_text("depth: 2\n")
-    with pytest.raises(StudyMismatchError, match="the config files that the arguments name: not those of"):
+    with pytest.raises(
+        StudyMismatchError, match="the config files that the arguments name: not those of"
+    ):
         search(tmp_path, script)
 
 

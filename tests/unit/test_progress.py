@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from autotune.configuration.best_config import Searched
 from autotune.configuration.evidence_parts import PredictedRun
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import result
+from autotune.console.answer_lines import result, searched_lines
 from autotune.console.progress import PlainProgress
 from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions
 from autotune.context.search_context import SearchContext
@@ -170,6 +172,27 @@ def test_the_time_of_a_run_is_told_where_it_was_asked_for(
     evidence = best.evidence.model_copy(update={"predicted_run": run})
     progress.show(Answered(best.model_copy(update={"evidence": evidence}), Path("best.yaml")))
     assert "  run         of 6000 samples, predicted: 1 min 30 s -> 59 s" in lines
+
+
+def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it(
+    shown: tuple[PlainProgress, list[str]],
+) -> None:
+    progress, lines = shown
+    script = ScriptOptions(("--epochs", "90", "--token", "planted"))
+    best = best_config(FASTER.config, BASELINE)
+    found = best.provenance.model_copy(update={"model": "train.py"})
+    best = best.model_copy(update={"provenance": found})
+    progress.show(Answered(best, Path("best.yaml"), script=script))
+    assert lines[-1] == ("  use it      autotune run best.yaml train.py --epochs 90 --token '***'")
+
+
+def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had() -> None:
+    searched = Searched(
+        configurations=8, measured=3, tried={}, never_varied=("num_threads", "prefetch_factor")
+    )
+    assert searched_lines(searched, {"num_workers": 2, "prefetch_factor": 4})[-1] == (
+        "  not varied  num_threads, prefetch_factor (always 4 where it was used)"
+    )
 
 
 def test_the_baseline_as_answer_says_keep_your_settings(

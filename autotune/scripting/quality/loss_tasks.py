@@ -28,7 +28,7 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss
+from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss, no_fall
 
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
@@ -41,7 +41,6 @@ SEVERAL = "it trains with {count} optimizers, each on a loss of its own"
 PLAYED = (
     "its steps call the model on single samples, in varying numbers, as reinforcement learning does"
 )
-_NO_FALL = "its training loss did not fall beyond its spread in {steps} steps"
 
 
 class Progress(Protocol):
@@ -121,7 +120,7 @@ class LossTasks:
                     break
                 look *= 2
             yield 1
-        return self.observed(task.source)
+        return self.observed(task)
 
     def _is_worth_watching(self, start: float, until: float, seconds: float) -> bool:
         now = time.monotonic()
@@ -134,15 +133,15 @@ class LossTasks:
         turns = self.recorder.turns
         return SEVERAL.format(count=len(turns.optimizers)) if turns.are_taken else ""
 
-    def observed(self, source: str) -> ObservedLoss:
+    def observed(self, task: Observe) -> ObservedLoss:
         """Return the loss of the training so far, and whether it can judge."""
         course = self._course()
         losses, doubt = course.losses, course.doubt
         if not doubt and not falls(losses):
-            doubt = _NO_FALL.format(steps=len(losses))
+            doubt = no_fall(len(losses), task.loss_seconds)
         first = losses[:FIRST_STEPS]
         return ObservedLoss(
-            source,
+            task.source,
             tuple(first) if all(map(math.isfinite, first)) else (),
             self._backwards_per_step,
             doubt,

@@ -81,4 +81,5 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
     remark = "; ".join(filter(None, told)) or None
-    return Answered(best, out, remark, search.study.notes.script_start)
+    script = search.context.options.workload.script
+    return Answered(best, out, remark, search.study.notes.script_start, script)

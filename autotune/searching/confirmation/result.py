@@ -31,7 +31,7 @@ from autotune.configuration.evidence_parts import (
     PredictedRun,
     Stages,
 )
-from autotune.configuration.mismatch import digest_of_arguments, sha256_of
+from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
@@ -103,8 +103,8 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
     script = context.options.workload.script
     if script is None:
         return answer
-    digest = {"arguments_sha256": digest_of_arguments(answer, script.arguments)}
-    provenance = answer.provenance.model_copy(update=digest)
+    digests = digests_of_arguments(answer, script.arguments)
+    provenance = answer.provenance.model_copy(update=digests)
     return answer.model_copy(update={"provenance": provenance})
 
 

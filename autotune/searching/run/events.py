@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -177,6 +178,8 @@ class Answered:
     """Sentence for the reader of the trials' ratios; mostly None."""
     script_start: tuple[float, float] | None = None
     """Seconds of the search and, of these, of the script's starts; None for a model.py."""
+    script: ScriptOptions | None = None
+    """The script that was searched; None for a model.py."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""Lines that `autotune run` prints before a script starts: what it is to apply, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autotune.calling.flag import Flag
+from autotune.configuration.script import Plan
+from autotune.knobs.base import spelled
+from autotune.values.text import by_reason
+
+
+def start_lines(
+    plan: Plan, maps: Sequence[Flag], arguments: Sequence[str], doubt: str
+) -> Iterator[str]:
+    """Yield the lines; what is left to PyTorch's defaults, here and when measured, has none.
+
+    Args:
+        plan: the settings and how they reach the script.
+        maps: the ways in which the script takes settings.
+        arguments: the script's arguments as they were typed.
+        doubt: why the file's evidence may not hold for this training; empty if it does.
+    """
+    if doubt and plan.withheld:
+        yield (
+            f"{doubt}: so the file is evidence only for settings that keep the arithmetic. "
+            "--allow numerics applies the others"
+        )
+    told = [plan.setting(name) for name in plan.told]
+    told += [
+        f"{plan.setting(flag.knob)} by {flag.name}{_in_place_of(plan, flag, arguments)}"
+        for flag in maps
+        if flag.knob in plan.by_flag and flag.carries(plan.settings[flag.knob])
+    ]
+    if told:
+        yield f"to apply: {', '.join(told)}"
+    for reason, settings in by_reason(plan.withheld).items():
+        yield f"left out: {', '.join(settings)} ({reason})"
+
+
+def _in_place_of(plan: Plan, flag: Flag, arguments: Sequence[str]) -> str:
+    """Return a remark on a typed value that the setting replaces; empty without one."""
+    typed = flag.given(arguments)
+    if typed is None or typed == spelled(plan.settings[flag.knob]):
+        return ""
+    return f", in place of your {typed}"
