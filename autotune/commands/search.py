@@ -129,8 +129,9 @@ _NOTHING_FEASIBLE = 3
     "--effective-batch",
     type=EffectiveBatchType(),
     metavar="free|keep|N",
-    help="Hold batch_size x accumulation_steps at yours (keep) or at N; free lets the batch size "
-    "vary alone. Default: keep if your settings accumulate gradients, else free.",
+    help="Hold batch_size x accumulation_steps at yours (keep), or times the processes at N, which "
+    "a batch size of the space must divide; free lets the batch size vary alone. Default: keep if "
+    "your settings accumulate gradients, else free.",
 )
 @common.BASELINE
 @click.option(

@@ -1,5 +1,6 @@
 """A search whose trials are two processes, to a confirmed answer, and production with it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import read_best
+from autotune.configuration.training_config import TrainingConfig
 from children import autotune, hurried, nobody_is_left
 from factories import written
 
@@ -119,3 +121,28 @@ def test_run_starts_a_script_in_as_many_processes(searched):
     assert done.returncode == 0, done.stderr
     assert {"rank 0 of 2", "rank 1 of 2"} <= set(done.stdout.splitlines())
     assert "processes:" not in done.stderr
+
+
+def test_two_processes_keep_the_effective_batch_in_every_trial_and_in_a_run(tmp_path):
+    written(tmp_path, "batch_size: [16, 32, 64]\nnum_threads: [1]\n")
+    flags = ("--effective-batch", "keep", "--baseline", "batch_size=64")
+    done = hurried(tmp_path, "search", MODEL, *TWO, *FLAGS, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "2 processes: a step of all has 128 samples, 64 in each" in done.stderr
+    jobs = [
+        json.loads(path.read_text()) for path in tmp_path.glob("studies/digits/trials/0*/job.json")
+    ]
+    tried = [TrainingConfig.of(job["config"]) for job in jobs]
+    assert {job["processes"] for job in jobs} == {2}
+    assert {config["batch_size"] for config in tried} >= {16, 32}
+    assert {config.effective_batch for config in tried} == {64}
+    path = tmp_path / "studies" / "digits" / "best.yaml"
+    best = read_best(path)
+    assert (best.processes, best.training_config.effective_batch) == (2, 64)
+    assert best.evidence.baseline.config["batch_size"] == 64
+    script = written(tmp_path, "import sys\nprint(*sys.argv[1:])\n", "says.py")
+    maps = ("--map", "batch_size=--bs", "--map", "accumulation_steps=--steps")
+    ran = autotune(tmp_path, "run", *TWO, *maps, path, script, "--bs", "1", "--steps", "64")
+    assert ran.returncode == 0, ran.stderr
+    size, count = best.config["batch_size"], best.config["accumulation_steps"]
+    assert ran.stdout.splitlines() == [f"--bs {size} --steps {count}"] * 2
