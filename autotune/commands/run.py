@@ -138,7 +138,8 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
     from autotune.configuration.mismatch import changes_of_model, other_arguments
 
     if measured is None:
-        return f"it was made for {Path(answer.provenance.model).name}, and this is {script}"
+        made_for = Path(answer.provenance.model).name
+        return f"the file was made for {made_for}, and this is {script}"
     doubts = [f"{script} has changed since"] if changes_of_model(answer, measured) else []
     others = other_arguments(answer, arguments)
     if others is not None:

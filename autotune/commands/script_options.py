@@ -88,7 +88,10 @@ class ScriptCommand(click.Command):
         try:
             left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise _for_the_script(ctx, error.option_name, error.format_message()) from error
+            name = error.option_name
+            near = f" The command itself has {' and '.join(error.possibilities or ())}."
+            fault = f"No such option {name!r}.{near if error.possibilities else ''}"
+            raise _for_the_script(ctx, name, fault) from error
         if left:
             raise _for_the_script(ctx, left[0], f"{left[0]!r} is no option.")
         return left

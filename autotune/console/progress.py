@@ -122,6 +122,8 @@ class PlainProgress:
     write: Write = to_stderr
     _context: SearchContext | None = field(default=None, init=False)
     _doing: str = field(default="", init=False)
+    _timed: TrainingConfig | None = field(default=None, init=False)
+    """Settings of the last round, which those that follow do not repeat."""
 
     def wait(self, seconds: float) -> None:
         """Say that the last step goes on, after so many seconds of silence."""
@@ -148,7 +150,9 @@ class PlainProgress:
                 self._lines(self._trial(event))
             case RoundEnded(config, ratios, interval, disturbed=disturbed):
                 line = round_line(ratios, interval, disturbed)
-                self.write(f"{line}  {self._differences(config)}")
+                whose = "" if config == self._timed else f"  {self._differences(config)}"
+                self.write(line + whose)
+                self._timed = config
             case Answered():
                 self._lines(answer_lines(event))
             case NothingFeasible():

@@ -23,7 +23,7 @@ def start_lines(
     """
     if doubt and plan.withheld:
         yield (
-            f"{doubt}: so the file is evidence only for settings that keep the arithmetic. "
+            f"{doubt}: so it is evidence only for settings that keep the arithmetic. "
             "--allow numerics applies the others"
         )
     told = [plan.setting(name) for name in plan.told]

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,19 @@ def read(path: Path) -> Document:
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: cannot be read ({reason}). Name a readable file.") from error
+        raise UsageError(
+            f"{path}: cannot be read ({reason}). Name a readable file{_in_a_study(path)}."
+        ) from error
     _refuse_large(str(path), len(content))
     return parse(_decode(content, str(path)), str(path))
+
+
+def _in_a_study(path: Path) -> str:
+    """Return ", such as ...", with the file of that name in the latest study; empty without one."""
+    with suppress(OSError):
+        found = sorted(Path("studies").glob(f"*/{path.name}"), key=lambda one: one.stat().st_mtime)
+        return f", such as {found[-1]}" if found else ""
+    return ""
 
 
 def parse(text: str, name: str) -> Document:

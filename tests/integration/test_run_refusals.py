@@ -35,6 +35,14 @@ def test_settings_that_cannot_be_used_are_an_error_before_anything_runs(
     assert "ran" not in done.stdout
 
 
+def test_a_missing_best_yaml_is_looked_for_in_the_studies(tmp_path: Path) -> None:
+    (tmp_path / "studies" / "train").mkdir(parents=True)
+    written(tmp_path / "studies" / "train", "", "best.yaml")
+    done = autotune(tmp_path, "run", "best.yaml", written(tmp_path, "print('ran')\n", "train.py"))
+    assert done.returncode == 2
+    assert "Name a readable file, such as studies/train/best.yaml.\n" in done.stderr
+
+
 @covers("C12")
 def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
     done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))

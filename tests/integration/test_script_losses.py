@@ -62,7 +62,7 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
     assert (
         "train.py was measured with other arguments (--loss); its length, seed and places of "
-        "results may differ: so the file is evidence only for settings that keep the arithmetic. "
+        "results may differ: so it is evidence only for settings that keep the arithmetic. "
         "--allow numerics applies the others\n"
         "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n"
     ) in shown.stderr

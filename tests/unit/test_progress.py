@@ -140,7 +140,15 @@ def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
 ) -> None:
     progress, lines = shown
     progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5)))
-    assert lines == ["  round 2  1.500x  (so far 1.400 to 1.500)  batch_size=64"]
+    progress.show(RoundEnded(FASTER.config, (1.4, 1.5, 1.6), (1.4, 1.6)))
+    progress.show(RoundEnded(TOO_LARGE.config, (1.1,), (1.1, 1.1)))
+    assert [line.partition("  (")[0] for line in lines] == [
+        "  round 2  1.500x",
+        "  round 3  1.600x",
+        "  round 1  1.100x",
+    ]
+    assert [line.partition(")")[2] for line in lines[:2]] == ["  batch_size=64", ""]
+    assert lines[2].partition(")")[2].startswith("  batch_size=")
 
 
 def test_a_round_says_how_many_were_disturbed_and_a_void_one_what_disturbed_it(

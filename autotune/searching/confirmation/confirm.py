@@ -47,7 +47,7 @@ _OVERTIME = 1 / 10
 # leave it the time: the chance that seeds accept is taken as even.
 _SURE_GAIN = 1 / 2
 _NOT_DECIDED = "the time budget ended before the rounds decided"
-_NO_TIME_FOR_SEEDS = "the seeds that it needs would take the time to confirm another candidate"
+_NO_TIME_FOR_SEEDS = "proving its accuracy would take the time in which another trial is confirmed"
 
 
 @dataclass
