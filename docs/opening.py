@@ -55,10 +55,10 @@ $ {COMMAND}
 {shown}
 ```
 
-Another search than that of the table above: {trials} trials on {facts["machine"]["cores"]} cores
-without a GPU, shortened; the whole log is `{LOG.relative_to(ROOT)}`. Rates of
-trials were measured in the search, `throughput` in the confirmation, which timed both settings
-anew; the speed-up is the median of its rounds' ratios. A terminal shows a search like this:
+This search had {trials} trials on {facts["machine"]["cores"]} cores without a GPU. It is shortened,
+and it is not one of the table above; the whole log is `{LOG.relative_to(ROOT)}`. Rates of trials
+were measured in the search, and `throughput` in the confirmation, which timed both settings anew. A
+terminal shows a search like this:
 
 ![a search in a terminal](docs/progress.svg)
 

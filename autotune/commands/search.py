@@ -42,8 +42,8 @@ _NOTHING_FEASIBLE = 3
 @click.option(
     "--time-budget",
     type=DURATION,
-    help="Take at most this long, confirmation included, such as 90s, 10m or 1h. Default: the "
-    "space's, unless --trials is given.",
+    help="Take about this long, confirmation included, such as 90s, 10m or 1h; what has begun may "
+    "end up to a tenth later. Default: the space's, unless --trials is given.",
 )
 @click.option("--study", help="Give the study this name. Default: from the model's path.")
 @click.option(
