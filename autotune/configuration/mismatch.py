@@ -165,8 +165,10 @@ def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ..
     known, mapped = best.provenance.arguments_sha256, _mapped(best)
     if known in (None, arguments_digest(arguments, mapped)):
         return None
-    each, now = best.provenance.arguments or {}, digest_of_each(arguments, mapped)
-    return tuple(name for name in {**each, **now} if each.get(name) != now.get(name) and each)
+    each, now = best.provenance.arguments, digest_of_each(arguments, mapped)
+    if each is None:
+        return ()
+    return tuple(name for name in {**each, **now} if each.get(name) != now.get(name))
 
 
 def digests_of_arguments(best: BestConfig, arguments: Sequence[str]) -> dict[str, object]:

@@ -64,8 +64,8 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
         "train.py was measured with other arguments (--loss); its length, seed and places of "
         "results may differ: so it is evidence only for settings that keep the arithmetic. "
         "--allow numerics applies the others\n"
-        "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n"
     ) in shown.stderr
+    assert "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n" in shown.stderr
     shown = autotune(
         tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
     )

@@ -281,7 +281,7 @@ def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> Non
     assert read_best(best).constraints.accuracy.metric == UNCHANGED
     ran = autotune(tmp_path, "run", best, script)
     assert ran.returncode == 0, ran.stderr
-    assert "autotune: applied: num_workers=" in ran.stderr
+    assert "autotune: applied: " in ran.stderr
 
 
 def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
