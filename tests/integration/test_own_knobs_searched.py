@@ -137,7 +137,8 @@ def test_a_search_of_a_script_finds_the_flag_and_run_applies_it(script_search: P
         run_autotune(script_search, "run", "--print-command", "best.yaml", "train.py", *words)
     )
     assert printed.stdout.rstrip().endswith("train.py --epochs 2 --read-seconds 0.0")
-    other = shutil.copy(script_search / "train.py", script_search / "other.py")
+    other = script_search / "other.py"
+    other.write_text((script_search / "train.py").read_text() + "# another\n")
     printed = finished(
         run_autotune(script_search, "run", "--print-command", "best.yaml", other, "--epochs", "2")
     )

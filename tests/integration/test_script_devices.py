@@ -250,6 +250,7 @@ def test_a_worker_with_other_arguments_is_refused(
 
 def test_a_worker_of_another_kind_of_device_is_refused(server_storage: str, tmp_path: Path) -> None:
     options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=3)
+    list(search(options, OfScript(0)))
     runner = OfScript(1)
     runner.observed = replace(SEEN, device="cpu")
     with pytest.raises(UsageError, match="the script trains on cpu"):

@@ -107,7 +107,7 @@ def test_a_changed_model_does_not_continue_the_study(interrupted):
     done = run_autotune(interrupted, "search", "mine.py", *FLAGS)
     model.write_text(source)
     assert done.returncode == MISMATCH
-    assert "model_sha256" in done.stderr
+    assert "the contents of the file that trains: not those of the study" in done.stderr
     assert "--study NAME" in done.stderr
 
 

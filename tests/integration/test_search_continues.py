@@ -190,7 +190,8 @@ def test_another_model_does_not_continue_the_study(tmp_path):
     options = options_in(tmp_path)
     events_of(options, ScriptedRunner(in_proportion))
     written(tmp_path, "# trains differently\n", "model.py")
-    with pytest.raises(StudyMismatchError, match=r"model_sha256[\s\S]*--study NAME"):
+    said = r"the file that trains: not those[\s\S]*--study NAME"
+    with pytest.raises(StudyMismatchError, match=said):
         events_of(options, ScriptedRunner(in_proportion))
 
 
