@@ -14,7 +14,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from autotune.values.errors import UsageError
+from autotune.values.text import in_a_study
 
 # A best.yaml has about 4 kB and 150 values.
 MAX_BYTES = 64_000
@@ -70,18 +70,10 @@ def read(path: Path) -> Document:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"{path}: cannot be read ({reason}). Name a readable file{_in_a_study(path)}."
+            f"{path}: cannot be read ({reason}). Name a readable file{in_a_study(path)}."
         ) from error
     _refuse_large(str(path), len(content))
     return parse(_decode(content, str(path)), str(path))
-
-
-def _in_a_study(path: Path) -> str:
-    """Return ", such as ...", with the file of that name in the latest study; empty without one."""
-    with suppress(OSError):
-        found = sorted(Path("studies").glob(f"*/{path.name}"), key=lambda one: one.stat().st_mtime)
-        return f", such as {found[-1]}" if found else ""
-    return ""
 
 
 def parse(text: str, name: str) -> Document:

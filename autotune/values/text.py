@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -89,3 +91,11 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     for name, why in reasons.items():
         found.setdefault(why, []).append(name)
     return found
+
+
+def in_a_study(path: Path) -> str:
+    """Return ", such as ...", with the file of that name in the latest study; empty without one."""
+    with suppress(OSError):
+        found = sorted(Path("studies").glob(f"*/{path.name}"), key=lambda one: one.stat().st_mtime)
+        return f", such as {found[-1]}" if found else ""
+    return ""
