@@ -1,4 +1,4 @@
-"""How many processes a search will start, told before it starts them."""
+"""Estimate the number of processes that a search will start, for its first screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What will be run of a script, how often, where it writes and how to try it, before it is timed.
+"""Describe the runs of a script before it is timed: the command, their number, where they write.
 
 Arguments that look like secrets are masked.
 """
