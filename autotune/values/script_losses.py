@@ -20,7 +20,7 @@ def no_fall(steps: int, seconds: float) -> str:
         return doubt
     return (
         f"{doubt} (it was watched for {seconds:.0f} s; --time-budget "
-        f"{LOOK_SECONDS / LOOK_SHARE:.0f}s or more with --new-study watches it for "
+        f"{LOOK_SECONDS / LOOK_SHARE:.0f}s or more with a new --study NAME watches it for "
         f"{LOOK_SECONDS:.0f} s)"
     )
 
