@@ -63,9 +63,10 @@ test: $(TEST)
 test-quick: $(TEST)
 	$(BIN)/python -m pytest --numprocesses=2 --no-children -m 'not slow' tests/architecture tests/unit tests/contract
 
-# Fifty times as many generated inputs as `test`, a search that is killed at 200 random moments instead of 20,
-# and five seeds of each golden instead of one.
+# Whole searches and comparisons that `test` leaves out, alone, since these time several processes. Then fifty times
+# as many generated inputs, a search that is killed at 200 random moments instead of 20, and five seeds of each golden.
 test-long: $(TEST)
+	$(BIN)/python -m pytest -m long
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
 	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py

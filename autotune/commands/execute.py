@@ -215,8 +215,9 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
         signs_of_life("a round") as write,
     ):
 
-        def tell(seen: Observed) -> None:
-            write("\n".join(written_lines(options, seen, options.processes)))
+        def tell(seen: Observed, notes: Sequence[str]) -> None:
+            lines = written_lines(options, seen, options.processes)
+            write("\n".join([*lines, *(f"  {note}" for note in notes)]))
 
         for now in compare(options, runner, folder, tell):
             write(last_round_line(comparison, now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -125,7 +125,7 @@ def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> boo
     return high >= confirmed[0] and (low > 1 or comparison.ratio >= confirmed[0])
 
 
-def _ignore(_: Observed) -> None:
+def _ignore(_: Observed, __: Sequence[str]) -> None:
     pass
 
 
@@ -133,13 +133,13 @@ def compare(
     options: ComparisonOptions,
     runner: Runner,
     folder: Path,
-    tell: Callable[[Observed], None] = _ignore,
+    tell: Callable[[Observed, Sequence[str]], None] = _ignore,
 ) -> Iterator[PairedComparison]:
     """Yield the paired comparison of A with B after each round; only the last one decides.
 
     A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
     left, all rounds count. A void round adds an entry to `PairedComparison.repeated`. A script's
-    observation is told before the first round.
+    observation is told before the first round, with notes on maps of its preset that are left out.
 
     Raises:
         UsageError: there is no such device.
@@ -148,7 +148,7 @@ def compare(
     """
     found = _found(options, runner, folder)
     if found.observed is not None:
-        tell(found.observed)
+        tell(found.observed, found.notes)
     a, b, course = _prepare(options, found, runner, folder)
     comparison, places = PairedComparison(), orders(2, options.seed)
     repeats: Repeats[Results] = Repeats(options.rounds)
@@ -190,6 +190,8 @@ class _Found:
     """Observation of the untouched script; None for a model.py."""
     script: ScriptOptions | None = None
     """Its call with the maps that it has flags for; None for a model.py."""
+    notes: tuple[str, ...] = ()
+    """Notes on maps of its preset that it has no flags for."""
 
     def call(self, config: TrainingConfig) -> Script | None:
         """Return the call of the script under a configuration; its own one is left untouched."""
@@ -210,10 +212,11 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
     job = options.resources.started(job)
     observed, script = None, options.script
+    notes: tuple[str, ...] = ()
     if script is not None:
         observing = observation(options.model_path, script, _DEADLINE_SECONDS)
         observed = observe(runner, options.resources.started(observing), folder / "script")
-        script, _ = known_maps(script, observed.surroundings, _own_flags(options))
+        script, notes = known_maps(script, observed.surroundings, _own_flags(options))
         job = inspection_of_device(observed)
         job = options.resources.started(job) if options.launch else job
     started = time.monotonic()
@@ -228,7 +231,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
     if options.a.config is not None and options.a.config["deterministic"]:
         own = own.replace(deterministic=True)  # as when A was confirmed
-    found = _Found(inspected.machine, own, host_seconds, observed, script)
+    found = _Found(inspected.machine, own, host_seconds, observed, script, notes)
     if observed is None:
         _check_own(options, facts)
     else:

@@ -140,6 +140,7 @@ class BatchStream(Batches):
         if loader is not None and loader is not self.loader:
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
+            self._batches_in_epoch = batches
         self.steps += 1
         given_out, called = self._of_others
         self._given_out.add(batches, samples, given_out)

@@ -79,7 +79,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(outcome_of, tmp_p
 
 
 @covers("T24")
-@pytest.mark.parametrize("batch_size", [HANGS, STUBBORN])
+@pytest.mark.parametrize("batch_size", [pytest.param(HANGS, marks=pytest.mark.long), STUBBORN])
 def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(batch_size, outcome_of, tmp_path):
     outcome = outcome_of(faulty(batch_size, deadline_seconds=DEADLINE))
     assert outcome == TimedOut("measure", DEADLINE)

@@ -180,6 +180,7 @@ def test_a_training_of_the_library_is_searched_as_a_model_py(
     assert (best.evidence.searched.measured, best.evidence.searched.failed) == (2, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "program", "differs"),
     [
@@ -241,7 +242,7 @@ def test_a_setting_that_nobody_can_read_back_is_named_and_not_refused(tmp_path: 
     assert "sdpa_backend=math: " in done.stderr
 
 
-@pytest.mark.parametrize("optim", ["sgd", "adafactor"])
+@pytest.mark.parametrize("optim", [pytest.param("sgd", marks=pytest.mark.long), "adafactor"])
 def test_the_optimizer_of_a_trainer_stays_the_users(tmp_path: Path, optim: str) -> None:
     installed("transformers")
     written(tmp_path, TRAINER_MODEL, "model.py")

@@ -183,6 +183,7 @@ def measured(url: str) -> dict[int, float | None]:
         return {}
 
 
+@pytest.mark.long
 @covers("R17")
 @pytest.mark.slow
 @pytest.mark.timeout(3 * LONG)

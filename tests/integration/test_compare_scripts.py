@@ -209,6 +209,8 @@ def test_a_map_of_a_preset_that_the_script_lacks_is_left_out(
     assert done.code == 0, done.err
     calls = {job.script.arguments for job in runner.jobs if job.script}
     assert calls == {(), ("--batch-size", "64")}, "and no --grad-accum-steps"
+    said = "the preset's --map accumulation_steps=--grad-accum-steps is left out"
+    assert f"  {said}: this script has no such flag" in done.err.splitlines()
 
 
 def test_settings_that_cannot_reach_the_script_are_all_named(
@@ -263,7 +265,9 @@ def test_a_script_that_fails_ends_the_comparison_with_its_log(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "code"), [("0.012", 0), ("0", NOT_FASTER)])
+@pytest.mark.parametrize(
+    ("seconds", "code"), [pytest.param("0.012", 0, marks=pytest.mark.long), ("0", NOT_FASTER)]
+)
 def test_the_workflow_that_is_shipped_passes_while_the_settings_pay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str, code: int
 ) -> None:

@@ -46,7 +46,7 @@ if int(os.environ.get("WORLD_SIZE", 1)) > 1:
     torch.distributed.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(TensorDataset(torch.ones(4096, 4)), batch_size=8)
+loader = DataLoader(TensorDataset(torch.ones(512, 4)), batch_size=8)
 for _ in range(parser.parse_args().epochs):
     for (batch,) in loader:
         model(batch).square().mean().backward()

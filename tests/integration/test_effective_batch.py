@@ -221,6 +221,7 @@ def test_without_a_kept_effective_batch_such_a_baseline_ends_the_search(tmp_path
     assert isinstance(events[-1], NothingFeasible)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_limit(tmp_path):
     model = WORKLOADS / "wide.py"

@@ -77,6 +77,7 @@ def python(name: str, code: str, seconds: float = 60, **more: Any) -> dict[str, 
     return {"name": name, "command": ["{python}", "-c", code], "seconds": seconds, **more}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "expected"),

@@ -140,6 +140,7 @@ def test_a_script_is_observed_and_timed_under_torchrun(outcome_of) -> None:
     assert isinstance(outcome, Measured), outcome
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path: Path) -> None:

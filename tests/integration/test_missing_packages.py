@@ -79,6 +79,7 @@ def test_a_table_for_a_notebook_names_pandas(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].endswith(says)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_search_and_its_reports_need_no_extra(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)

@@ -149,6 +149,7 @@ def test_what_is_no_python_is_refused(folder: Path, place: str, says: str) -> No
     assert says in done.stderr
 
 
+@pytest.mark.long
 def test_the_machine_is_that_of_the_interpreter_that_trains(
     alone: Path, training: Path, folder: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_script_runs_in_the_environment_that_trains(
     assert "autotune: applied: " in done.stderr
 
 
+@pytest.mark.long
 def test_modules_and_commands_of_that_environment_are_found(
     alone: Path, training: Path, folder: Path
 ) -> None:

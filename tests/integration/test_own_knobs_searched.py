@@ -91,6 +91,7 @@ def test_a_program_gets_the_arguments_and_the_shell_gets_the_variable(model_sear
     assert "'env.OWN_PAUSE': '0',  # OWN_PAUSE=... in the environment" in module.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_reports_and_comparisons_show_them(model_search: Path) -> None:
     told = finished(run_autotune(model_search, "report", "takes_options"))
@@ -113,6 +114,7 @@ def test_optuna_dashboard_shows_them_as_parameters_with_their_values(model_searc
     assert "env.OWN_PAUSE" in note
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_search_begins_with_what_this_one_found(model_search: Path) -> None:
     flags = ("--study", "again", "--warm-start", "best.yaml", "--trials", "2", "--seed", "3")

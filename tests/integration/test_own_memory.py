@@ -49,6 +49,7 @@ def gate(runner, tmp_path):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_answer(
     tmp_path, trained_mib

@@ -72,6 +72,7 @@ def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_two_processes_are_searched_to_a_confirmed_answer(searched):
     folder, done = searched
     best = read_best(folder / "studies" / "digits" / "best.yaml")
@@ -123,6 +124,7 @@ def test_run_starts_a_script_in_as_many_processes(searched):
     assert "processes:" not in done.stderr
 
 
+@pytest.mark.long
 def test_two_processes_keep_the_effective_batch_in_every_trial_and_in_a_run(tmp_path):
     written(tmp_path, "batch_size: [16, 32, 64]\nnum_threads: [1]\n")
     flags = ("--effective-batch", "keep", "--baseline", "batch_size=64")

@@ -52,7 +52,7 @@ def search_for(folder: Path, storage: str, seconds: float) -> None:
 
 @covers("R5")
 @pytest.mark.timeout(120 + 20 * KILLS)
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("journal", marks=pytest.mark.long)])
 def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(
     kind: str, tmp_path: Path
 ) -> None:

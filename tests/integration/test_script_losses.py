@@ -95,7 +95,9 @@ def test_losses_of_several_optimizers_judge_nothing_and_the_answer_says_so(tmp_p
     assert why in " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.parametrize(("loss", "first"), [("sum", "10."), ("contrastive", "2.")])
+@pytest.mark.parametrize(
+    ("loss", "first"), [pytest.param("sum", "10.", marks=pytest.mark.long), ("contrastive", "2.")]
+)
 def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
     tmp_path: Path, loss: str, first: str
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     assert "train.py was measured with other arguments (--samples); its length" in shown.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_comparison_passes_it_too(tmp_path: Path, path: Path) -> None:
     done = autotune(tmp_path, "compare", "train.py", path, "--rounds", "6", "--", "--epochs", "999")

@@ -62,6 +62,7 @@ def test_the_same_command_continues_and_one_of_another_number_does_not(
     assert "give --nproc-per-node N" in alone.stderr
 
 
+@pytest.mark.long
 def test_it_is_compared_in_as_many_processes_as_the_file_says(
     searched: tuple[Path, Done],
 ) -> None:

@@ -92,12 +92,19 @@ def test_what_is_installed_here_can_be_locked() -> None:
 
 def test_jobs_run_what_is_there() -> None:
     found = jobs()
-    assert set(found) == {"locked", "lowest", "oldest-torch", "newest"}
+    assert set(found) == {"locked", "lowest", "oldest-torch", "newest", "long"}
     assert (ROOT / found["locked"]["env"]["LOCK"]).is_file()
     runs = [step["run"] for job in found.values() for step in job["steps"] if "run" in step]
     lowest = f"python .ci/versions.py lowest > {found['lowest']['env']['LOCK']}"
     everything = "make test TESTED='.[all,torch]'"
-    assert runs == [".ci/run", lowest, everything, "make test-oldest", "make test"]
+    assert runs == [
+        ".ci/run",
+        lowest,
+        everything,
+        "make test-oldest",
+        "make test",
+        "make test-long",
+    ]
     assert found["oldest-torch"]["env"]["OLDEST_TORCH"] == "{}.{}.0".format(*APPLIES)
 
 
