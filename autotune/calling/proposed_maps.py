@@ -57,19 +57,23 @@ def proposals(
     flags = [*surroundings.flags, *_written(arguments, surroundings)]
     for knob, value in found.items():
         named = [flag for flag in flags if _is_name_of(knob, flag)]
-        equal = [flag for flag in named if flag.value == value]
+        numbered = [flag for flag in named if flag.value is not None]
+        equal = [flag for flag in numbered if flag.value == value]
+        if not numbered and is_fed:  # the script itself chooses a number where none is given
+            equal = named
         if len(equal) == 1:
             maps.append(Flag(knob, _spelling(equal[0], arguments)))
         elif equal:
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
-            notes.append(f"{both} are {spelled(value)} alike: say which with --map {knob}=FLAG")
+            alike = f"are {spelled(value)} alike" if numbered else "have no number alike"
+            notes.append(f"{both} {alike}: say which with --map {knob}=FLAG")
         else:
-            notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in named]
+            notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in numbered]
     return tuple(maps), tuple(notes)
 
 
 def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[ScriptFlag]:
-    """Yield the flags and keys among the arguments that no parser was seen to know.
+    """Yield the flags and keys with a number among the arguments that no parser was seen to know.
 
     A script may read its arguments itself: `--name 12`, `--name=12` and `name=12`.
     """
@@ -79,8 +83,9 @@ def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[S
         name, equals, value = word.partition("=")
         if name not in known and (equals or name.startswith("-")):
             text = value if equals else after
-            number = int(text) if text.isascii() and text.isdigit() else None
-            yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
+            if text.isascii() and text.isdigit():
+                spelling = f"{name}=" if equals and name.startswith("-") else name
+                yield ScriptFlag((spelling,), int(text))
 
 
 def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
@@ -88,7 +93,7 @@ def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
         name.removesuffix("=").rpartition(".")[2].lstrip("-").replace("-", "_").lower()
         for name in flag.names
     }
-    return flag.value is not None and not bare.isdisjoint(_NAMES[knob])
+    return not bare.isdisjoint(_NAMES[knob])
 
 
 def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:

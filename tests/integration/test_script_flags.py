@@ -148,6 +148,18 @@ def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     assert ("--epochs", "3", "--batch-size", "64") in calls
 
 
+@pytest.mark.parametrize(
+    ("others", "taken"), [((), "--batch-size"), ((ScriptFlag(("--bs",), 16),), "--bs")]
+)
+def test_a_flag_without_a_number_is_searched_unless_another_has_the_number(
+    tmp_path: Path, others: tuple[ScriptFlag, ...], taken: str
+) -> None:
+    """As of a script with `--batch-size` whose default is None, which chooses one itself."""
+    around = Surroundings((ScriptFlag(("--batch-size",), None), *others))
+    plan, _ = planned(tmp_path, around, JUDGED)
+    assert maps(plan) == [f"batch_size={taken}"]
+
+
 def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
     script = replace(JUDGED, arguments=("-b", "16"))
     plan, _ = planned(tmp_path, Surroundings((BATCH,)), script)
@@ -189,7 +201,11 @@ def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_argume
             "--bs is 8, and training was seen with batch_size=16",
         ),
         ((ScriptFlag(("--val-batch-size",), 16),), JUDGED, None),
-        ((ScriptFlag(("--batch-size",), None),), JUDGED, None),
+        (
+            (ScriptFlag(("--batch-size",), None), ScriptFlag(("--bs",), None)),
+            JUDGED,
+            "--batch-size and --bs have no number alike: say which with --map batch_size=FLAG",
+        ),
     ],
 )
 def test_a_flag_of_which_there_is_doubt_is_left(
