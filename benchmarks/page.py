@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "confirmation_rule",
         "require_faster",
     ),
-    "Scripts": ("zoo", "loss_recording", "run_overhead", "run_throughput"),
+    "Scripts": ("zoo", "script_or_model", "loss_recording", "run_overhead", "run_throughput"),
     "The tool itself": ("install", "startup", "report", "scaling"),
     "Notes": ("observations",),
 }
