@@ -68,7 +68,7 @@ test-quick: $(TEST)
 test-long: $(TEST)
 	$(BIN)/python -m pytest -m long
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest tests/integration/test_kills.py tests/integration/test_real_kills.py
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/integration/test_kills.py tests/integration/test_real_kills.py
 	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With

@@ -57,15 +57,15 @@ def proposals(
     flags = [*surroundings.flags, *_written(arguments, surroundings)]
     for knob, value in found.items():
         named = [flag for flag in flags if _is_name_of(knob, flag)]
-        numbered = [flag for flag in named if flag.value is not None]
+        numbered = [flag for flag in named if not flag.is_open]
         equal = [flag for flag in numbered if flag.value == value]
-        if not numbered and is_fed:  # the script itself chooses a number where none is given
+        if not numbered and is_fed:
             equal = named
         if len(equal) == 1:
             maps.append(Flag(knob, _spelling(equal[0], arguments)))
         elif equal:
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
-            alike = f"are {spelled(value)} alike" if numbered else "have no number alike"
+            alike = f"are {spelled(value)} alike" if numbered else "have no value alike"
             notes.append(f"{both} {alike}: say which with --map {knob}=FLAG")
         else:
             notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in numbered]
@@ -73,7 +73,7 @@ def proposals(
 
 
 def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[ScriptFlag]:
-    """Yield the flags and keys with a number among the arguments that no parser was seen to know.
+    """Yield the flags and keys among the arguments that no parser was seen to know.
 
     A script may read its arguments itself: `--name 12`, `--name=12` and `name=12`.
     """
@@ -83,9 +83,8 @@ def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[S
         name, equals, value = word.partition("=")
         if name not in known and (equals or name.startswith("-")):
             text = value if equals else after
-            if text.isascii() and text.isdigit():
-                spelling = f"{name}=" if equals and name.startswith("-") else name
-                yield ScriptFlag((spelling,), int(text))
+            number = int(text) if text.isascii() and text.isdigit() else None
+            yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
 
 
 def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
@@ -93,7 +92,7 @@ def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
         name.removesuffix("=").rpartition(".")[2].lstrip("-").replace("-", "_").lower()
         for name in flag.names
     }
-    return not bare.isdisjoint(_NAMES[knob])
+    return (flag.is_open or flag.value is not None) and not bare.isdisjoint(_NAMES[knob])
 
 
 def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:

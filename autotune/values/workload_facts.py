@@ -47,6 +47,8 @@ class ScriptFlag:
     """Spellings, such as -b and --batch-size."""
     value: int | None
     """Value in the observed run; None if it is no whole number."""
+    is_open: bool = False
+    """True if it has no value there, so that the script itself chooses one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,6 @@ def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.long
 def test_two_processes_are_searched_to_a_confirmed_answer(searched):
     folder, done = searched
     best = read_best(folder / "studies" / "digits" / "best.yaml")

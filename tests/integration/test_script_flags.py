@@ -28,6 +28,7 @@ from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 SCRIPT = Path(__file__).parents[1] / "scripts" / "parses_flags.py"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
 OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+OPEN = ScriptFlag(("--batch-size",), None, is_open=True)
 BATCH, EPOCHS = ScriptFlag(("-b", "--batch-size"), 16), ScriptFlag(("--epochs",), 3)
 
 
@@ -81,6 +82,14 @@ def test_the_flags_of_each_parser_are_seen_with_their_values(
     found = seen(runner, folder, parser, *epochs)
     assert flag in found.flags
     assert ("=" if parser == "hydra" else "--") in found.refused
+
+
+def test_a_flag_without_a_value_is_told_from_one_with_text(
+    runner: SubprocessRunner, folder: Path
+) -> None:
+    flags = seen(runner, folder, "argparse", "--epochs", "999").flags
+    assert ScriptFlag(("--seed",), None, is_open=True) in flags
+    assert ScriptFlag(("--token",), None) in flags
 
 
 def test_text_that_a_flag_has_is_kept_nowhere(runner: SubprocessRunner, folder: Path) -> None:
@@ -151,12 +160,11 @@ def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("others", "taken"), [((), "--batch-size"), ((ScriptFlag(("--bs",), 16),), "--bs")]
 )
-def test_a_flag_without_a_number_is_searched_unless_another_has_the_number(
+def test_a_flag_without_a_value_is_searched_unless_another_has_the_number(
     tmp_path: Path, others: tuple[ScriptFlag, ...], taken: str
 ) -> None:
     """As of a script with `--batch-size` whose default is None, which chooses one itself."""
-    around = Surroundings((ScriptFlag(("--batch-size",), None), *others))
-    plan, _ = planned(tmp_path, around, JUDGED)
+    plan, _ = planned(tmp_path, Surroundings((OPEN, *others)), JUDGED)
     assert maps(plan) == [f"batch_size={taken}"]
 
 
@@ -201,10 +209,11 @@ def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_argume
             "--bs is 8, and training was seen with batch_size=16",
         ),
         ((ScriptFlag(("--val-batch-size",), 16),), JUDGED, None),
+        ((ScriptFlag(("--batch-size",), None),), JUDGED, None),
         (
-            (ScriptFlag(("--batch-size",), None), ScriptFlag(("--bs",), None)),
+            (OPEN, ScriptFlag(("--bs",), None, is_open=True)),
             JUDGED,
-            "--batch-size and --bs have no number alike: say which with --map batch_size=FLAG",
+            "--batch-size and --bs have no value alike: say which with --map batch_size=FLAG",
         ),
     ],
 )

@@ -35,6 +35,7 @@ def by_argparse(words: list[str]) -> None:
     parser.add_argument("--val-batch-size", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--token", default="planted-hunter2")
+    parser.add_argument("--seed", type=int)
     args = parser.parse_args(words)
     train(args.batch_size, args.epochs)
 

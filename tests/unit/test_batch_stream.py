@@ -180,6 +180,14 @@ def test_the_loader_tells_the_samples_however_it_collates_them(
     assert stream.epoch_samples == stream.samples / 2
 
 
+def test_the_first_epoch_counts_the_batch_that_came_before_its_loader_was_known(
+    stream: BatchStream,
+) -> None:
+    trained(stream)(DataLoader(NUMBERS, batch_size=8))
+    assert stream.epoch_batches == 4
+    assert stream.epoch_samples == 32
+
+
 def test_an_epoch_that_is_broken_off_leaves_no_sizes_to_the_next(stream: BatchStream) -> None:
     loader = DataLoader(NUMBERS, batch_sampler=Buckets(), num_workers=1, persistent_workers=True)
     for _ in range(2):

@@ -25,7 +25,7 @@ class ScriptFlags:
 
     def __init__(self) -> None:
         self._actions: list[argparse.Action] = []
-        self._found: dict[tuple[str, ...], int | None] = {}
+        self._found: dict[tuple[str, ...], ScriptFlag] = {}
         self.refused: set[str] = set()
         """Kinds of words, "--" and "=", of which a parser refuses those that it does not know."""
 
@@ -43,7 +43,7 @@ class ScriptFlags:
 
     def all(self) -> tuple[ScriptFlag, ...]:
         """Return the flags that were seen."""
-        return tuple(ScriptFlag(names, value) for names, value in self._found.items())
+        return tuple(self._found.values())
 
     def _after(self, kind: Any, name: str, then: Callable[..., object]) -> None:
         """Call `then` with the object and the result after each call of a method."""
@@ -59,7 +59,8 @@ class ScriptFlags:
         setattr(kind, name, called)
 
     def _note(self, names: tuple[str, ...], value: object) -> None:
-        self._found[names] = value if type(value) is int else None
+        number = value if type(value) is int else None
+        self._found[names] = ScriptFlag(names, number, is_open=value is None)
 
     def _parsed_some(self, parser: object, result: tuple[Any, list[str]]) -> None:
         if type(parser).__name__ == "HfArgumentParser":  # it refuses what is left over itself
