@@ -103,7 +103,10 @@ def _advice(outcome: TrialOutcome, job: Job) -> str:
                 "--nproc-per-node N.\n"
             )
         case UserError(_, where) if where:
-            return "It ran with the arguments after `--`, without a terminal and without input.\n"
+            ran = "It ran with the arguments after `--`, without a terminal and without input"
+            if job.script is not None and job.script.workdir is not None:
+                ran += ", and in a folder of its own (--workdir), where relative paths begin"
+            return f"{ran}.\n"
         case _:
             return (
                 "Describe the training in a model.py instead: `autotune init` writes a template.\n"

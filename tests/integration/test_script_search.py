@@ -214,6 +214,16 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
     assert ("autotune init" in str(error.value)) == ("autotune init" in advice)
 
 
+def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths_begin(
+    tmp_path: Path,
+) -> None:
+    failing = ScriptedRunner(observed=UserError("FileNotFoundError: data", "train.py:3"))
+    for workdir in (None, "temporary"):
+        with pytest.raises(WorkloadError) as error:
+            events_of(_options(tmp_path, ScriptOptions((), workdir=workdir)), failing)
+        assert ("(--workdir), where relative paths begin" in str(error.value)) == bool(workdir)
+
+
 def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
     script = Path(shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py"))
     job = options_in(tmp_path, model_path=script, script=ScriptOptions(("dies",)))
