@@ -37,8 +37,8 @@ from autotune.processes.devices import Device, DeviceRunner, shared_cores
 from autotune.processes.runner import Runner, SubprocessRunner
 from autotune.processes.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
-from autotune.searching.run.diagnosis import time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.run.stage_timing import time_stages
 from autotune.searching.search import search
 from autotune.searching.trials.study_to_join import WorkerOptions
 from autotune.searching.trials.workers import join

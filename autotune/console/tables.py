@@ -15,8 +15,9 @@ from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
-from autotune.searching.run.diagnosis import Diagnosis, diagnosis_of
+from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.narrowing import narrowed
+from autotune.searching.run.stage_timing import diagnosis_of
 from autotune.searching.run.stopping import ENOUGH
 from autotune.system.optional_packages import how_to_get, is_installed
 from autotune.values.machine import Machine

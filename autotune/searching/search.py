@@ -25,7 +25,6 @@ from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer
-from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
 from autotune.searching.run.events import (
     Event,
     IncumbentRevoked,
@@ -40,6 +39,7 @@ from autotune.searching.run.events import (
     Warned,
 )
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.stage_timing import diagnose, noted_diagnosis
 from autotune.searching.run.stopping import FOR_LACK_OF_TIME, end_reason
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (

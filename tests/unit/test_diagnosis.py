@@ -12,7 +12,7 @@ from autotune.configuration.space_file import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
-from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis
+from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup
 from autotune.searching.run.narrowing import narrowed
 from autotune.values.machine import Machine
 from autotune.values.stages import Diagnosed, Loading, Profiled
@@ -58,6 +58,17 @@ def test_a_loader_that_takes_no_time_is_frozen_with_the_reason() -> None:
 
 def test_a_loader_that_a_faster_computation_would_wait_for_is_not_frozen() -> None:
     assert diagnosis(loading=loading(0.001)).frozen() == {}
+
+
+def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision() -> None:
+    little, cpu = loading(0.0013), cpu_machine()
+    own = space_of()
+    plain = replace(diagnosis(cpu, loading=little), most_speedup=most_speedup(own, cpu))
+    assert set(LOADER) == set(plain.frozen())
+    halves = space_of(amp_dtype=(None, "bfloat16"))
+    half = replace(plain, most_speedup=most_speedup(halves, cpu))
+    assert half.frozen() == {}
+    assert most_speedup(own, cuda_machine()) == most_speedup(halves, cpu)
 
 
 def test_workers_that_are_in_use_are_not_frozen() -> None:

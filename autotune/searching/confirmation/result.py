@@ -39,8 +39,8 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
 from autotune.searching.confirmation.not_proven import not_proven
 from autotune.searching.confirmation.scaling import time_scaling
-from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.search_coverage import searched_part
+from autotune.searching.run.stage_timing import noted_diagnosis
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement

@@ -2,7 +2,7 @@
 
 Both follow from the time that each stage takes on its own. A cost that is negligible beside a slow
 computation may matter beside a fast one. A knob is frozen only if it could gain nothing even with
-the largest batch of the space and four times as fast computing.
+the largest batch of the space and the fastest computing that its settings may bring.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from autotune.configuration.evidence_parts import Stage
-from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value
-from autotune.processes.runner import Runner
-from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import Failure, Rejected, as_failure, describe
 from autotune.values.stages import Diagnosed, SlowRank, slow_rank
 
 Useless = Callable[[Value], bool]
@@ -45,7 +39,9 @@ EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype", "broad
 """Knobs that change how several processes exchange gradients and buffers."""
 NEGLIGIBLE = 0.03
 """Relative gain that is not worth a trial: less than the noise of most machines."""
-_MOST_SPEEDUP = 4.0
+# Computing with the fastest settings over that with the user's own: on a GPU or in half precision,
+# and with the other settings on a CPU.
+_MOST_SPEEDUP, _MOST_SPEEDUP_ON_CPU = 4.0, 2.0
 # No other setting makes up for a precision that the CPU has no instructions for.
 _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
@@ -54,12 +50,8 @@ _NOISE = 0.05
 # Under the same settings, training is as fast as its slowest stage at most. Two processes of the
 # same settings differ by up to a third; a larger excess means that the stages were timed wrongly.
 _FAR_FASTER = 1.5
-_SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
-# The diagnosis needs orders of magnitude only.
-_PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
 # Share of a step from which on a GPU counts as busy all the time.
 _BUSY = 0.9
-_NOT_TOLD = "the stages of this script cannot be told apart"
 # Spare workers for batches that take longer than others.
 _SPARE = 1.25
 
@@ -76,6 +68,8 @@ class Diagnosis:
     reached: float | None = None
     """Samples per second of all stages together; None where that is not known."""
     rate_unit: str = "samples/s"  # steps/s where a script's samples are unknown
+    most_speedup: float = _MOST_SPEEDUP
+    """Upper bound of how many times as fast other settings of the space compute a batch."""
 
     @property
     def load_seconds(self) -> float:
@@ -185,6 +179,7 @@ class Diagnosis:
 
     def _frozen(self) -> Iterator[tuple[str, str]]:
         stages, fastest = self.stages, self.fastest_compute_seconds
+        least = NEGLIGIBLE / self.most_speedup * stages.compute_seconds
         if (
             self._at_most(self.load_seconds) < NEGLIGIBLE * fastest
             and not self.baseline["num_workers"]
@@ -201,12 +196,15 @@ class Diagnosis:
                 f"at most, less than the {self.compute_limit:.4g} that computing reaches"
             )
             yield from ((name, why) for name in COMPUTE)
-        elif stages.optimizer_seconds < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
+        elif stages.optimizer_seconds < least:
             why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
             yield "optimizer_impl", f"{why} of a step"
         exchange = stages.exchange_seconds
         # Faster computing leaves the exchange as it is.
-        if exchange is not None and exchange < NEGLIGIBLE / _MOST_SPEEDUP * stages.compute_seconds:
+        if (
+            exchange is not None
+            and exchange < NEGLIGIBLE / self.most_speedup * stages.compute_seconds
+        ):
             why = f"exchanging gradients takes {_share(exchange, stages.compute_seconds)} of a step"
             yield from ((name, why) for name in EXCHANGE)
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
@@ -225,7 +223,7 @@ class Diagnosis:
             "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
         }
         launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
-        if launch is not None and launch < compute / _MOST_SPEEDUP:
+        if launch is not None and launch < compute / self.most_speedup:
             # These modes add CUDA graphs to another mode, which save launching alone.
             graphs = {"reduce-overhead"}
             if "max-autotune-no-cudagraphs" in offered:
@@ -248,11 +246,11 @@ class Diagnosis:
         """Lower bound of the seconds that computing the largest batch may take.
 
         A step of batch size B takes a + b B seconds. b comes from timing the baseline's batch and
-        one twice as large, less the noise of both timings. The sum is divided by `_MOST_SPEEDUP`.
+        one twice as large, less the noise of both timings. The sum is divided by `most_speedup`.
         """
         compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
         each = max(0.0, (1 - _NOISE) * (double or compute) - (1 + _NOISE) * compute)
-        return (compute - each + each * self._growth) / _MOST_SPEEDUP
+        return (compute - each + each * self._growth) / self.most_speedup
 
     @property
     def _growth(self) -> float:
@@ -282,64 +280,10 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
     return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 
 
-def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
-    """Return the diagnosis that the study holds; None if it holds none."""
-    stages = study.notes.diagnosis
-    return None if stages is None else diagnosis_of(context, stages, _reached(study))
-
-
-def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diagnosis | str:
-    """Time the stages and note them; return the reason if that fails, which is no error."""
-    outcome = time_stages(context, runner)
-    if not isinstance(outcome, Diagnosed):
-        return describe(outcome)
-    study.notes.diagnosis = outcome
-    return diagnosis_of(context, outcome, _reached(study))
-
-
-def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | None) -> Diagnosis:
-    """Return the diagnosis of timed stages.
-
-    Args:
-        context: the search.
-        stages: seconds of each stage of the baseline.
-        reached: samples per second of training as a whole; None if not known.
-    """
-    sizes = [int(size or 1) for size in context.space.domains["batch_size"]]
-    of = (context.machine, context.baseline, max(sizes), reached, context.rate_unit)
-    return Diagnosis(stages, *of)
-
-
-def _reached(study: TuningStudy) -> float | None:
-    runs = study.notes.baseline_runs
-    return median(run.samples_per_second for run in runs) if runs else None
-
-
-def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
-    """Time each stage of the baseline on its own, in a child process; a script's are observed."""
-    if context.observed is not None:
-        if context.processes > 1:
-            return Rejected("the stages of a script's processes are not timed apart")
-        return context.observed.stages or Rejected(_NOT_TOLD)
-    on_host = context.options.resources.on_host or context.processes
-    cores = max(1, context.machine.host.usable_cores // on_host)
-    workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
-    if context.facts.workers_obstacle:
-        workers = (0,)  # more would load other samples
-    seconds = min(_longest_seconds(context), context.options.budget.trial_timeout_seconds)
-    halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
-    asks = halves and "bfloat16" in context.space.domains["amp_dtype"]
-    job = context.job(Diagnose(_PLAN, workers, asks), context.baseline, seconds)
-    outcome = runner.run(job, context.options.study.folder / "trials" / "diagnosis")
-    return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
-
-
-def _longest_seconds(context: SearchContext) -> float:
-    """Return the deadline of the diagnosis in seconds: 90, or less with a short time budget."""
-    if context.time_budget_seconds is None:
-        return _SECONDS
-    building = 2 * context.start_seconds
-    return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds) + building)
+def most_speedup(space: SearchSpace, machine: Machine) -> float:
+    """Return how many times as fast as the user's settings those of `space` may compute a batch."""
+    is_plain = not machine.has_accelerator and set(space.domains["amp_dtype"]) == {None}
+    return _MOST_SPEEDUP_ON_CPU if is_plain else _MOST_SPEEDUP
 
 
 def _share(part: float, whole: float) -> str:

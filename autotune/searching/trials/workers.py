@@ -20,9 +20,9 @@ from autotune.context.search_context import SearchContext
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
-from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.stage_timing import noted_diagnosis
 from autotune.searching.run.stopping import end_reason
 from autotune.searching.trials.baseline import baseline_prober
 from autotune.searching.trials.study_to_join import StudyToJoin, WorkerOptions
