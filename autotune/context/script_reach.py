@@ -103,7 +103,7 @@ def out_of_reach(
         elif value == _SCALED:
             yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
         elif knob.name not in names:
-            yield setting, observed.fixed.get(knob.name) or _way(knob, script)
+            yield setting, observed.fixed.get(knob.name) or _way(knob, script, observed)
 
 
 def _obstacles(
@@ -115,7 +115,7 @@ def _obstacles(
         if knob.name in observed.fixed:
             yield knob.name, observed.fixed[knob.name]
         elif not script.reaches(knob):
-            yield knob.name, _way(knob, script)
+            yield knob.name, _way(knob, script, observed)
     for name, effect in file.own.effects.items():
         if effect == "statistics" and script.loss is not None:
             yield name, f"it changes the course of training: {_NEEDS_METRIC}"
@@ -123,7 +123,7 @@ def _obstacles(
             yield name, f"it may change the trained model: {_unjudged(script)}"
 
 
-def _way(knob: Knob, script: ScriptOptions) -> str:
+def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
     if knob.name in script.refused:
         return script.refusal
     if knob.name in {flag.knob for flag in script.flags}:
@@ -131,7 +131,10 @@ def _way(knob: Knob, script: ScriptOptions) -> str:
     if seen := next((flag for flag in script.proposed if flag.knob == knob.name), None):
         return f"this script has {seen.name} for it, but it changes training: {_unjudged(script)}"
     if knob.effect == "statistics" and not knob.of_ranks:
-        return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
+        needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
+        if knob.name == "batch_size" and not observed.training_loader:
+            return f"{needed}, whose number is the first dimension of what the model is given"
+        return needed
     if knob.name in BY_FLAG_ALONE:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
     return knob.script_obstacle or f"it changes the arithmetic: {_unjudged(script)}"

@@ -118,13 +118,14 @@ def planned(
     script: ScriptOptions,
     space: str = SPACE,
     own: dict[str, int] | None = None,
+    loader: str = "train.py:9#0",
 ) -> tuple[Planned, ScriptedRunner]:
     """The plan of a search of a script with these flags, and the runner that was asked."""
     today = {**OWN, **(own or {})}
     observed = Observed(
         device="cpu",
         loaders=("train.py:9#0",),
-        training_loader="train.py:9#0",
+        training_loader=loader,
         steps_per_second=50.0,
         samples_per_second=800.0,
         wait_share=0.4,
@@ -236,6 +237,13 @@ def test_a_flag_of_a_batch_that_does_not_lead_is_not_advised() -> None:
         "--bs is 20, and the first dimension of what the model is given is 35: only a batch that "
         "is the first one can be searched",
     )
+
+
+def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path: Path) -> None:
+    around, own = Surroundings((ScriptFlag(("--bs",), 20),)), {"batch_size": 35}
+    plan, _ = planned(tmp_path, around, JUDGED, own=own, loader="")
+    said = "\n".join(note for note in plan.context.space.notes if "batch_size" in note)
+    assert "needs --map batch_size=--FLAG, whose number is the first dimension of what" in said
 
 
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
