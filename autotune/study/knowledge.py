@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.knobs.base import Value
+from autotune.knobs.base import Value, spelled
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
 from autotune.storage.note_types import Revocation
 
@@ -123,13 +123,13 @@ class Knowledge:
         """Return True if `config` was lost too often to be tried again."""
         return self.lost[config] > _MOST_LOST or self.abandoned[config] > _MOST_ABANDONED
 
-    def broken_modes(self) -> list[Value]:
-        """Return the compile modes that never ran and failed twice with modest settings."""
-        return list(self._broken_modes)
-
-    def ineffective(self) -> list[tuple[str, Value]]:
-        """Return the knobs and values that did not take effect and are not tried any more."""
-        return list(self._ineffective)
+    def left_out(self) -> list[str]:
+        """Return what is not tried any more, each with the reason."""
+        modes, values = self._broken_modes, self._ineffective
+        return [
+            *(f"compile_mode={mode}, which failed again and again and never ran" for mode in modes),
+            *(f"{name}={spelled(value)}, which did not take effect" for name, value in values),
+        ]
 
     def stored_value(self, verdict: Verdict) -> float:
         """Return the value for Optuna and its dashboard, with six digits.

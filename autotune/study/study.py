@@ -284,13 +284,9 @@ class TuningStudy:
             self.notes.revoke(training_equivalent, Revocation(margin, reason))
             self._knowledge.revoke(self.notes.revocations)
 
-    def broken_modes(self) -> list[Value]:
-        """Return the compile modes that are left out because they always failed."""
-        return self._knowledge.broken_modes()
-
-    def ineffective(self) -> list[tuple[str, Value]]:
-        """Return the knobs and values that are left out because they did not take effect."""
-        return self._knowledge.ineffective()
+    def left_out(self) -> list[str]:
+        """Return what is not tried any more, each with the reason."""
+        return self._knowledge.left_out()
 
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
         """Return True if nothing is known of `config` and this process has not lost it."""

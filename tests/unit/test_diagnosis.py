@@ -71,6 +71,13 @@ def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision() -> None:
     assert most_speedup(own, cuda_machine()) == most_speedup(halves, cpu)
 
 
+def test_a_larger_batch_takes_longer_on_a_cpu_where_none_was_timed() -> None:
+    untimed = {"double_compute_seconds": None, "offered": 2048}
+    assert set(LOADER) == set(diagnosis(cpu_machine(), loading=loading(0.0002), **untimed).frozen())
+    assert not diagnosis(cpu_machine(), loading=loading(0.001), **untimed).frozen()
+    assert not diagnosis(cuda_machine(), loading=loading(0.0002), **untimed).frozen()
+
+
 def test_workers_that_are_in_use_are_not_frozen() -> None:
     own = OWN.replace(num_workers=4)
     assert not set(LOADER) & set(diagnosis(own=own, loading=loading(0.0001)).frozen())

@@ -44,13 +44,13 @@ def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
     thread.start()
     most, broken = 0, 0
     while not learning.is_set():
-        seen, out = list(knowledge.finished), knowledge.broken_modes()
+        seen, out = list(knowledge.finished), knowledge.left_out()
         assert [trial.number for trial in seen] == list(range(len(seen)))
         assert (len(seen), len(out)) >= (most, broken)
         most, broken = len(seen), len(out)
     thread.join()
     assert len(knowledge.finished) == TRIALS
-    assert len(knowledge.broken_modes()) == TRIALS // 2
+    assert len(knowledge.left_out()) == TRIALS // 2
 
 
 @covers("R15")

@@ -42,6 +42,8 @@ NEGLIGIBLE = 0.03
 # Computing with the fastest settings over that with the user's own: on a GPU or in half precision,
 # and with the other settings on a CPU.
 _MOST_SPEEDUP, _MOST_SPEEDUP_ON_CPU = 4.0, 2.0
+# A step with twice the batch over one with the batch, on a CPU where it was not timed.
+_DOUBLE_ON_CPU = 1.5
 # No other setting makes up for a precision that the CPU has no instructions for.
 _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
@@ -249,7 +251,9 @@ class Diagnosis:
         one twice as large, less the noise of both timings. The sum is divided by `most_speedup`.
         """
         compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
-        each = max(0.0, (1 - _NOISE) * (double or compute) - (1 + _NOISE) * compute)
+        if double is None:  # a script chooses its batch, so that no other one is timed
+            double = compute if self.machine.has_accelerator else _DOUBLE_ON_CPU * compute
+        each = max(0.0, (1 - _NOISE) * double - (1 + _NOISE) * compute)
         return (compute - each + each * self._growth) / self.most_speedup
 
     @property

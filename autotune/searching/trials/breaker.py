@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.errors import TooManyLostError
 
 _MOST_LOST_IN_A_ROW = 3
-T = TypeVar("T", bound=Hashable)
 
 
 class Breaker:
@@ -24,7 +22,7 @@ class Breaker:
     def __init__(self, most_failures: int) -> None:
         self._lock = threading.Lock()
         self._most_failures = most_failures
-        self._left_out: set[Hashable] = set()
+        self._left_out: set[str] = set()
         self._failed: list[str] = []
         self._lost: list[str] = []
 
@@ -66,7 +64,7 @@ class Breaker:
                 "Look at the logs of the last trials; the same command continues."
             )
 
-    def leave_out(self, values: Iterable[T]) -> list[T]:
+    def leave_out(self, values: Iterable[str]) -> list[str]:
         """Return those of `values` that are new, and remember them as left out."""
         with self._lock:
             new = [value for value in values if value not in self._left_out]

@@ -15,7 +15,6 @@ from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.knobs.base import spelled
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds
@@ -79,10 +78,8 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
             yield search.trial_ended(told)
         if isinstance(trial, FinishedTrial):
             yield from validate_incumbent(search, accuracy, trial)
-        for mode in breaker.leave_out(study.broken_modes()):
-            yield LeftOut(f"compile_mode={mode}, which failed again and again and never ran")
-        for knob, value in breaker.leave_out(study.ineffective()):
-            yield LeftOut(f"{knob}={spelled(value)}, which did not take effect")
+        for what in breaker.leave_out(study.left_out()):
+            yield LeftOut(what)
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)
         elif trial is not None:
