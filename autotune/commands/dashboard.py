@@ -8,7 +8,7 @@ from autotune.console.interrupts import unwind_on_sigterm
 
 
 @click.command(short_help="Open Optuna Dashboard on a study.")
-@click.argument("study")
+@click.argument("study", required=False)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -21,9 +21,12 @@ from autotune.console.interrupts import unwind_on_sigterm
 @click.option("--allow-edit", is_flag=True, help="Let the dashboard change and delete studies.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def dashboard(
-    study: str, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
+    study: str | None, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
 ) -> None:
-    """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL."""
+    """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL.
+
+    STUDY may be left out if there is one study here.
+    """
     from autotune.system.optional_packages import check_installed
 
     check_installed("optuna_dashboard", "autotune dashboard")

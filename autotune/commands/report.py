@@ -23,7 +23,7 @@ _WIDEST = 100
 
 
 @click.command(short_help="Show what a study found, and why.")
-@click.argument("study")
+@click.argument("study", required=False)
 @click.argument("other", required=False)
 @click.option("--study", "name", help="Choose this study in a storage that holds several.")
 @click.option("--html", metavar="FILE", help="Write one page that opens offline.")
@@ -37,7 +37,7 @@ _WIDEST = 100
 @click.option("--explain", is_flag=True, help="Explain the result in sentences.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def report(
-    study: str,
+    study: str | None,
     other: str | None,
     name: str | None,
     tensorboard: str | None,
@@ -46,8 +46,8 @@ def report(
 ) -> None:
     """Report the results of STUDY: a name, folder, study.db, best.yaml or storage URL.
 
-    Without an option, print a table. With OTHER, print both studies side by side. A search may run
-    at the same time.
+    STUDY may be left out if there is one study here. Without an option, print a table. With OTHER,
+    print both studies side by side. A search may run at the same time.
     """
     from autotune.report.data import read_report
     from autotune.study.find_study import find_study

@@ -205,8 +205,9 @@ def _beaten(
         if not comparison.is_faster if is_over else is_lost:
             low, high = comparison.interval
             rounds = rounds_text(len(comparison.ratios), comparison.disturbed)
+            verdict = "slower" if high < 1 else "not faster beyond the noise"
             beaten[candidate] = (
-                f"not faster beyond the noise: {low:.3f} to {high:.3f} times the baseline"
+                f"{verdict}: {low:.3f} to {high:.3f} times as fast as your settings"
                 f"{f' ({rounds})' if comparison.disturbed else ''}"
             )
     return beaten

@@ -245,8 +245,8 @@ class BestConfig(Part):
 
     @property
     def measured_in(self) -> str:
-        """Return what both throughputs were measured in; settings that are kept have no rounds."""
-        return "in the search" if self.keeps_baseline else "in the confirmation"
+        """Return what both throughputs were measured in: nothing was confirmed without rounds."""
+        return "in the confirmation" if self.evidence.speedup.rounds else "in the search"
 
     @property
     def energy_of(self) -> str:

@@ -10,20 +10,17 @@ from autotune.configuration.job import MeasurePlan
 from autotune.context.search_context import SearchContext
 from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
 from autotune.searching.run.time_budget import RUNS, needed_trials
+from autotune.values.outcome import Observed
 from autotune.values.text import span
 
 
-def starts_of_script(context: SearchContext, seconds: float | None) -> Iterator[str]:
-    """Yield lines on how often a script is started, within the time budget if there is one.
-
-    Args:
-        context: the search.
-        seconds: length of the observed run, up to its first steps; None if it is not known.
-    """
+def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
+    """Yield lines on how often a script is started, within the time budget if there is one."""
     least, most = _processes(context)
+    seconds = _seconds_of_one(seen) if seen.steps_per_second else None
     budget, each = context.time_budget_seconds, ""
     if seconds is not None:
-        each = f", {span(seconds)} each where it was observed"
+        each = f", about {span(seconds)} each with your settings"
     within, room = "", most
     if budget is not None and seconds is not None:
         within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
@@ -35,6 +32,13 @@ def starts_of_script(context: SearchContext, seconds: float | None) -> Iterator[
     )
     if room < least:
         yield f"perhaps too few for an answer, which needs {least}: give a longer --time-budget"
+
+
+def _seconds_of_one(seen: Observed) -> float:
+    """Return the seconds of a trial with the script's settings: its start, warm-up and timing."""
+    plan, step = MeasurePlan(), 1 / seen.steps_per_second
+    timing = max(plan.max_seconds, plan.looks[0] * step)
+    return seen.start_seconds + plan.warmup_steps * step + timing
 
 
 def estimate(context: SearchContext) -> str:

@@ -145,7 +145,11 @@ def _script_lines(context: SearchContext) -> list[str]:
     return [
         f"{context.options.workload.model_path} is run as a training script: each trial runs "
         "it from its start into its training",
-        *(f"DataLoader {n}{' feeds training' * (n == seen.training_loader)}" for n in seen.loaders),
+        *(
+            f"DataLoader {name} {'feeds' if name == seen.training_loader else 'does not feed'} "
+            "training"
+            for name in seen.loaders
+        ),
         f"{seen.steps_per_second:.4g} steps/s, {_rate(seen)}{_waiting(seen)}",
         *([_DATA_PARALLEL] if seen.data_parallel else []),
         *(f"{', '.join(names)}: {why}" for why, names in by_reason(seen.fixed).items()),

@@ -38,7 +38,7 @@ def script_lines(context: SearchContext) -> list[str]:
     workload, seen = context.options.workload, context.observed
     lines = written_lines(workload, seen, context.processes)
     if seen is not None and workload.script is not None:
-        often = starts_of_script(context, seen.surroundings.seconds)
+        often = starts_of_script(context, seen)
         lines[1:1] = [f"  {line}" for line in often]
     return lines
 

@@ -49,13 +49,16 @@ class StudyPlace:
         return masked(self.url)
 
 
-def find_study(study: str) -> StudyPlace:
-    """Resolve STUDY: a URL, a folder, a file or the name of a study.
+def find_study(study: str | None) -> StudyPlace:
+    """Resolve STUDY: a URL, a folder, a file or the name of a study; None: the only one here.
 
     Raises:
-        UsageError: there is no such study; the message names the places searched.
+        UsageError: there is no such study; the message names the places searched. Or none is named,
+            and there is none here, or several.
         StorageError: a URL names a database that does not exist, or the file is no database.
     """
+    if study is None:
+        study = _only_one()
     if "://" in study:
         return _from_url(study)
     places = (Path(study), _STUDIES / study, _STUDIES / folder_name(study))
@@ -116,8 +119,20 @@ def _beside(folder: Path) -> Path | None:
     return next((folder / name for name in _ANSWERS if (folder / name).is_file()), None)
 
 
+def _only_one() -> str:
+    names = _names()
+    if len(names) == 1:
+        return names[0]
+    known = f"Studies here: {', '.join(names)}." if names else "There is none in this folder."
+    raise UsageError(f"which study? Name it. {known}")
+
+
+def _names() -> list[str]:
+    return sorted(file.parent.name for file in _STUDIES.glob(f"*/{_DATABASE}"))
+
+
 def _refuse(study: str, why: str) -> NoReturn:
-    names = sorted(file.parent.name for file in _STUDIES.glob(f"*/{_DATABASE}"))
+    names = _names()
     known = f" Studies here: {', '.join(names)}." if names else " `autotune search` makes one."
     raise UsageError(
         f"{study!r} is no study: {why}.{did_you_mean(study, names)} Name a study of this folder "

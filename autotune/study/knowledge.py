@@ -41,6 +41,7 @@ class Knowledge:
         """Times that a process died while it measured a configuration."""
         self.interrupted: dict[TrainingConfig, None] = {}
         """Configurations that a person or a process's death interrupted; they are tried first."""
+        self._refused: frozenset[str] = frozenset()  # trainings that are not accurate enough
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
@@ -56,6 +57,7 @@ class Knowledge:
         self.finished = tuple(sorted((*self.finished, trial), key=lambda one: one.number))
         self._news.append(trial)
         self._known.add(trial.config)
+        self._refuse()
         if trial.verdict.margins["memory"] > 0:
             key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
             self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
@@ -80,6 +82,11 @@ class Knowledge:
         """Replace all revocations and apply them to the finished trials."""
         self._revocations = revocations
         self.finished = tuple(revoked(trial, revocations) for trial in self.finished)
+        self._refuse()
+
+    def _refuse(self) -> None:
+        inaccurate = (trial for trial in self.finished if trial.verdict.margins["accuracy"] > 0)
+        self._refused = frozenset(trial.config.quality_key() for trial in inaccurate)
 
     def is_revoked(self, trial: FrozenTrial) -> bool:
         """Return True if the accuracy of that trial was revoked."""
@@ -102,10 +109,13 @@ class Knowledge:
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` needs no measurement.
 
-        It was measured, has at least the batch size of one that ran out of memory, is compiled in
-        a broken mode, or has a value that did not take effect.
+        It was measured, trains like one that was not accurate enough, has at least the batch size
+        of one that ran out of memory, is compiled in a broken mode, or has a value that did not
+        take effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:
+            return True
+        if self._refused and config.quality_key() in self._refused:
             return True
         if config[MODE] and self._cannot_compile:
             return True

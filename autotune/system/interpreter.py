@@ -118,8 +118,9 @@ class Interpreter:
 
     def _torch_faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
         if self.torch is None:
-            yield "  there is no torch. Install it (pytorch.org tells how), or name the Python"
-            yield f"  that trains: --python {_likely()}, or AUTOTUNE_PYTHON in the environment."
+            yield "  there is no torch. Install it (pip install torch, or as pytorch.org tells for"
+            yield f"  your device), or name the Python that trains: --python {_likely()}, or"
+            yield "  AUTOTUNE_PYTHON in the environment."
         elif not reaches(self.torch, oldest_torch):
             yield f"  torch {self.torch}; this command needs {_text(oldest_torch)} or newer."
             if oldest_torch > APPLIES and reaches(self.torch, APPLIES):

@@ -10,9 +10,10 @@ import pytest
 from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.job import Probe
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.run.events import Answered, Event, TrialEnded, Warned
 from autotune.values.errors import StudyMismatchError
-from autotune.values.outcome import Inspected
+from autotune.values.outcome import Inspected, Lost
 from covering import covers
 from factories import cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
@@ -203,6 +204,26 @@ def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_
     assert missed.bound < missed.limit < missed.quality
     told = f"evaluate {missed.quality:.6g} (down to {missed.bound:.6g} by 95 %) is not proven"
     assert told in "\n".join(lines_of(events))
+
+
+class EndsBeforeTheBaseline(ScriptedRunner):
+    """The time budget ends whenever the baseline is to train with a fourth seed."""
+
+    def run(self, job, folder):
+        own = isinstance(job.task, Probe) and job.config["batch_size"] == 8
+        if own and max(job.task.seeds) > 2:
+            return Lost(OUT_OF_TIME)
+        return super().run(job, folder)
+
+
+def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
+    runner = losing({128: SCATTERING, 32: SLIGHT})
+    ends = EndsBeforeTheBaseline(runner.measure, runner.quality)
+    best = events_of(options_in(tmp_path), ends)[-1].best
+    assert sum(len(seeds) for batch, seeds in ends.probes() if batch == 128) > 3
+    assert best.config["batch_size"] == 32
+    (missed,) = best.evidence.not_proven
+    assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 3)
 
 
 def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):

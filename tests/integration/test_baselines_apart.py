@@ -16,6 +16,7 @@ from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
 from autotune.study.archive import read_archive
 from autotune.study.find_study import StudyPlace
+from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TrialOutcome
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -90,6 +91,39 @@ def test_it_is_said_where_the_settings_are_kept_too(
     answered, remarks = searched(tmp_path, ScriptedRunner(measure), space=space)
     assert answered.best.keeps_baseline
     assert (answered.remark is not None) == said == ("before the trials" in remarks)
+
+
+def slowed_before_the_trials(slowed: float) -> Callable[[TrainingConfig, Phase], TrialOutcome]:
+    """Nothing is faster than 8; its first processes are slowed, in a noise of a fifth percent."""
+    noises = cycle(CALM)
+
+    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        rate = 100.0 if batch_of(config) == 8 else 90.0
+        return at(rate * next(noises) * (slowed if phase == "baseline" else 1.0))
+
+    return measure
+
+
+def test_settings_that_are_kept_have_the_speed_of_the_rounds(tmp_path: Path) -> None:
+    answered, _ = searched(tmp_path, ScriptedRunner(slowed_before_the_trials(1 / 1.3)))
+    assert answered.best.keeps_baseline
+    evidence = answered.best.evidence
+    assert evidence.baseline.samples_per_second == pytest.approx(100.0, rel=0.01)
+    assert evidence.speedup.rounds >= 6
+    assert any("samples/s in the confirmation" in line for line in answer_lines(answered))
+
+
+def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(tmp_path: Path) -> None:
+    """Each trial looks three times as fast, and the few that have rounds lose them."""
+    options = options_in(tmp_path, SPACE, trials=7)
+    with pytest.raises(NotSearchedEnoughError, match="ran 4 times as fast in the confirmation"):
+        events_of(options, ScriptedRunner(slowed_before_the_trials(1 / 4)))
+    assert not (tmp_path / "best.yaml").exists()
+
+
+def test_a_difference_that_matters_to_nobody_is_not_said(tmp_path: Path) -> None:
+    answered, _ = searched(tmp_path, ScriptedRunner(slowed_at_first(CALM, slowed=1 / 1.04)))
+    assert answered.remark is None
 
 
 def again(folder: Path, slowed: float) -> set[int | None]:

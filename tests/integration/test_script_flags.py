@@ -333,7 +333,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
     assert (
-        "about 17 to 45 times, 1 min 10 s each where it was observed: as it is, up to 2 trials, "
+        "about 17 to 45 times, about 3 s each with your settings: as it is, up to 2 trials, "
         "re-timings, rounds that confirm\n"
     ) in text
     assert (
@@ -397,19 +397,25 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
     text = "\n".join(plan_lines(plan.context))
     assert (
-        "about 20 to 67 times: as it is, up to 4 trials, their first losses and accuracy seeds, "
-        "re-timings, rounds that confirm"
+        "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials, their "
+        "first losses and accuracy seeds, re-timings, rounds that confirm"
     ) in text
 
 
-@pytest.mark.parametrize(("seconds", "often"), [(2.0, "16 to 45"), (10.0, "16 to 40"), (70.0, "6")])
+@pytest.mark.parametrize(("start", "often"), [(2.0, "16 to 45"), (8.0, "16 to 36"), (70.0, "5")])
 def test_it_counts_the_runs_for_which_the_time_budget_has_room(
-    tmp_path: Path, seconds: float, often: str
+    tmp_path: Path, start: float, often: str
 ) -> None:
-    plan, _ = planned(tmp_path, Surroundings(seconds=seconds), ScriptOptions(()))
-    text = "\n".join(plan_lines(replace(plan.context, time_budget_seconds=400.0)))
-    assert f"about {often} times in 6 min 40 s, " in text
-    assert ("perhaps too few for an answer, which needs 16" in text) == (often == "6")
+    """Fifty steps a second are warmed up and timed in three seconds, whatever was observed."""
+    plan, _ = planned(tmp_path, Surroundings(seconds=500.0), ScriptOptions(()))
+    assert plan.context.observed is not None
+    seen = replace(plan.context.observed, start_seconds=start)
+    context = replace(plan.context, time_budget_seconds=400.0, observed=seen)
+    text = "\n".join(plan_lines(context))
+    assert f"about {often} times in 6 min 40 s, about {start + 3:.0f} s each" in text.replace(
+        "1 min 13 s", "73 s"
+    )
+    assert ("perhaps too few for an answer, which needs 16" in text) == (often == "5")
 
 
 def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:

@@ -15,10 +15,15 @@ from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_coverage import check_enough
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stopping import end_reason
-from autotune.searching.trials.drift import baselines_apart
+from autotune.searching.run.time_budget import measured_trials
+from autotune.searching.trials.drift import baselines_apart, later_speed
 from autotune.storage.note_types import Answer
-from autotune.values.errors import StorageError
+from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
+
+# Rate of the user's settings in the confirmation over that before the trials from which on trials
+# that were compared with the latter tell nothing: more than two processes differ by.
+_SLOWED = 1.5
 
 
 def conclude(
@@ -33,15 +38,19 @@ def conclude(
         cut_short: whether the trials ended for lack of time.
 
     Raises:
-        NotSearchedEnoughError: too little was measured to say that nothing is faster.
+        NotSearchedEnoughError: too little was measured to say that nothing is faster, or another
+            program slowed the user's settings before the trials.
     """
     costs = ColdCosts(search.study.finished(), runs)
     confirmation = ConfirmationRun(search, accuracy, costs)
     won = yield from confirmation.run()
     if won is None:
         check_enough(search, [one.trial for one in confirmation.undecided], cut_short=cut_short)
-        won = keep_baseline(search.baseline, runs, accuracy.rule.baseline)
+        _check_calm(search)
+        own = confirmation.baseline_runs
+        won = keep_baseline(search.baseline, own or runs, accuracy.rule.baseline)
         rounds = {
+            "rounds": len(own),
             "disturbed_rounds": confirmation.disturbed_rounds,
             "repeated_rounds": confirmation.repeated_rounds,
         }
@@ -50,6 +59,26 @@ def conclude(
     search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
+
+
+def _check_calm(search: SearchRun) -> None:
+    """Refuse to claim that nothing was faster if trials were compared with slowed settings.
+
+    Raises:
+        NotSearchedEnoughError: the user's settings were far faster in the confirmation than before
+            the trials.
+    """
+    speed = later_speed(search.study.notes)
+    if speed < _SLOWED:
+        return
+    measured = len(measured_trials(search.study.finished()))
+    raise NotSearchedEnoughError(
+        f"not searched enough: something slowed your settings before the trials, which ran "
+        f"{speed:.2g} times as fast in the confirmation, so that nothing is known of the "
+        f"{measured} configurations that were compared with them. Search again with a new --study "
+        "NAME, when nothing else runs on this machine. best.yaml was not written.",
+        measured=measured,
+    )
 
 
 def known_answer(search: SearchRun) -> BestConfig | None:

@@ -27,7 +27,7 @@ from autotune.searching.confirmation.re_timing import ReTiming
 from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run.events import Event, RoundVoid, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.time_budget import LIMITS_SECONDS
+from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME
 from autotune.searching.trials.drift import note_rounds
 from autotune.storage.note_types import Confirmation
 from autotune.values.measurement import Measurement
@@ -41,8 +41,6 @@ _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. A candidate that was
 # set aside may be tested again.
 _MOST_TESTED = 4
-# Share of the time budget by which a candidate that may win may exceed it, to be decided.
-_OVERTIME = 1 / 10
 # Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
 # leave it the time: the chance that seeds accept is taken as even.
 _SURE_GAIN = 1 / 2
@@ -63,8 +61,8 @@ class ConfirmationRun:
     """Disturbed rounds that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
-    baseline_rates: tuple[float, ...] = ()
-    """The baseline's samples/s in each round that counts."""
+    baseline_runs: tuple[Measurement, ...] = ()
+    """The baseline's processes of all rounds that count."""
     others: dict[str, list[str]] = field(default_factory=dict)
     """Other processes on the GPU that were warned of."""
 
@@ -78,8 +76,12 @@ class ConfirmationRun:
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
         seconds = round(time.monotonic() - start, 1)
-        self.search.study.notes.confirmation = Confirmation(seconds, log, self.baseline_rates)
+        self.search.study.notes.confirmation = Confirmation(seconds, log, self._baseline_rates)
         return won
+
+    @property
+    def _baseline_rates(self) -> tuple[float, ...]:
+        return tuple(readable(run.samples_per_second) for run in self.baseline_runs)
 
     @property
     def undecided(self) -> list[Candidate]:
@@ -114,7 +116,7 @@ class ConfirmationRun:
             won = (yield from self._test(accurate)) if accurate else None
             if won is not None:
                 return won
-            note_rounds(self.search, self.baseline_rates)
+            note_rounds(self.search, self._baseline_rates)
             self._drop_after(group)
         return None
 
@@ -258,7 +260,7 @@ class ConfirmationRun:
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
-        is_late = self.search.clock.elapsed > (1 + _OVERTIME) * budget
+        is_late = self.search.clock.elapsed > (1 + OVERTIME) * budget
         # Each look allows one lost round more than the one before.
         allowed = sum(look <= standing.rounds for look in looks(family))
         return not is_late and any(c.losses <= allowed for c in standing.comparisons.values())
@@ -275,12 +277,12 @@ class ConfirmationRun:
         self.others = found
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """Pass on the states of a test; count its disturbed rounds, keep the baseline's rates."""
-        before, rates = self.disturbed_rounds or 0, self.baseline_rates
+        """Pass on the states of a test; count its disturbed rounds, keep the baseline's runs."""
+        before, earlier = self.disturbed_rounds or 0, self.baseline_runs
         for standing in standings:
             own = max((c.baseline for c in standing.comparisons.values()), key=len, default=())
             if own:
-                self.baseline_rates = (*rates, *(readable(run.samples_per_second) for run in own))
+                self.baseline_runs = (*earlier, *own)
             self.repeated_rounds += bool(standing.void)
             known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
             if known:

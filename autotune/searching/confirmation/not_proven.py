@@ -20,7 +20,9 @@ def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -
     found: dict[str, NotProven] = {}
     for trial in trials:
         training = prober.training_equivalent(trial.config).quality_key()
-        qualities = prober.study.notes.qualities.get(training, ())
+        known = prober.study.notes.qualities.get(training, ())
+        # The time may have ended before the baseline had the last seeds, too.
+        qualities = known[: len(rule.baseline)]
         if training in found or len(qualities) < len(SEEDS):
             continue
         if decision_so_far(prober.context, prober.study, training) == "undecided":

@@ -38,6 +38,8 @@ SCALING_ROUNDS = 6
 """Rounds of all processes and one: the fewest that have a 95 % interval."""
 FEWEST_TRIALS = 4
 """Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
+OVERTIME = 1 / 10
+"""Share of the time budget by which what has begun may exceed it."""
 _DIAGNOSIS_SECONDS = 5.0
 _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
@@ -98,7 +100,8 @@ class TimeBudget:
         a_trial = median(seconds) if seconds else self._baseline.details.process_seconds or 0.0
         trials_seconds = max(0, trials) * a_trial / self.context.options.resources.at_once
         left = min(trials_seconds, max(0.0, self.seconds_left()))
-        return left + self.conclusion_seconds()
+        most = self.clock.left + OVERTIME * (self.clock.seconds or 0.0)
+        return min(left + self.conclusion_seconds(), max(0.0, most))
 
     @cached_property
     def candidate(self) -> FinishedTrial | None:

@@ -28,6 +28,8 @@ _SHARE = 1 / 8
 """Largest share of the trials' seconds that drift checks may take."""
 # A smaller drift, as a logarithm, is taken for noise: correcting noise would only add to it.
 _LEAST = 0.03
+# A smaller difference between the baseline's two rates is not worth a remark.
+_LEAST_TOLD = 0.05
 _PLAN = MeasurePlan(looks=(6,))
 
 
@@ -62,7 +64,7 @@ def note_rounds(search: SearchRun, rates: Sequence[float]) -> None:
     Candidates that come after these rounds are then ranked anew.
     """
     notes, told = search.study.notes, len(search.study.finished())
-    first = [run.samples_per_second for run in notes.baseline_runs or ()]
+    first = _first_rates(notes)
     if first and rates and apart(first, rates) != 1.0:
         notes.add_drift_check(search.worker, DriftCheck(told, readable(median(rates))))
 
@@ -93,23 +95,35 @@ def apart(first: Sequence[float], later: Sequence[float]) -> float:
     return 1.0 if low <= highest and lowest <= high else median(later) / median(first)
 
 
+def later_speed(notes: StudyNotes) -> float:
+    """Return the baseline's rate in the confirmation over that of the trials; 1 within noise."""
+    first, later = _first_rates(notes), _later_rates(notes)
+    return apart(first, later) if first and later else 1.0
+
+
 def baselines_apart(notes: StudyNotes) -> str | None:
     """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
 
     Ratios of trials are then off. Re-timing has ranked the candidates anew (`re_timing`).
     """
-    first = [run.samples_per_second for run in notes.baseline_runs or ()]
-    later = () if notes.confirmation is None else notes.confirmation.baseline_rates
-    if not first or not later:
+    speed = later_speed(notes)
+    if abs(speed - 1) < _LEAST_TOLD:
         return None
-    speed, before, then = apart(first, later), f"{median(first):.4g}", f"{median(later):.4g}"
-    if speed == 1.0 or before == then:
-        return None
+    before, then = median(_first_rates(notes)), median(_later_rates(notes))
     return (
-        f"your settings ran at {before} {notes.rate_unit} before the trials and at {then} in the "
-        "confirmation, which is more than their noise; something slowed one of them, and ratios of "
-        f"trials to your settings are off by as much ({100 * abs(speed - 1):.0f} %)"
+        f"your settings ran at {before:.4g} {notes.rate_unit} before the trials and at {then:.4g} "
+        "in the confirmation, which is more than their noise; something slowed one of them, and "
+        f"ratios of trials to your settings are off by as much ({100 * abs(speed - 1):.0f} %). The "
+        "confirmation is not concerned"
     )
+
+
+def _first_rates(notes: StudyNotes) -> list[float]:
+    return [run.samples_per_second for run in notes.baseline_runs or ()]
+
+
+def _later_rates(notes: StudyNotes) -> tuple[float, ...]:
+    return () if notes.confirmation is None else notes.confirmation.baseline_rates
 
 
 def conditions(details: TrialDetails) -> list[str]:
