@@ -145,8 +145,8 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
     if others is not None:
         named = ", ".join(name or "a word that stands alone" for name in others)
         doubts.append(
-            f"{script} was measured with other arguments{named and f' ({named})'}; its length, "
-            "seed and places of results may differ"
+            f"{script} was measured with other arguments{named and f' ({named})'}, beyond its "
+            "length, seed and places of results"
         )
     return ", and ".join(doubts)
 

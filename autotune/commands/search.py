@@ -18,6 +18,7 @@ from autotune.configuration.flag_types import (
     EffectiveBatchType,
     ToleranceType,
 )
+from autotune.console.help_sections import SectionedCommand
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.values.errors import StudyMismatchError, UsageError
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
 _NOTHING_FEASIBLE = 3
 
 
+class SearchCommand(scripts.ScriptCommand, SectionedCommand):
+    """The command, with sections in its help."""
+
+
 @click.command(
-    cls=scripts.ScriptCommand,
+    cls=SearchCommand,
     options_metavar="[OPTIONS]",
     short_help="Find the fastest settings; write best.yaml.",
 )

@@ -23,8 +23,8 @@ def start_lines(
     """
     if doubt and plan.withheld:
         yield (
-            f"{doubt}: so it is evidence only for settings that keep the arithmetic. "
-            "--allow numerics applies the others"
+            f"{doubt}: settings that may change the trained model are left out; --allow numerics "
+            "applies them"
         )
     told = [plan.setting(name) for name in plan.told]
     told += [

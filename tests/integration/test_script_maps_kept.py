@@ -55,8 +55,8 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
     shown = autotune(tmp_path, "run", "--print-command", path, other)
     assert shown.stdout.strip().endswith("other.py"), shown.stdout + shown.stderr
     assert (
-        f"autotune: the file was made for train.py, and this is {other}: so it is evidence only "
-        "for settings that keep the arithmetic. --allow numerics applies the others\n"
+        f"autotune: the file was made for train.py, and this is {other}: settings that may change "
+        "the trained model are left out; --allow numerics applies them\n"
         "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
     ) in shown.stderr
 
@@ -85,7 +85,7 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
     script.write_text(script.read_text() + "# another\n")
     shown = autotune(tmp_path, "run", "--print-command", path, script)
     assert shown.stdout.strip().endswith("train.py"), shown.stderr
-    assert f"{script} has changed since: so it is evidence only for" in shown.stderr
+    assert f"{script} has changed since: settings that may change the trained" in shown.stderr
     assert "left out: batch_size=32 (needs --allow numerics)" in shown.stderr
     allowed = ("run", "--print-command", "--allow", "numerics", path, script)
     shown = autotune(tmp_path, *allowed)
@@ -112,7 +112,9 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     assert shown.stdout.strip().endswith("train.py --samples 64 --batch-size 32"), shown.stderr
     shown = autotune(tmp_path, *run, "--samples", "9")
     assert shown.stdout.strip().endswith("train.py --samples 9"), shown.stderr
-    assert "train.py was measured with other arguments (--samples); its length" in shown.stderr
+    assert (
+        "train.py was measured with other arguments (--samples), beyond its length" in shown.stderr
+    )
 
 
 @pytest.mark.long

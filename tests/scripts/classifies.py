@@ -42,6 +42,8 @@ loader = DataLoader(data, batch_size=args.batch_size, shuffle=True)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), Slow(16, 2))
 lr = 0.003 if args.loss != "mean" else 0.001 if args.breaks == "still" else 0.1
 optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+if args.breaks == "still":  # else its share of a step would be too small for another one to matter
+    optimizer.register_step_pre_hook(lambda *_: time.sleep(0.001))
 for _ in range(10_000):
     for x, y in loader:
         optimizer.zero_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
+from autotune.commands.search import search
 from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.flag_types import (
     DURATION,
@@ -14,6 +15,7 @@ from autotune.configuration.flag_types import (
     ToleranceType,
     folder_name,
 )
+from autotune.console.help_sections import SECTIONS
 from command_line import command
 from covering import covers
 
@@ -127,3 +129,14 @@ def test_different_study_names_never_share_a_folder() -> None:
 def test_the_help_says_that_what_training_gained_counts_for_a_model_py() -> None:
     told = " ".join(command("search", "--help").out.split())
     assert "1% of yours, or (model.py) of what your training gained if the quality" in told
+
+
+def test_the_help_of_a_search_has_each_option_once_in_a_section() -> None:
+    placed = [name for names in SECTIONS.values() for name in names]
+    options = [one for one in search.params if isinstance(one, click.Option) and not one.hidden]
+    assert sorted(placed) == sorted(str(one.name) for one in options)
+    told = command("search", "--help").out
+    titles = [told.index(f"\n{title}:\n") for title in SECTIONS]
+    assert titles == sorted(titles)
+    assert told.count("\n  --time-budget ") == 1
+    assert titles[0] < told.index("\n  --time-budget ") < titles[1]

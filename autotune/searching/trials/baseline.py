@@ -162,7 +162,10 @@ def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
     """
     rule = prober.rule(1 if prober.context.options.accuracy.minimum is None else len(SEEDS))
     if cut_by_budget(search, rule):
-        raise ran_out(search, "measuring the accuracy of your settings")
+        script = search.context.options.workload.script
+        has_metric = script is not None and script.metric is not None
+        until = ", until the script prints what --metric-regex finds" if has_metric else ""
+        raise ran_out(search, f"measuring the accuracy of your settings{until}")
     return rule if isinstance(rule, AccuracyRule) else no_reference(rule)
 
 
