@@ -73,10 +73,10 @@ def _check_calm(search: SearchRun) -> None:
         return
     measured = len(measured_trials(search.study.finished()))
     raise NotSearchedEnoughError(
-        f"not searched enough: something slowed your settings before the trials, which ran "
-        f"{speed:.2g} times as fast in the confirmation, so that nothing is known of the "
-        f"{measured} configurations that were compared with them. Search again with a new --study "
-        "NAME, when nothing else runs on this machine. best.yaml was not written.",
+        f"not searched enough: your settings ran {speed:.2g} times as fast in the confirmation as "
+        f"before the trials. Something slowed them then, so that nothing is known of the {measured} "
+        "configurations that were compared with them. Search again with a new --study NAME when "
+        "nothing else runs on this machine. best.yaml was not written.",
         measured=measured,
     )
 

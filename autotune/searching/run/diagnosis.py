@@ -203,10 +203,7 @@ class Diagnosis:
             yield "optimizer_impl", f"{why} of a step"
         exchange = stages.exchange_seconds
         # Faster computing leaves the exchange as it is.
-        if (
-            exchange is not None
-            and exchange < NEGLIGIBLE / self.most_speedup * stages.compute_seconds
-        ):
+        if exchange is not None and exchange < least:
             why = f"exchanging gradients takes {_share(exchange, stages.compute_seconds)} of a step"
             yield from ((name, why) for name in EXCHANGE)
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
