@@ -13,7 +13,7 @@ from children import autotune
 from factories import best_config
 
 _PLAN = re.compile("to apply: |left out: ")
-_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|evidence only for)")
+_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|only settings that keep)")
 SCRIPTS = Path(__file__).parent / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 

@@ -200,7 +200,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     assert job.script is not None
     assert job.model_path is not None
     trials: list[Trial] = []
-    record = Record(folder.path, process_start)
+    record = Record(folder.path)
     if isinstance(job.task, Observe):
         record.watch()
 

@@ -65,6 +65,11 @@ class Speedup(Part):
     ratio: float
     ci95: Pair
     rounds: int
+    """Rounds behind the ratio.
+
+    If the settings are kept: the processes with them in all rounds that candidates lost; ratio and
+    interval are then not measured.
+    """
     disturbed_rounds: int | None = None
     """Rounds that count although other programs, the host or the GPU disturbed them.
 
@@ -245,7 +250,7 @@ class BestConfig(Part):
 
     @property
     def measured_in(self) -> str:
-        """Return what both throughputs were measured in: nothing was confirmed without rounds."""
+        """Return what both throughputs were measured in: without candidates there are no rounds."""
         return "in the confirmation" if self.evidence.speedup.rounds else "in the search"
 
     @property

@@ -186,7 +186,9 @@ def result(event: Answered | NothingFeasible) -> str:
 def not_enough_result(error: NotSearchedEnoughError) -> str:
     """Return a search without enough trials as one JSON object for programs."""
     data = {"answer": "not searched enough", "reason": str(error), "measured": error.measured}
-    return json.dumps({"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds})
+    return json.dumps(
+        {"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds or None}
+    )
 
 
 def last_round_line(before: PairedComparison, comparison: PairedComparison) -> str:

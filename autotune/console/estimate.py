@@ -25,7 +25,7 @@ def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
     if budget is not None and seconds is not None:
         within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
     often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
-    seeds = "their first losses and accuracy seeds, " if _has_quality(context) else ""
+    seeds = "their first losses and (longer) accuracy seeds, " if _has_quality(context) else ""
     yield (
         f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials, {seeds}"
         "re-timings, rounds that confirm"
@@ -35,10 +35,14 @@ def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
 
 
 def _seconds_of_one(seen: Observed) -> float:
-    """Return the seconds of a trial with the script's settings: its start, warm-up and timing."""
+    """Return the seconds of a trial with the script's settings: its start, warm-up and timing.
+
+    torch is imported once for most of them.
+    """
     plan, step = MeasurePlan(), 1 / seen.steps_per_second
     timing = max(plan.max_seconds, plan.looks[0] * step)
-    return seen.start_seconds + plan.warmup_steps * step + timing
+    start = max(0.0, seen.start_seconds - seen.import_seconds)
+    return start + plan.warmup_steps * step + timing
 
 
 def estimate(context: SearchContext) -> str:

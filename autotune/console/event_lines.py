@@ -146,8 +146,8 @@ def _script_lines(context: SearchContext) -> list[str]:
         f"{context.options.workload.model_path} is run as a training script: each trial runs "
         "it from its start into its training",
         *(
-            f"DataLoader {name} {'feeds' if name == seen.training_loader else 'does not feed'} "
-            "training"
+            f"DataLoader {name} "
+            + ("feeds training" if name == seen.training_loader else "stays as it is")
             for name in seen.loaders
         ),
         f"{seen.steps_per_second:.4g} steps/s, {_rate(seen)}{_waiting(seen)}",

@@ -9,6 +9,8 @@ from autotune.configuration.script import Plan
 from autotune.knobs.base import spelled
 from autotune.values.text import by_reason
 
+_ALLOW = "--allow numerics"
+
 
 def start_lines(
     plan: Plan, maps: Sequence[Flag], arguments: Sequence[str], doubt: str
@@ -22,10 +24,9 @@ def start_lines(
         doubt: why the file's evidence may not hold for this training; empty if it does.
     """
     if doubt and plan.withheld:
-        yield (
-            f"{doubt}: settings that may change the trained model are left out; --allow numerics "
-            "applies them"
-        )
+        more = any(_ALLOW in reason for reason in plan.withheld.values())
+        others = f"; {_ALLOW} applies the others" if more else ""
+        yield f"{doubt}: only settings that keep the arithmetic are applied{others}"
     told = [plan.setting(name) for name in plan.told]
     told += [
         f"{plan.setting(flag.knob)} by {flag.name}{_in_place_of(plan, flag, arguments)}"

@@ -75,8 +75,6 @@ def _masked(arguments: Sequence[str]) -> Iterator[str]:
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
     """Yield lines on where the script writes; only its first steps are known."""
-    if around.seconds is None:
-        return
     own = "each run is in a folder of its own; " if script.workdir is not None else ""
     places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
     yield f"{own}in its first steps it writes {places}; later checkpoints are not known"

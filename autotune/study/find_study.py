@@ -122,7 +122,7 @@ def _beside(folder: Path) -> Path | None:
 def _only_one() -> str:
     names = _names()
     if len(names) == 1:
-        return names[0]
+        return str(_STUDIES / names[0])
     known = f"Studies here: {', '.join(names)}." if names else "There is none in this folder."
     raise UsageError(f"which study? Name it. {known}")
 

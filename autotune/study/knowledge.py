@@ -41,7 +41,7 @@ class Knowledge:
         """Times that a process died while it measured a configuration."""
         self.interrupted: dict[TrainingConfig, None] = {}
         """Configurations that a person or a process's death interrupted; they are tried first."""
-        self._refused: frozenset[str] = frozenset()  # trainings that are not accurate enough
+        self._refused: frozenset[str] = frozenset()  # trainings that seeds showed to be worse
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
@@ -85,8 +85,12 @@ class Knowledge:
         self._refuse()
 
     def _refuse(self) -> None:
-        inaccurate = (trial for trial in self.finished if trial.verdict.margins["accuracy"] > 0)
-        self._refused = frozenset(trial.config.quality_key() for trial in inaccurate)
+        revoked_too = (
+            trial.config.quality_key()
+            for trial in self.finished
+            if trial.details.training_equivalent in self._revocations
+        )
+        self._refused = frozenset(revoked_too)
 
     def is_revoked(self, trial: FrozenTrial) -> bool:
         """Return True if the accuracy of that trial was revoked."""
@@ -109,9 +113,9 @@ class Knowledge:
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` needs no measurement.
 
-        It was measured, trains like one that was not accurate enough, has at least the batch size
-        of one that ran out of memory, is compiled in a broken mode, or has a value that did not
-        take effect.
+        It was measured, trains exactly like one that was revoked, has at least the batch size of
+        one that ran out of memory, is compiled in a broken mode, or has a value that did not take
+        effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True

@@ -111,6 +111,12 @@ class TuningStudy:
         self._space = space
         self._distributions = distributions_of(space)
 
+    def asked(self) -> dict[str, tuple[Value, ...]]:
+        """Return the values of the knobs that vary in the study's trials; empty without trials."""
+        first = next(iter(self._study.get_trials(deepcopy=False)), None)
+        found = {} if first is None else first.distributions
+        return {name: tuple(getattr(one, "choices", ())) for name, one in found.items()}
+
     def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
         """Add a finished trial that was not asked for, in one atomic step."""
         with self._mutex.turn():

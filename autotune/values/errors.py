@@ -63,7 +63,7 @@ class TooManyLostError(AutotuneError):
 
 
 class NotSearchedEnoughError(AutotuneError):
-    """The time budget allowed too few trials, or no confirmation, for any claim."""
+    """Too little was measured for any claim, mostly for lack of time."""
 
     exit_code = 9
 

@@ -66,8 +66,6 @@ class Surroundings:
     """Files and folders that it deleted although they existed before."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers that it uses."""
-    seconds: float | None = None
-    """Seconds from its start to the end of the observation."""
 
 
 @dataclass(frozen=True, slots=True)

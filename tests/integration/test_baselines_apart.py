@@ -113,12 +113,34 @@ def test_settings_that_are_kept_have_the_speed_of_the_rounds(tmp_path: Path) -> 
     assert any("samples/s in the confirmation" in line for line in answer_lines(answered))
 
 
-def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(tmp_path: Path) -> None:
-    """Each trial looks three times as fast, and the few that have rounds lose them."""
-    options = options_in(tmp_path, SPACE, trials=7)
+@pytest.mark.parametrize(
+    ("checked", "is_refused"),
+    [(0.25, False), (1.0, False), (0.5, True)],
+    ids=["trials were slowed as well", "trials were corrected", "neither is known"],
+)
+def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(
+    tmp_path: Path, checked: float, is_refused: bool
+) -> None:
+    """Before the trials the settings ran at a quarter of the speed, in checks at `checked`."""
+    noises = cycle(CALM)
+    slowed = {"baseline": 0.25, "anchor": checked}
+
+    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        rate = 100.0 if batch_of(config) == 8 else 90.0
+        return at(rate * next(noises) * slowed.get(phase, 1.0))
+
+    runner = ScriptedRunner(measure)
+    many = f"batch_size: [{', '.join(str(size) for size in range(8, 200, 8))}]\n"
+    options = options_in(tmp_path, many, trials=20)
+    if not is_refused:
+        assert events_of(options, runner)[-1].best.keeps_baseline
+        return
     with pytest.raises(NotSearchedEnoughError, match="ran 4 times as fast in the confirmation"):
-        events_of(options, ScriptedRunner(slowed_before_the_trials(1 / 4)))
-    assert not (tmp_path / "best.yaml").exists()
+        events_of(options, runner)
+    assert "anchor" in [asked.phase for asked in runner.asked]
+    assert not [
+        path for path in tmp_path.iterdir() if path.suffix == ".yaml" and "best" in path.name
+    ]
 
 
 def test_a_difference_that_matters_to_nobody_is_not_said(tmp_path: Path) -> None:

@@ -1,28 +1,75 @@
-"""What a search does not try, because of what its trials showed."""
+"""What a search does not try, because of what its trials showed or an earlier run left out."""
 
 from __future__ import annotations
 
-from autotune.searching.run.events import TrialEnded
+import pytest
+
+from autotune.configuration.training_config import TrainingConfig
+from autotune.searching.run import diagnosis
+from autotune.searching.run.events import IncumbentRevoked, TrialEnded
+from autotune.values.outcome import Crashed, NonFinite
+from autotune.values.stages import Diagnosed, Loading
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\n"
 
 
-def worse_from(least: int) -> ScriptedRunner:
-    """Larger batches are faster, workers a little; batches of at least so many train worse."""
+def speed(config, phase):
+    """Larger batches are faster, workers a little."""
+    return at(10 * batch_of(config) + float(config["num_workers"] or 0))
+
+
+def tried(events) -> list[TrainingConfig]:
+    return [event.trial.config for event in events if isinstance(event, TrialEnded)]
+
+
+def test_what_trains_like_a_revoked_trial_is_not_tried(tmp_path):
+    """The first seed of batches of 32 is good; further ones come in the second half."""
+
+    def quality(config, seed):
+        return 0.5 if batch_of(config) == 32 and seed else 0.9
+
+    begin = ((32, 0), (8, 1), (8, 2), (16, 0), (16, 1), (16, 2))
+    first = tuple(TrainingConfig.of({"batch_size": b, "num_workers": w}) for b, w in begin)
+    space = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2, 4]\n"
+    options = options_in(tmp_path, space, trials=12, warm_start=first)
+    events = events_of(options, ScriptedRunner(speed, quality))
+    assert [event for event in events if isinstance(event, IncumbentRevoked)]
+    sizes = [batch_of(config) for config in tried(events)]
+    assert [sizes.count(size) for size in (8, 16, 32)] == [4, 4, 1]
+    again = events_of(changed(options, trials=14), ScriptedRunner(speed, quality))
+    assert not tried(again), "nothing is left, and the study remembers"
+
+
+@pytest.mark.parametrize("fails", ["probe", "trial"])
+def test_what_one_trial_met_alone_says_nothing_of_the_others(tmp_path, fails):
+    """A crash of its probe, or a loss that is no number, with two workers only."""
 
     def measure(config, phase):
-        return at(10 * batch_of(config) + float(config["num_workers"] or 0))
+        bad = fails == "trial" and phase == "trial" and config["num_workers"] == 2
+        return NonFinite("loss is nan") if bad else speed(config, phase)
 
-    return ScriptedRunner(measure, lambda config, seed: 0.5 if batch_of(config) >= least else 0.9)
+    class Failing(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            bad = fails == "probe" and self.asked[-1].phase == "accuracy"
+            crashes = bad and job.config["batch_size"] == 16 and self.asked[-1].seeds == (0,)
+            return Crashed("signal 11") if crashes else outcome
 
-
-def test_what_trains_like_one_that_trains_worse_is_not_tried(tmp_path):
     options = options_in(tmp_path, SPACE, trials=9)
-    events = events_of(options, worse_from(32))
-    tried = [batch_of(event.trial.config) for event in events if isinstance(event, TrialEnded)]
-    assert tried.count(32) == 1, "its workers change nothing in training"
-    assert tried.count(16) == 3
-    assert events[-1].best.config["batch_size"] == 16
-    again = events_of(changed(options, trials=12), worse_from(32))
-    assert not [event for event in again if isinstance(event, TrialEnded)], "nothing is left"
+    configs = tried(events_of(options, Failing(measure)))
+    assert {config["num_workers"] for config in configs} == {0, 1, 2}
+    assert len(configs) == 9, "each configuration is tried"
+
+
+def test_a_study_goes_on_in_the_space_of_its_trials(tmp_path, monkeypatch):
+    """An older version left out less by the same diagnosis; an interrupted trial is resumed."""
+    stages = Diagnosed(8, 0.1, 0.2, 0.0, (Loading(0, 0.0013), Loading(2, 0.001)), 0.01)
+    space = "num_workers: [0, 1, 2, 4]\noptimizer_impl: [null, fused]\n"
+    options = options_in(tmp_path, space, trials=4)
+    monkeypatch.setattr(diagnosis, "_MOST_SPEEDUP_ON_CPU", 8.0)
+    first = tried(events_of(options, ScriptedRunner(speed, diagnosed=stages)))
+    assert len({config["num_workers"] for config in first}) > 1
+    monkeypatch.undo()
+    more = tried(events_of(changed(options, trials=8), ScriptedRunner(speed, diagnosed=stages)))
+    assert len({*first, *more}) == 6, "3 x 2: four workers are useless"

@@ -109,7 +109,6 @@ def test_what_the_script_writes_overwrites_and_deletes_is_seen(
     assert first.overwritten == ()
     again = seen(runner, folder, "own", "epochs=999")
     assert set(again.overwritten) == {str(folder / "runs" / "last.pt"), str(folder / "log.txt")}
-    assert again.seconds is not None
 
 
 def planned(
@@ -325,7 +324,6 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
         overwritten=tuple(f"{here}/{n}.pt" for n in range(7)),
         deleted=(f"{here}/old",),
         trackers=("wandb", "MLflow", "Comet", "Neptune", "ClearML"),
-        seconds=70.0,
     )
     arguments = ("--token", "planted-hunter2", "--key=planted-hunter2", "--name", "a b")
     plan, _ = planned(tmp_path, around, ScriptOptions(arguments))
@@ -398,7 +396,7 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     text = "\n".join(plan_lines(plan.context))
     assert (
         "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials, their "
-        "first losses and accuracy seeds, re-timings, rounds that confirm"
+        "first losses and (longer) accuracy seeds, re-timings, rounds that confirm"
     ) in text
 
 
@@ -406,10 +404,10 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
 def test_it_counts_the_runs_for_which_the_time_budget_has_room(
     tmp_path: Path, start: float, often: str
 ) -> None:
-    """Fifty steps a second are warmed up and timed in three seconds, whatever was observed."""
-    plan, _ = planned(tmp_path, Surroundings(seconds=500.0), ScriptOptions(()))
+    """Fifty steps a second are warmed up and timed in three seconds."""
+    plan, _ = planned(tmp_path, Surroundings(), ScriptOptions(()))
     assert plan.context.observed is not None
-    seen = replace(plan.context.observed, start_seconds=start)
+    seen = replace(plan.context.observed, start_seconds=start + 5.0, import_seconds=5.0)
     context = replace(plan.context, time_budget_seconds=400.0, observed=seen)
     text = "\n".join(plan_lines(context))
     assert f"about {often} times in 6 min 40 s, about {start + 3:.0f} s each" in text.replace(

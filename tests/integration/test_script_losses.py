@@ -62,8 +62,8 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
     assert (
         "train.py was measured with other arguments (--loss), beyond its length, seed and places "
-        "of results: settings that may change the trained model are left out; --allow numerics "
-        "applies them\n"
+        "of results: only settings that keep the arithmetic are applied; --allow numerics applies "
+        "the others\n"
     ) in shown.stderr
     assert "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n" in shown.stderr
     shown = autotune(

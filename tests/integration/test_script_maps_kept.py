@@ -55,8 +55,8 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
     shown = autotune(tmp_path, "run", "--print-command", path, other)
     assert shown.stdout.strip().endswith("other.py"), shown.stdout + shown.stderr
     assert (
-        f"autotune: the file was made for train.py, and this is {other}: settings that may change "
-        "the trained model are left out; --allow numerics applies them\n"
+        f"autotune: the file was made for train.py, and this is {other}: only settings that keep "
+        "the arithmetic are applied\n"
         "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
     ) in shown.stderr
 
@@ -85,7 +85,7 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
     script.write_text(script.read_text() + "# another\n")
     shown = autotune(tmp_path, "run", "--print-command", path, script)
     assert shown.stdout.strip().endswith("train.py"), shown.stderr
-    assert f"{script} has changed since: settings that may change the trained" in shown.stderr
+    assert f"{script} has changed since: only settings that keep the arith" in shown.stderr
     assert "left out: batch_size=32 (needs --allow numerics)" in shown.stderr
     allowed = ("run", "--print-command", "--allow", "numerics", path, script)
     shown = autotune(tmp_path, *allowed)

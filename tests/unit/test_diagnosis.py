@@ -68,7 +68,13 @@ def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision() -> None:
     halves = space_of(amp_dtype=(None, "bfloat16"))
     half = replace(plain, most_speedup=most_speedup(halves, cpu))
     assert half.frozen() == {}
-    assert most_speedup(own, cuda_machine()) == most_speedup(halves, cpu)
+    for more in (
+        halves,
+        space_of(float32_matmul_precision=("highest", "medium")),
+        space_of(num_threads=(1, 4)),
+    ):
+        assert most_speedup(own, cuda_machine()) == most_speedup(more, cpu)
+    assert most_speedup(space_of(num_threads=(1, 2)), cpu) == plain.most_speedup
 
 
 def test_a_larger_batch_takes_longer_on_a_cpu_where_none_was_timed() -> None:

@@ -141,11 +141,18 @@ def test_the_page_says_which_throughputs_were_confirmed(url: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["terminal", "page", "note", "end of a search"])
-def test_the_throughput_of_kept_settings_is_of_the_search(place: str, url: str) -> None:
+@pytest.mark.parametrize("rounds", [0, 9])
+def test_the_throughput_of_kept_settings_is_of_the_rounds_if_there_were_any(
+    place: str, rounds: int, url: str
+) -> None:
     best = best_config(BASELINE, BASELINE)
+    speedup = best.evidence.speedup.model_copy(update={"rounds": rounds})
+    best = best.model_copy(
+        update={"evidence": best.evidence.model_copy(update={"speedup": speedup})}
+    )
     said = PLACES[place](stored(url, [trial(0)], best), best)
-    assert "in the search" in said
-    assert "in the confirmation" not in said
+    assert ("in the confirmation" in said) == (rounds > 0)
+    assert rounds or "in the search" in said
 
 
 def test_rates_of_trials_say_that_they_are_of_the_search(url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,8 @@ _MOST = 40
 class Record:
     """What surrounds the training of this process's script."""
 
-    def __init__(self, own: Path, process_start: float) -> None:
-        """Switch trackers off; `own` is the trial's folder, `process_start` the clock then."""
-        self._process_start = process_start
+    def __init__(self, own: Path) -> None:
+        """Switch trackers off; `own` is the trial's folder."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own)
         self._trackers = Trackers(own)
         self._trackers.switch_off()
@@ -46,6 +44,5 @@ class Record:
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
                 trackers=tuple(self._trackers.used()),
-                seconds=time.monotonic() - self._process_start,
             ),
         )

@@ -16,14 +16,10 @@ from autotune.searching.run.search_coverage import check_enough
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stopping import end_reason
 from autotune.searching.run.time_budget import measured_trials
-from autotune.searching.trials.drift import baselines_apart, later_speed
+from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
 from autotune.storage.note_types import Answer
 from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
-
-# Rate of the user's settings in the confirmation over that before the trials from which on trials
-# that were compared with the latter tell nothing: more than two processes differ by.
-_SLOWED = 1.5
 
 
 def conclude(
@@ -47,7 +43,7 @@ def conclude(
     if won is None:
         check_enough(search, [one.trial for one in confirmation.undecided], cut_short=cut_short)
         _check_calm(search)
-        own = confirmation.baseline_runs
+        own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
         won = keep_baseline(search.baseline, own or runs, accuracy.rule.baseline)
         rounds = {
             "rounds": len(own),
@@ -68,15 +64,16 @@ def _check_calm(search: SearchRun) -> None:
         NotSearchedEnoughError: the user's settings were far faster in the confirmation than before
             the trials.
     """
-    speed = later_speed(search.study.notes)
-    if speed < _SLOWED:
+    speed = slowed_at_first(search)
+    if speed < SLOWED:
         return
+    forget_so_far(search.context.options)
     measured = len(measured_trials(search.study.finished()))
     raise NotSearchedEnoughError(
         f"not searched enough: your settings ran {speed:.2g} times as fast in the confirmation as "
-        f"before the trials. Something slowed them then, so that nothing is known of the {measured} "
-        "configurations that were compared with them. Search again with a new --study NAME when "
-        "nothing else runs on this machine. best.yaml was not written.",
+        "before the trials. Something slowed them then, so that little is known of the "
+        f"{measured} configurations that were compared with them. Search again with a new --study "
+        "NAME when nothing else runs on this machine. best.yaml was not written.",
         measured=measured,
     )
 

@@ -39,8 +39,8 @@ EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype", "broad
 """Knobs that change how several processes exchange gradients and buffers."""
 NEGLIGIBLE = 0.03
 """Relative gain that is not worth a trial: less than the noise of most machines."""
-# Computing with the fastest settings over that with the user's own: on a GPU or in half precision,
-# and with the other settings on a CPU.
+# Computing with the fastest settings over that with the user's own: on a GPU, in half precision or
+# with many more threads, and with the other settings on a CPU.
 _MOST_SPEEDUP, _MOST_SPEEDUP_ON_CPU = 4.0, 2.0
 # A step with twice the batch over one with the batch, on a CPU where it was not timed.
 _DOUBLE_ON_CPU = 1.5
@@ -248,7 +248,7 @@ class Diagnosis:
         one twice as large, less the noise of both timings. The sum is divided by `most_speedup`.
         """
         compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
-        if double is None:  # a script chooses its batch, so that no other one is timed
+        if double is None:  # as in a script, which chooses its batch itself
             double = compute if self.machine.has_accelerator else _DOUBLE_ON_CPU * compute
         each = max(0.0, (1 - _NOISE) * double - (1 + _NOISE) * compute)
         return (compute - each + each * self._growth) / self.most_speedup
@@ -283,7 +283,11 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
 
 def most_speedup(space: SearchSpace, machine: Machine) -> float:
     """Return how many times as fast as the user's settings those of `space` may compute a batch."""
-    is_plain = not machine.has_accelerator and set(space.domains["amp_dtype"]) == {None}
+    halves = set(space.domains["amp_dtype"]) != {None}
+    halves = halves or len(space.domains["float32_matmul_precision"]) > 1
+    threads = [int(count) for count in space.domains["num_threads"] if count]
+    more = max(threads, default=1) / min(threads, default=1) > _MOST_SPEEDUP_ON_CPU
+    is_plain = not (machine.has_accelerator or halves or more)
     return _MOST_SPEEDUP_ON_CPU if is_plain else _MOST_SPEEDUP
 
 

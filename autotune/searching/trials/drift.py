@@ -24,6 +24,8 @@ from autotune.values.text import readable
 
 EVERY = 4
 """Fewest trials between two drift checks."""
+SLOWED = 1.5
+"""Ratio of two speeds of the machine beyond the noise of any two processes."""
 _SHARE = 1 / 8
 """Largest share of the trials' seconds that drift checks may take."""
 # A smaller drift, as a logarithm, is taken for noise: correcting noise would only add to it.
@@ -99,6 +101,25 @@ def later_speed(notes: StudyNotes) -> float:
     """Return the baseline's rate in the confirmation over that of the trials; 1 within noise."""
     first, later = _first_rates(notes), _later_rates(notes)
     return apart(first, later) if first and later else 1.0
+
+
+def slowed_at_first(search: SearchRun) -> float:
+    """Return how many times as fast the baseline ran in the rounds as before the trials.
+
+    It is 1 where a check during the trials found about one of these speeds: then the trials were as
+    slow as the baseline before them, or were corrected.
+    """
+    notes, told = search.study.notes, len(search.study.finished())
+    speed = later_speed(notes)
+    ends = [median(rates) for rates in (_first_rates(notes), _later_rates(notes)) if rates]
+    during = [one for one in notes.drift_checks(search.worker) if one.trials < told]
+    is_known = any(
+        abs(math.log(one.samples_per_second / end)) < math.log(SLOWED)
+        for one in during
+        for end in ends
+        if one.samples_per_second
+    )
+    return 1.0 if is_known else speed
 
 
 def baselines_apart(notes: StudyNotes) -> str | None:
