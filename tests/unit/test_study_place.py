@@ -43,6 +43,18 @@ def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> No
     assert place.folder == folder / "studies" / folder_name("a/b")
 
 
+def test_without_a_name_it_is_the_only_one_here(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"which study\? Name it\. Studies here: .*mine"):
+        find_study(None)
+    (folder / "studies" / folder_name("a/b") / "study.db").unlink()
+    (folder / "mine").mkdir()
+    (folder / "mine" / "best.yaml").touch()  # a model's folder of the same name
+    assert find_study(None) == find_study("studies/mine")
+    (folder / "studies" / "mine" / "study.db").unlink()
+    with pytest.raises(UsageError, match="There is none in this folder"):
+        find_study(None)
+
+
 def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None:
     installed("psycopg")
     place = find_study("postgresql://me:secret@host/name")
