@@ -65,11 +65,7 @@ class Speedup(Part):
     ratio: float
     ci95: Pair
     rounds: int
-    """Rounds behind the ratio.
-
-    If the settings are kept: the processes with them in all rounds that candidates lost; ratio and
-    interval are then not measured.
-    """
+    """Rounds behind ratio and interval; if the settings are kept, those that candidates lost."""
     disturbed_rounds: int | None = None
     """Rounds that count although other programs, the host or the GPU disturbed them.
 
@@ -277,8 +273,7 @@ def read_best(path: Path) -> BestConfig:
     """Read best.yaml and check it against the schema.
 
     Raises:
-        UsageError: the file is missing, not valid (every fault with its line), unconfirmed, or
-            of a newer format.
+        UsageError: the file is missing, not valid (all faults), unconfirmed, or of a newer format.
     """
     document = read(path)
     if document.value.get("unconfirmed"):
