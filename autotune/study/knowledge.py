@@ -85,12 +85,11 @@ class Knowledge:
         self._refuse()
 
     def _refuse(self) -> None:
-        revoked_too = (
+        self._refused = frozenset(
             trial.config.quality_key()
             for trial in self.finished
             if trial.details.training_equivalent in self._revocations
         )
-        self._refused = frozenset(revoked_too)
 
     def is_revoked(self, trial: FrozenTrial) -> bool:
         """Return True if the accuracy of that trial was revoked."""

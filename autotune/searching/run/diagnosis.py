@@ -2,7 +2,8 @@
 
 Both follow from the time that each stage takes on its own. A cost that is negligible beside a slow
 computation may matter beside a fast one. A knob is frozen only if it could gain nothing even with
-the largest batch of the space and the fastest computing that its settings may bring.
+the largest batch of the space and the fastest computing that its settings may bring. How a larger
+batch computes is assumed where it was not timed.
 """
 
 from __future__ import annotations

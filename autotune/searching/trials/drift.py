@@ -97,7 +97,7 @@ def apart(first: Sequence[float], later: Sequence[float]) -> float:
     return 1.0 if low <= highest and lowest <= high else median(later) / median(first)
 
 
-def later_speed(notes: StudyNotes) -> float:
+def _later_speed(notes: StudyNotes) -> float:
     """Return the baseline's rate in the confirmation over that of the trials; 1 within noise."""
     first, later = _first_rates(notes), _later_rates(notes)
     return apart(first, later) if first and later else 1.0
@@ -110,7 +110,7 @@ def slowed_at_first(search: SearchRun) -> float:
     slow as the baseline before them, or were corrected.
     """
     notes, told = search.study.notes, len(search.study.finished())
-    speed = later_speed(notes)
+    speed = _later_speed(notes)
     ends = [median(rates) for rates in (_first_rates(notes), _later_rates(notes)) if rates]
     during = [one for one in notes.drift_checks(search.worker) if one.trials < told]
     is_known = any(
@@ -127,7 +127,7 @@ def baselines_apart(notes: StudyNotes) -> str | None:
 
     Ratios of trials are then off. Re-timing has ranked the candidates anew (`re_timing`).
     """
-    speed = later_speed(notes)
+    speed = _later_speed(notes)
     if abs(speed - 1) < _LEAST_TOLD:
         return None
     before, then = median(_first_rates(notes)), median(_later_rates(notes))
