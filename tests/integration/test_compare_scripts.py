@@ -162,7 +162,6 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         overwritten=(str(folder / "last.pt"),),
         deleted=(str(folder / "old"),),
         trackers=("wandb",),
-        seconds=7.0,
     )
     runner = Sides(replace(SEEN, surroundings=around))
     done = compared(monkeypatch, folder, runner, "best.yaml", "--", "--name", "a b")
