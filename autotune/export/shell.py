@@ -12,10 +12,15 @@ from autotune.configuration.training_config import environ_of
 from autotune.export.form import Exported, carried_flags, left_out, own_words
 from autotune.export.ranks import PROCESSES, hosts_of
 
+_REASONS = {"TORCH_COMPILE_DISABLE": "  # trains without torch.compile (compile_mode: null)"}
+
 
 def to_env(best: BestConfig) -> Exported:
     """Return lines that a shell reads with `. FILE`."""
-    exports = "".join(f"export {name}={shlex.quote(v)}\n" for name, v in _variables(best).items())
+    exports = "".join(
+        f"export {name}={shlex.quote(value)}{_REASONS.get(name, '')}\n"
+        for name, value in _variables(best).items()
+    )
     use = ". FILE, in the shell that starts training"
     return Exported(exports, left_out(best, _carried(best)), use)
 

@@ -4,4 +4,4 @@
 # not carried, set these yourself:
 #   batch_size=32: DataLoader(batch_size=...)
 export OMP_NUM_THREADS=2
-export TORCH_COMPILE_DISABLE=1
+export TORCH_COMPILE_DISABLE=1  # trains without torch.compile (compile_mode: null)

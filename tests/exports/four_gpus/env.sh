@@ -10,4 +10,4 @@
 #   ddp_comm_dtype=bfloat16: ddp.register_comm_hook(None, default_hooks.bf16_compress_hook), or fp16_compress_hook
 #   processes=4: start the training by torchrun --nproc-per-node 4
 export OMP_NUM_THREADS=2
-export TORCH_COMPILE_DISABLE=1
+export TORCH_COMPILE_DISABLE=1  # trains without torch.compile (compile_mode: null)

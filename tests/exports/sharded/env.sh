@@ -7,4 +7,4 @@
 #   reshard_after_forward=false: fully_shard(block, reshard_after_forward=...)
 #   processes=4: start the training by torchrun --nproc-per-node 4
 export OMP_NUM_THREADS=2
-export TORCH_COMPILE_DISABLE=1
+export TORCH_COMPILE_DISABLE=1  # trains without torch.compile (compile_mode: null)

@@ -6,4 +6,4 @@
 #   gradient_as_bucket_view=true: DistributedDataParallel(model, gradient_as_bucket_view=...)
 #   processes=16: start the training by torchrun --nnodes 2 --nproc-per-node 8 on each host, with --rdzv-backend and --rdzv-endpoint
 export OMP_NUM_THREADS=2
-export TORCH_COMPILE_DISABLE=1
+export TORCH_COMPILE_DISABLE=1  # trains without torch.compile (compile_mode: null)
