@@ -17,12 +17,23 @@ from autotune.knobs.own import word_fault
 
 _ENDINGS = frozenset({".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini"})
 _MOST_BYTES = 4 << 20
-# Arguments that say how long a training is, how it is seeded, and where its results go.
-_LENGTH = r"(.*\.)?((num|max|n|total|train)[-_]?)*(epochs?|steps|iters?|iterations)"
+# Arguments that say how long a training is, from where it goes on, how it is seeded, where its
+# results go, and how often something is saved, printed or evaluated.
+_LENGTH = r"(.*\.)?((num|max|n|total|train|start)[-_]?)*(epochs?|steps|iters?|iterations|timesteps)"
+_RESUME = r"(.*[-_.])?resume([-_].*)?"
+_OFTEN = (
+    r"(.*\.)?(save|log|logging|print|eval|report|checkpointing)[-_]"
+    r"(every|freq|frequency|interval|steps|strategy|period)"
+)
 _PLACES = "out|output|save|log|logs|logging|checkpoints?|ckpt|results?|metrics|report|run"
-_PLACE = rf"({_PLACES})|(.*[-_.])?({_PLACES})[-_.]?(dir|directory|path|folder|file|root|name|to)"
+_PLACES += "|exp|experiment|project"
+_PLACE = (
+    rf"({_PLACES})|(.*[-_.])?({_PLACES}|work)[-_.]?(dir|directory|path|folder|file|root|name|to)"
+)
 _WRITTEN = re.compile(rf"[-+]*({_PLACE})", re.IGNORECASE)
-_OF_A_RUN = re.compile(rf"[-+]*({_LENGTH}|(.*[-_.])?(seed|resume)|{_PLACE})", re.IGNORECASE)
+_OF_A_RUN = re.compile(
+    rf"[-+]*({_LENGTH}|{_RESUME}|(.*[-_.])?seed|{_OFTEN}|{_PLACE})", re.IGNORECASE
+)
 
 
 def is_secret(name: str) -> bool:
@@ -34,8 +45,9 @@ def is_secret(name: str) -> bool:
 def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
     """Return a digest of what the arguments say of a training, in whatever order.
 
-    Left out are flags that carry settings, secrets, the length of a training, its seed, and places
-    and names of results. A file counts by its contents.
+    Left out are flags that carry settings, secrets, the length of a training, from where it goes
+    on, its seed, places and names of results, and how often something is saved, printed or
+    evaluated. A file counts by its contents.
     """
     told = _told(arguments, mapped)
     unnamed = told.pop("", [])

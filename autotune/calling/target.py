@@ -128,11 +128,11 @@ def _interpreter(path: Path) -> Path | None:
 
 
 def is_script(path: Path) -> bool:
-    """Return True if a file defines no part of a model.py, or calls `backward` and lacks a part.
+    """Return True if a file defines no part of a model.py, or trains by itself and lacks a part.
 
     A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
-    does one that imports all names of a module beside it, unless it calls `backward` itself and
-    defines no part.
+    does one that imports all names of a module beside it, unless it trains by itself and defines no
+    part.
     """
     try:
         tree = ast.parse(path.read_bytes())
@@ -141,12 +141,19 @@ def is_script(path: Path) -> bool:
     parts = {name for node in tree.body for name in _bound_by(node)} & _MODEL_PARTS
     imports_all = any(_imports_all(node, path) for node in tree.body)
     if not parts:
-        return _calls_backward(tree) or not imports_all
-    return _calls_backward(tree) and not imports_all and parts != _MODEL_PARTS
+        return _trains(tree) or not imports_all
+    return _trains(tree) and not imports_all and parts != _MODEL_PARTS
 
 
-def _calls_backward(tree: ast.Module) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(tree))
+def _trains(tree: ast.Module) -> bool:
+    """Return True if a file mentions `backward`, or calls `fit` or a class named like `Trainer`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="backward") | ast.Call(ast.Attribute(attr="fit")):
+                return True
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name.endswith("Trainer"):
+                return True
+    return False
 
 
 def _imports_all(statement: ast.stmt, path: Path) -> bool:

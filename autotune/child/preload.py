@@ -10,36 +10,38 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from autotune.scripting.surroundings.environment import tree_sets_environment
 from autotune.scripting.surroundings.trackers import TRACKERS
-
-_READS = ("get", "copy", "items", "keys", "values")
 
 
 @cache
-def preload(model_path: Path) -> None:
+def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
     """Import what the file imports from installed packages; errors are left to the trial.
 
     Modules beside the file are the user's code, which runs in trials only. Experiment trackers are
     left out, because some read their switches when they are imported. Nothing is imported if the
     file may set environment variables first.
+
+    Args:
+        model_path: the file.
+        seen: modules of installed packages that a run of the file has imported from other places.
     """
     with suppress(OSError, SyntaxError, ValueError):
         tree = ast.parse(model_path.read_bytes())
-        if _sets_environment(tree):
+        if tree_sets_environment(tree):
             return
         for name, attributes in _imports(tree):
-            top = name.partition(".")[0]
-            if top not in TRACKERS and not _is_beside(top, model_path):
-                # A module may raise anything when it is imported, SystemExit included.
-                with suppress(BaseException):
-                    __import__(name, fromlist=attributes)
+            _import(name, attributes, model_path)
+        for name in seen:
+            _import(name, [], model_path)
 
 
-def sets_environment(path: Path) -> bool:
-    """Return True if a file may set environment variables for the modules that it imports next."""
-    with suppress(OSError, SyntaxError, ValueError):
-        return _sets_environment(ast.parse(path.read_bytes()))
-    return False
+def _import(name: str, attributes: list[str], model_path: Path) -> None:
+    top = name.partition(".")[0]
+    if top not in TRACKERS and not _is_beside(top, model_path):
+        # A module may raise anything when it is imported, SystemExit included.
+        with suppress(BaseException):
+            __import__(name, fromlist=attributes)
 
 
 def shadowed(model_path: Path) -> list[str]:
@@ -73,30 +75,6 @@ def _is_never_true(test: ast.expr) -> bool:
     names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
     attributes = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)}
     return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
-
-
-def _sets_environment(tree: ast.Module) -> bool:
-    """Return True if a file mentions the environment other than to read it."""
-    reads = set(_reads_of_environment(tree))
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
-    return any(
-        (node.attr if isinstance(node, ast.Attribute) else node.id)
-        in ("environ", "putenv", "unsetenv", "load_dotenv")
-        and node not in reads
-        for node in nodes
-    )
-
-
-def _reads_of_environment(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of `environ` in `environ.get(...)`, `environ[...]` and `in environ`."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value, name) if name in _READS:
-                yield value
-            case ast.Subscript(value, ctx=ast.Load()):
-                yield value
-            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[value]):
-                yield value
 
 
 def _is_beside(name: str, model_path: Path) -> bool:

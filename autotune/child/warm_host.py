@@ -23,6 +23,7 @@ from autotune.child import preload
 from autotune.child.main import STACKS_AT, failed, leave, print_to_own_logs, work
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
+from autotune.scripting.surroundings.environment import sets_environment
 from autotune.system.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.system.trial_folder import TrialFolder
 from autotune.training.fork_obstacles import fork_obstacle
@@ -100,7 +101,8 @@ def _answer(
     """Fork a child for the request and wait for it, or send why that is refused."""
     obstacle = None
     if prepared is None:
-        obstacle = _prepare(request["model_path"], request["is_script"]) or fork_obstacle()
+        asked = request["model_path"], request["is_script"], tuple(request["packages"])
+        obstacle = _prepare(*asked) or fork_obstacle()
     if obstacle:
         send(end, {"refused": obstacle})
         os.close(lifeline)
@@ -117,13 +119,13 @@ def _answer(
     send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
 
 
-def _prepare(model_path: str | None, is_script: bool) -> str | None:
+def _prepare(model_path: str | None, is_script: bool, packages: tuple[str, ...] = ()) -> str | None:
     """Import the packages that the workload needs, or return why a fork could not use them."""
     if model_path is None:
         return None
-    if is_script and preload.sets_environment(Path(model_path)):
+    if is_script and sets_environment(Path(model_path)):
         return "the script may set its environment before it imports torch"
-    preload.preload(Path(model_path))
+    preload.preload(Path(model_path), packages)
     shadowed = preload.shadowed(Path(model_path))
     return f"{shadowed[0]} is the name of another module, too" if shadowed else None
 

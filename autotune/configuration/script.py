@@ -28,7 +28,7 @@ from autotune.knobs.base import Effect, Knob, Value, spelled
 _HARMLESS = ("cudnn_benchmark", "deterministic")
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
-BY_FLAG_ALONE = ("batch_size", "in_order", "device_prefetch")
+BY_FLAG_ALONE = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 
 

@@ -193,6 +193,8 @@ def narrow(
         offered = file.offers.get(knob.name, ())
         varies = not {*offered} <= {baseline[knob.name]}
         irrelevant = knob.irrelevance(facts) if facts and varies else None
+        if varies and file.portable and baseline[knob.name] is True:
+            irrelevant = irrelevant or knob.obstacle(True, machine)  # it has no effect here
         if irrelevant:
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
@@ -253,15 +255,15 @@ def _dividing(
 ) -> tuple[int, ...]:
     """Return the batch sizes in ascending order of which several make an effective batch.
 
-    A portable file that varies the batch size gets the halves of the baseline's, down to an eighth:
-    they fit where memory is short.
+    A portable file that varies the batch size gets multiples of the baseline's, up to eight times
+    as much, and its halves, down to an eighth: they fit where memory is short.
 
     Raises:
         UsageError: there is none, or the dataset is smaller.
     """
     offered = {int(size or 1) for size in domains["batch_size"]}
     if file.portable and "batch_size" in file.offers and len(offered) > 1:
-        offered |= _parts(int(baseline["batch_size"] or 1))
+        offered |= _relatives(int(baseline["batch_size"] or 1))
     legal, counts = KNOBS["accumulation_steps"].values, domains["accumulation_steps"]
     fitting = [
         size
@@ -280,14 +282,15 @@ def _dividing(
     return tuple(fitting)
 
 
-def _parts(own: int) -> set[int]:
-    return {own // parts for parts in (2, 4, 8) if own % parts == 0}
+def _relatives(own: int) -> set[int]:
+    parts = {own // parts for parts in (2, 4, 8) if own % parts == 0}
+    return parts | {own * times for times in range(2, 9)}
 
 
 def check_divides(file: SpaceFile, effective_batch: int, own: int | None, processes: int) -> None:
     """Check that the space has a batch size that divides an effective batch, before anything runs.
 
-    A portable space gets parts of the user's `own` batch size, so that this must be known for it.
+    A portable space gets parts and multiples of the user's `own` batch size, which must be known.
 
     Raises:
         UsageError: no batch size divides the part that each of the processes has.
@@ -296,7 +299,7 @@ def check_divides(file: SpaceFile, effective_batch: int, own: int | None, proces
     if not offered or (own is None and file.portable):
         return
     if own is not None:
-        offered |= {own} | (_parts(own) if file.portable else set())
+        offered |= {own} | (_relatives(own) if file.portable else set())
     each, legal = effective_batch // processes, KNOBS["accumulation_steps"].values
     if not any(each % size == 0 and not legal.fault(each // size) for size in offered):
         raise UsageError(_no_divisor(file, sorted(offered), each, processes))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.calling.flag import Flag
 from autotune.configuration.script import Plan
+from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.values.text import by_reason
 
@@ -26,7 +27,9 @@ def start_lines(
     if doubt and plan.withheld:
         more = any(_ALLOW in reason for reason in plan.withheld.values())
         others = f"; {_ALLOW} applies the others" if more else ""
-        yield f"{doubt}: only settings that keep the arithmetic are applied{others}"
+        named = [name for name in plan.by_flag if knob_named(name).effect != "exact"]
+        kept = f", and {' and '.join(named)} by your map," if named else ""
+        yield f"{doubt}: only settings that keep the arithmetic{kept} are applied{others}"
     told = [plan.setting(name) for name in plan.told]
     told += [
         f"{plan.setting(flag.knob)} by {flag.name}{_in_place_of(plan, flag, arguments)}"

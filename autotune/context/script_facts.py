@@ -33,6 +33,7 @@ from autotune.values.text import span
 # As argparse does, once it has said what it lacks.
 _NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
 # What torch and Python say of a script that was started without a launcher.
+_TOO_FEW = "too few to be timed"
 _NEEDS_LAUNCHER = re.compile(
     r"environment variable \w+ expected, but not set|process group has not been initialized|"
     r"^KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE)'"
@@ -102,6 +103,8 @@ def _advice(outcome: TrialOutcome, job: Job) -> str:
                 "It trains in processes that a launcher starts, as torchrun does: give "
                 "--nproc-per-node N.\n"
             )
+        case UserError(detail) if detail.endswith(_TOO_FEW):
+            return "Let it train for longer: on more data, or for more epochs.\n"
         case UserError(_, where) if where:
             ran = "It ran with the arguments after `--`, without a terminal and without input"
             if job.script is not None and job.script.workdir is not None:

@@ -50,8 +50,8 @@ def reachable(
     script = options.workload.script
     assert script is not None
     obstacles = dict(_obstacles(file, script, observed))
-    mapped = {flag.knob for flag in script.flags}
-    unmapped = [name for name in BATCH_KNOBS if name not in mapped]
+    named = {flag.knob for flag in (*script.flags, *script.proposed)}
+    unmapped = [name for name in BATCH_KNOBS if name not in named]
     if holds_batch and unmapped:
         for name in set(BATCH_KNOBS) & file.offers.keys():
             obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
@@ -67,13 +67,13 @@ def reachable(
         for name, why in obstacles.items()
         if not (is_alone and name in KNOBS and KNOBS[name].of_ranks)
     }
-    return replace(file, offers=offers), (*_taken(script), *_kept(told, own))
+    return replace(file, offers=offers), (*_taken(script, obstacles), *_kept(told, own))
 
 
-def _taken(script: ScriptOptions) -> Iterator[str]:
+def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
-        if flag in script.flags and flag.knob not in script.refused:
+        if flag in script.flags and flag.knob not in (*script.refused, *obstacles):
             yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
 
 
@@ -141,4 +141,4 @@ def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
 
 
 def _unjudged(script: ScriptOptions) -> str:
-    return "--only exact" if script.only_exact else _NEEDS_METRIC
+    return "--only exact leaves it out" if script.only_exact else _NEEDS_METRIC

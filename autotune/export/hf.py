@@ -39,7 +39,7 @@ def to_hf(best: BestConfig) -> Exported:
     if "optim" in merged:
         use += "; leave out optim where yours is not AdamW"
     instead = _on_the_handler(best) | lacking
-    if best.config["optimizer_impl"] is None:
+    if best.training_config["optimizer_impl"] is None:
         instead["optimizer_impl"] = _UNFUSED
     left = left_out(best, carried, {"optimizer_impl": "fused"}, instead)
     return Exported(dump(merged), left, use)

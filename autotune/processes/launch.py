@@ -10,7 +10,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -228,16 +228,23 @@ class WarmHost:
         return None
 
     def fork(
-        self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool
+        self,
+        job: Job,
+        files: TrialFolder,
+        lifeline: int,
+        keep_logs: bool,
+        packages: Sequence[str] = (),
     ) -> Forked | str | None:
         """Fork a child for the job; return why the host refuses, or None if the host has ended.
 
-        With `keep_logs` the child appends to the logs; the host has printed to them already.
+        With `keep_logs` the child appends to the logs; the host has printed to them already. The
+        host imports `packages` first.
         """
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
             "is_script": job.script is not None,
+            "packages": packages,
             "processes": job.processes,
             "start": time.monotonic(),
             "keep_logs": keep_logs,

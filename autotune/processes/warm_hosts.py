@@ -37,6 +37,7 @@ class Hosts:
         self._is_of_ranks = False
         self._built: _Dataset | None = None
         self._reasons: dict[str, str] = {}
+        self._packages: dict[str | None, tuple[str, ...]] = {}
 
     @property
     def pid(self) -> int | None:
@@ -81,14 +82,23 @@ class Hosts:
         if building.has_spoilt_host:
             self.close()
 
+    def learn(self, job: Job, packages: tuple[str, ...]) -> None:
+        """Let hosts import what the job's script was seen to import, before they fork for it."""
+        self._packages[job.model_path] = packages
+
     def fork(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Forked | str:
-        """Fork the job's host, or return why that is impossible; a dead host is replaced once."""
+        """Fork the job's host, or return why that is impossible.
+
+        A host that has died, or that packages have spoilt for forks, is replaced once.
+        """
         for _ in range(2):
-            forked = self._opened().fork(job, files, lifeline, keep_logs)
+            packages = self._packages.get(job.model_path, ()) if job.processes == 1 else ()
+            forked = self._opened().fork(job, files, lifeline, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
             self.close()
-            if forked is not None:
+            may_be_their_fault = bool(self._packages.pop(job.model_path, ()))
+            if forked is not None and not may_be_their_fault:
                 return forked
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))

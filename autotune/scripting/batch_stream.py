@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
+from autotune.scripting.batch_counts import Lead, Use
 from autotune.scripting.observed_training import bytes_in
 from autotune.scripting.steps import ModelCalls
 from autotune.training.loading.batch_sizes import BatchSizes
@@ -28,34 +28,6 @@ from autotune.training.loading.batches import Batches, Synchronize
 # Steps without a batch after which the loader that was read before is known not to feed them: more
 # than a GAN's critic takes with one batch.
 _UNFED = 10
-
-
-class _Use:
-    """Batches and samples of the steps, as one source tells them."""
-
-    def __init__(self) -> None:
-        self.batches = self.samples = self._steps = 0
-        self.of_steps: Counter[int] = Counter()
-        """Number of steps by the batches that they accumulate."""
-        self._mark = (0, 0, 0)
-
-    def add(self, batches: int, samples: int, of_others: int) -> None:
-        """Add a step; those of its batches that came before another optimizer's are not its own.
-
-        If no batch came after, both optimizers step on the same ones.
-        """
-        self._steps += 1
-        self.batches += batches
-        self.samples += samples
-        self.of_steps[batches - of_others if of_others < batches else batches] += 1
-
-    def mark(self) -> None:
-        self._mark = (self.batches, self.samples, self._steps)
-
-    def since_mark(self) -> tuple[int, int, int]:
-        """Return batches, samples and steps since the mark; all if there was no step since."""
-        batches, samples, steps = self._mark if self._steps > self._mark[2] else (0, 0, 0)
-        return self.batches - batches, self.samples - samples, self._steps - steps
 
 
 class _Begun(NamedTuple):
@@ -69,6 +41,7 @@ class _Begun(NamedTuple):
     wait_seconds: float
     boundaries: int
     batches_in_epoch: int
+    lead: Lead
 
 
 class BatchStream(Batches):
@@ -87,7 +60,7 @@ class BatchStream(Batches):
         """Optimizer steps so far."""
         self.is_fed = False
         """True if a torch DataLoader feeds the steps."""
-        self._given_out, self._called = _Use(), _Use()
+        self._given_out, self._called = Use(), Use()
         self._use = self._called
         self._without = 0
         self._sample_bytes = 0
@@ -105,6 +78,9 @@ class BatchStream(Batches):
         self._reads: DataLoader[Any] | None = None
         """The loader of `_read`."""
         self._begun_last: _Begun | None = None
+        self._lead = Lead(0)
+        self._backwards = 0
+        """Backward passes until the last step."""
 
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
@@ -140,7 +116,10 @@ class BatchStream(Batches):
         if loader is not None and loader is not self.loader:
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
-            self._batches_in_epoch = batches
+            self._batches_in_epoch, self._lead = batches, Lead(self._backwards)
+        self._backwards = self.calls.backwards
+        epoch = (self._batches_in_epoch, self._last_size, self._backwards)
+        batches, samples = self._lead.trained((batches, samples), *epoch)
         self.steps += 1
         given_out, called = self._of_others
         self._given_out.add(batches, samples, given_out)
@@ -258,7 +237,7 @@ class BatchStream(Batches):
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
-        self._batches_in_epoch = 0
+        self._batches_in_epoch, self._lead = 0, Lead(self.calls.backwards)
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
         loader = self._reads if iterator is self._read else self._loaders.get(iterator)
@@ -293,7 +272,7 @@ class BatchStream(Batches):
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if may_train and self._loaders.get(iterator) is self.loader is not None:
             self._last = time.perf_counter()
-            self._closing = self._last - start
+            self._closing, self._lead.has_ended = self._last - start, True
             self.epoch_batches = self._batches_in_epoch
 
     @property
@@ -309,6 +288,7 @@ class BatchStream(Batches):
             self.wait_seconds,
             len(self.boundary_seconds),
             self._batches_in_epoch,
+            self._lead,
         )
 
     def _undo_evaluation(self) -> None:
@@ -319,7 +299,7 @@ class BatchStream(Batches):
         self._since_step, self._last = begun.since_step, begun.last
         self.wait_seconds = begun.wait_seconds
         del self.boundary_seconds[begun.boundaries :]
-        self._batches_in_epoch = begun.batches_in_epoch
+        self._batches_in_epoch, self._lead = begun.batches_in_epoch, begun.lead
         self._elsewhere = True
 
     def _stand_still_until(self, moment: float) -> None:

@@ -184,7 +184,9 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
     if known is not None:
         yield emit(search, known)
         return
-    yield PhaseStarted("baseline", f"your settings in {RUNS} processes, then their accuracy")
+    script = search.context.options.workload.script
+    judged = "" if script is not None and not script.tries_numerics else ", then their accuracy"
+    yield PhaseStarted("baseline", f"your settings in {RUNS} processes{judged}")
     search, runs = yield from measure_reference(search)
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})

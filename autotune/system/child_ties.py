@@ -15,7 +15,7 @@ from typing import Any
 from autotune.system.launched import this_host
 
 _CORES = "AUTOTUNE_CORES"
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 1 << 17
 _MOST_DESCRIPTORS = 4
 
 

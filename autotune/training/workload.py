@@ -146,7 +146,9 @@ def load_workload(path: Path) -> Workload:
         Exception: whatever the file itself raises.
     """
     module = _import(path)
-    faults = [*_missing(module), *_misspelt(module), *_wrong(module), *_baseline_faults(module)]
+    faults = [*_misspelt(module), *_wrong(module), *_baseline_faults(module)]
+    if missing := _missing(module):
+        faults = [*missing, *faults, f"read as a model.py; as a script: autotune search {path} --"]
     lines = [f"{path}: {fault}" for fault in faults]
     lines += knob_faults(getattr(module, KNOBS_OF_CODE, ()), path)
     if lines:

@@ -66,6 +66,8 @@ class Surroundings:
     """Files and folders that it deleted although they existed before."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers that it uses."""
+    packages: tuple[str, ...] = ()
+    """Modules of installed packages that it imported, as far as a warm host may do so for it."""
 
 
 @dataclass(frozen=True, slots=True)

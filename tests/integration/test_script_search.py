@@ -400,6 +400,24 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
     assert {(call[0], call[2]) for call in calls} == {("--batch-size", "--accumulate")}
 
 
+def test_a_flag_that_cannot_be_searched_alone_is_not_said_to_be(tmp_path: Path) -> None:
+    seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
+    script = ScriptOptions((), BOTH[:1], metric="accuracy ([0-9.]+)", proposed=BOTH[:1])
+    options = options_in(tmp_path, "batch_size: [8, 16]\n", script=script, trials=1)
+    planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
+    assert isinstance(planned, Planned)
+    notes = "\n".join(planned.context.space.notes)
+    assert "needs --map accumulation_steps=--FLAG" in notes
+    assert "searched as batch_size" not in notes
+
+
+def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:
+    ended = UserError("it ended after 6 steps, too few to be timed", "")
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()))
+    with pytest.raises(WorkloadError, match="Let it train for longer"):
+        events_of(options, ScriptedRunner(measure=more_workers_help, observed=ended))
+
+
 SIZES = "batch_size: [16, 32]\n"
 
 
@@ -440,7 +458,7 @@ def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(
     asked = options_in(tmp_path, space=space, script=script, effective_batch=100)
     planned = events_of(asked, runner)[0]
     assert isinstance(planned, Planned)
-    assert planned.context.space.domains["batch_size"] == (25, 50)
+    assert planned.context.space.domains["batch_size"] == (25, 50, 100)
 
 
 def test_with_one_of_the_flags_alone_neither_is_changed(tmp_path: Path) -> None:

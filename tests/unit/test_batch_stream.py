@@ -109,6 +109,48 @@ def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(
     assert stream.epoch_batches == 4
 
 
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
+    stream: BatchStream, is_ahead: bool, accumulated: int
+) -> None:
+    """Short epochs of four batches, some steps before and after an epoch's end."""
+    loader = DataLoader(NUMBERS, batch_size=8)
+    for _ in range(3):
+        for n, _ in enumerate(one_ahead(loader) if is_ahead else loader, start=1):
+            passed(stream)
+            if n % accumulated == 0:
+                stream.stepped()
+                assert stream.samples_per_step == 8 * accumulated
+                assert stream.samples == 8 * accumulated * stream.steps
+                stream.count_anew()
+    assert stream.accumulation_steps == accumulated
+
+
+def test_a_step_on_a_whole_epoch_counts_its_batches(stream: BatchStream) -> None:
+    loader = DataLoader(NUMBERS[:16], batch_size=8)
+    for _ in range(3):
+        list(loader)
+        passed(stream)
+        stream.stepped()
+    assert stream.accumulation_steps == 2
+
+
+def one_ahead(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Yield each batch once the next one is there."""
+    batches = iter(loader)
+    last = next(batches)
+    for batch in batches:
+        yield last
+        last = batch
+    yield last
+
+
+def passed(stream: BatchStream) -> None:
+    """One backward pass."""
+    stream.calls.passed(in_closure=False)
+
+
 def test_batches_of_an_epoch_that_ends_with_one_backward_pass_all_count(
     stream: BatchStream,
 ) -> None:

@@ -152,3 +152,12 @@ def test_the_space_of_a_workload_without_a_length_has_no_upper_bound(tmp_path: P
     path = written(tmp_path, SIZES)
     space = narrow(read_space(path), cpu_machine(), endless, own, 1 << 14)
     assert (64, 256) in pairs(space)
+
+
+def test_a_shipped_space_has_parts_and_multiples_of_a_batch_that_divide(tmp_path: Path) -> None:
+    """So that an accumulation of what would fit at once is given up."""
+    text = "portable: true\nbatch_size: [8, 16, 32]\n"
+    space = held(written(tmp_path, text), 24, batch_size=12, accumulation_steps=2)
+    assert pairs(space) == [(3, 8), (6, 4), (8, 3), (12, 2), (24, 1)]
+    space = held(written(tmp_path, text), 480, batch_size=12, accumulation_steps=40)
+    assert (96, 5) in pairs(space)

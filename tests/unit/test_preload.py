@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.child.preload import preload, sets_environment, shadowed
+from autotune.child.preload import preload, shadowed
+from autotune.scripting.surroundings.environment import sets_environment
 
 # Modules of the standard library that nothing here imports otherwise.
 SOURCE = """

@@ -75,6 +75,9 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("from parts import *\nfrom more import build_model\nx.backward()\n", False),
         ("compute_loss = print\n", False),
         ("def build_model(): ...\ndef main():\n  loss.backward()\n", True),
+        ("def build_model(): ...\nSeq2SeqTrainer(model=build_model()).train()\n", True),
+        ("def build_model(): ...\nlightning.Trainer().fit(build_model())\n", True),
+        ("def build_model(): ...\ntrainer = None\nbuild_model().train()\n", False),
         (
             "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(): ...\n"
             "def main():\n  loss.backward()\n",
@@ -108,6 +111,15 @@ def test_a_batch_size_goes_through_a_flag_or_not_at_all() -> None:
     assert plan_run(LARGE, {"batch_size": 8}, [], allow_numerics=True).withheld == withheld
     assert plan_run(LARGE, {"batch_size": 64}, [], allow_numerics=True).withheld == {}
     assert plan_run(LARGE, {"batch_size": 8}, [BATCH], allow_numerics=True).withheld == {}
+
+
+def test_accumulation_that_the_script_does_itself_is_not_applied_again() -> None:
+    config = LARGE.replace(accumulation_steps=2)
+    plan = plan_run(config, {"batch_size": 64, "accumulation_steps": 2}, [], allow_numerics=True)
+    assert plan.withheld == {}
+    assert "accumulation_steps" not in plan.asked
+    plan = plan_run(config, {"batch_size": 64, "accumulation_steps": 1}, [], allow_numerics=True)
+    assert plan.withheld == {"accumulation_steps=2": "needs --map accumulation_steps=--FLAG"}
 
 
 def test_float16_goes_through_a_flag_or_not_at_all() -> None:

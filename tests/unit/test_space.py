@@ -107,6 +107,13 @@ def test_workers_that_would_load_other_samples_are_frozen_with_what_needs_them(
     assert list(with_workers.varied()) == ["prefetch_factor", "persistent_workers"]
 
 
+def test_a_switch_of_the_users_that_has_no_effect_here_stays_on(tmp_path: Path) -> None:
+    path = written(tmp_path, "portable: true\npin_memory: [false, true]\n")
+    space = narrowed(path, cpu_machine(), {"pin_memory": True})
+    assert space.domains["pin_memory"] == (True,)
+    assert space.notes == ("pin_memory stays true: there is no accelerator to copy to",)
+
+
 def test_a_batch_larger_than_the_dataset_is_dropped_with_a_note(tmp_path: Path) -> None:
     path = written(tmp_path, "batch_size: [8, 20, 21]\n")
     space = narrowed(path, cpu_machine(), {"batch_size": 8}, FLAT_FACTS)

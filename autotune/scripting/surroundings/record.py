@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.scripting.surroundings.packages import imported_packages
 from autotune.scripting.surroundings.script_flags import ScriptFlags
 from autotune.scripting.surroundings.trackers import Trackers
 from autotune.scripting.surroundings.written_files import WrittenFiles
@@ -21,6 +23,7 @@ class Record:
     def __init__(self, own: Path) -> None:
         """Switch trackers off; `own` is the trial's folder."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own)
+        self._modules = frozenset(sys.modules)
         self._trackers = Trackers(own)
         self._trackers.switch_off()
 
@@ -44,5 +47,6 @@ class Record:
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
                 trackers=tuple(self._trackers.used()),
+                packages=imported_packages(self._modules),
             ),
         )
