@@ -200,6 +200,7 @@ def show_plan(options: SearchOptions) -> None:
         to_stderr(line)
     if context.observed is None:
         to_stderr(estimate(context))
+    to_stderr("before its trials, a search leaves out what its diagnosis says cannot matter")
 
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:

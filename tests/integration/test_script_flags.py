@@ -387,6 +387,7 @@ def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: 
     assert "runs: python train.py argparse --epochs 999\n" in done.stderr
     assert "this script has --batch-size: searched as batch_size" in done.stderr
     assert "each run is in a folder of its own; in its first steps it writes no file" in done.stderr
+    assert "a search leaves out what its diagnosis says cannot matter" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
