@@ -76,6 +76,8 @@ class SearchContext:
     """Seconds for one run of the search, with the confirmation; None for no limit."""
     start_seconds: float = 0.0
     """Seconds of a fresh interpreter until torch and the workload are imported, as inspected."""
+    package_seconds: float = 0.0
+    """Seconds for which a warm host imports the packages that the script was seen to import."""
     dataset_seconds: float = 0.0
     """Seconds to build the training set, as the host or the inspection measured."""
     is_dataset_shared: bool = False
@@ -141,8 +143,9 @@ class SearchContext:
 
     @property
     def host_seconds(self) -> float:
-        """Seconds to start a warm host: an interpreter, and the dataset if hosts build it."""
-        return self.start_seconds + (self.dataset_seconds if self.is_dataset_shared else 0.0)
+        """Seconds to start a warm host: interpreter, packages, and a dataset that it builds."""
+        dataset = self.dataset_seconds if self.is_dataset_shared else 0.0
+        return self.start_seconds + self.package_seconds + dataset
 
     @property
     def objective(self) -> Objective:

@@ -27,7 +27,7 @@ from autotune.study.find_study import find_study
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.values.errors import StudyMismatchError, UsageError, WorkloadError
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.workload_facts import Surroundings, WorkloadFacts
 from children import autotune
 from command_line import command
 from covering import covers
@@ -409,6 +409,18 @@ def test_a_flag_that_cannot_be_searched_alone_is_not_said_to_be(tmp_path: Path) 
     notes = "\n".join(planned.context.space.notes)
     assert "needs --map accumulation_steps=--FLAG" in notes
     assert "searched as batch_size" not in notes
+
+
+@pytest.mark.parametrize(("start", "own"), [(5.0, True), (30.0, False)])
+def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
+    tmp_path: Path, start: float, own: bool
+) -> None:
+    around = Surroundings(packages=("sklearn.datasets",))
+    seen = replace(SEEN, start_seconds=start, import_seconds=1.0, surroundings=around)
+    runner = ScriptedRunner(measure=more_workers_help, observed=seen)
+    events_of(options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=4), runner)
+    hosts = [job.host for job in runner.jobs]
+    assert ("round 3" in hosts) == own
 
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def measure_reference(
     while True:
         runs = yield from _measured(search)
         if isinstance(runs, tuple):
-            return search, runs
+            return _with_package_seconds(search, runs), runs
         smaller = search.context.in_smaller_batches() if isinstance(runs, OutOfMemory) else None
         if smaller is None:
             return search, describe(runs)
@@ -73,6 +73,19 @@ def measure_reference(
             f"your settings: {describe(runs)}. The same effective batch takes their place: "
             f"{render(settings)}"
         )
+
+
+def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
+    """Return the search with the seconds for which hosts import the packages of a script.
+
+    The observed run took so much longer to start than processes whose host had them.
+    """
+    seen = search.context.observed
+    if seen is None or not seen.surroundings.packages:
+        return search
+    start = min(run.start_seconds + run.build_seconds for run in runs)
+    packages = max(0.0, seen.start_seconds - seen.import_seconds - start)
+    return replace(search, context=replace(search.context, package_seconds=packages))
 
 
 def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMemory | TimedOut]:
