@@ -78,13 +78,13 @@ def measure_reference(
 def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     """Return the search with the seconds for which hosts import the packages of a script.
 
-    The observed run took so much longer to start than processes whose host had them.
+    The observed run took so much longer to its first step than processes whose host had them.
     """
     seen = search.context.observed
     if seen is None or not seen.surroundings.packages:
         return search
-    start = min(run.start_seconds + run.build_seconds for run in runs)
-    packages = max(0.0, seen.start_seconds - seen.import_seconds - start)
+    build = min(run.build_seconds for run in runs)
+    packages = max(0.0, seen.start_seconds - seen.import_seconds - build)
     return replace(search, context=replace(search.context, package_seconds=packages))
 
 
