@@ -103,10 +103,10 @@ def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
 
 
 def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
-    """Return the flag as the arguments spell it; else its longest name."""
+    """Return the flag as the arguments spell it; else its longest name, the first of several."""
     given = {word.partition("=")[0] for word in arguments}
     used = [name for name in flag.names if name.removesuffix("=") in given]
-    return (used or sorted(flag.names, key=len))[-1]
+    return used[-1] if used else max(flag.names, key=len)
 
 
 def _doubt(

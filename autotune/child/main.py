@@ -202,7 +202,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     trials: list[Trial] = []
     record = Record(folder.path)
     if isinstance(job.task, Observe):
-        record.watch()
+        record.watch(job.task.shares_packages)
 
     def left(outcome: TrialOutcome) -> NoReturn:
         leave(folder, record.added_to(outcome), exit_code(job, outcome))

@@ -110,7 +110,7 @@ def _processes(context: SearchContext) -> str:
 def plan_lines(context: SearchContext) -> list[str]:
     """Return the plan of a search: study, device, limits, space and budget."""
     options, space = context.options, context.space
-    budget = f"{context.trials} trials"
+    budget = f"{min(context.trials, space.size)} trials"
     if context.time_budget_seconds is not None:
         budget += f" or {span(context.time_budget_seconds)}"
     return [

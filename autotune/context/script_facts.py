@@ -43,10 +43,15 @@ _TRACEBACK = "Traceback (most recent call last)"
 _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
-def observation(path: Path, script: ScriptOptions, deadline_seconds: float) -> Job:
-    """Return the job that runs a script as it is for some steps."""
+def observation(
+    path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool = True
+) -> Job:
+    """Return the job that runs a script as it is for some steps.
+
+    The time of a whole run is not told by processes for which packages were imported before.
+    """
     return Job(
-        Observe(source=_digest(path, script)),
+        Observe(source=_digest(path, script), shares_packages=shares_packages),
         device="auto",
         model_path=str(path.resolve()),
         script=script.call(),

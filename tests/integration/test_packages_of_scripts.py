@@ -40,7 +40,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     """Observe the script, then run it again; return what it printed first, and its launch."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
 
-    def run(helper: str = HELPER, package: str = "") -> tuple[str, str]:
+    def run(helper: str = HELPER, package: str = "", shares: bool = True) -> tuple[str, str]:
         place = tmp_path / "site-packages" / "installed_here"
         place.mkdir(parents=True)
         (place / "__init__.py").write_text(package)
@@ -50,7 +50,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
         written(project, helper, "helper.py")
         call = Script((), metric="loss ([0-9.]+)")
         with SubprocessRunner(tmp_path / "inductor") as runner:
-            for task, expected in ((Observe(), Observed), (Probe(8, (0,)), Probed)):
+            observe = Observe(shares_packages=shares)
+            for task, expected in ((observe, Observed), (Probe(8, (0,)), Probed)):
                 job = Job(task, "cpu", str(script), script=call, host="search")
                 folder = tmp_path / task.kind
                 assert isinstance(runner.run(job, folder), expected)
@@ -65,6 +66,10 @@ def test_it_is_there_before_the_script_of_a_later_process_begins(runs: Runs) -> 
 
 def test_a_file_of_the_user_that_sets_variables_does_so_before(runs: Runs) -> None:
     assert runs(f"import os; os.environ['X'] = 'y'{HELPER}") == ("at first False False", "forked\n")
+
+
+def test_the_time_of_a_run_has_its_imports(runs: Runs) -> None:
+    assert runs(shares=False) == ("at first False False", "forked\n")
 
 
 def test_a_package_that_cannot_be_shared_by_forks_is_left_to_each(runs: Runs) -> None:

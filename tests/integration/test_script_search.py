@@ -15,7 +15,7 @@ import pytest
 from autotune.calling.flag import Flag
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import read_best
-from autotune.configuration.job import Job
+from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
@@ -421,6 +421,18 @@ def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
     events_of(options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=4), runner)
     hosts = [job.host for job in runner.jobs]
     assert ("round 3" in hosts) == own
+
+
+@pytest.mark.parametrize("objective", [{}, {"run_samples": 9000}, {"run_epochs": 3}])
+def test_packages_are_imported_for_each_process_where_the_time_of_a_run_counts(
+    tmp_path: Path, objective: dict[str, int]
+) -> None:
+    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1, **objective)
+    next(iter(real_search(options, runner)))
+    task = runner.jobs[0].task
+    assert isinstance(task, Observe)
+    assert task.shares_packages == (not objective)
 
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:

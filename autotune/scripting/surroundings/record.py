@@ -24,11 +24,13 @@ class Record:
         """Switch trackers off; `own` is the trial's folder."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own)
         self._modules = frozenset(sys.modules)
+        self._shares_packages = False
         self._trackers = Trackers(own)
         self._trackers.switch_off()
 
-    def watch(self) -> None:
-        """Record from now on."""
+    def watch(self, shares_packages: bool) -> None:
+        """Record from now on; packages only if a host is to import them."""
+        self._shares_packages = shares_packages
         self._flags.watch()
         self._files.watch()
 
@@ -47,6 +49,6 @@ class Record:
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
                 trackers=tuple(self._trackers.used()),
-                packages=imported_packages(self._modules),
+                packages=imported_packages(self._modules) if self._shares_packages else (),
             ),
         )

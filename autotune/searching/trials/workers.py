@@ -39,6 +39,7 @@ from autotune.study.opening import open_study
 from autotune.study.samplers import AUTO
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import UsageError
+from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import Inspected, Observed
 
 _DEADLINE_SECONDS = 600.0
@@ -129,7 +130,8 @@ def _inspected(
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
     assert study.script is not None, "the study is of a script as well"
-    job = observation(options.model_path, study.script, _DEADLINE_SECONDS)
+    shares = study.identity.objective in OBJECTIVES  # else it is the time of a run
+    job = observation(options.model_path, study.script, _DEADLINE_SECONDS, shares)
     observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
     found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
