@@ -113,7 +113,9 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     own = [flag_from(text) for text in (*flags["maps"], *known)]
     maps = with_preset(flags["preset"], own)
     if doubt:  # of what the search left as it was, another training may have another value
-        maps = (*own, *(flag for flag in maps[len(own) :] if answer.changes(flag.knob)))
+        before = TrainingConfig.of(answer.evidence.baseline.config)
+        changed = answer.training_config.differences(before)
+        maps = (*own, *(flag for flag in maps[len(own) :] if flag.knob in changed))
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)

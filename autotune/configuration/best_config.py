@@ -259,11 +259,6 @@ class BestConfig(Part):
         """Return the configuration, with every knob set."""
         return TrainingConfig.of(self.config)
 
-    def changes(self, knob: str) -> bool:
-        """Return True if a setting differs from the user's own, as it was when measured."""
-        own = TrainingConfig.of(self.evidence.baseline.config)
-        return self.training_config[knob] != own[knob]
-
 
 def write_best(best: BestConfig, path: Path) -> None:
     """Write best.yaml atomically.

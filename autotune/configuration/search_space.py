@@ -192,10 +192,7 @@ def narrow(
     for knob in map(knob_named, (*KNOBS, *own)):
         offered = file.offers.get(knob.name, ())
         varies = not {*offered} <= {baseline[knob.name]}
-        irrelevant = knob.irrelevance(facts) if facts and varies else None
-        if varies and file.portable and baseline[knob.name] is True:
-            irrelevant = irrelevant or knob.obstacle(True, machine)  # it has no effect here
-        if irrelevant:
+        if irrelevant := varies and _irrelevance(knob, file, machine, facts, baseline):
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
         if knob.needs is not None and not any(map(knob.has_effect, domains[knob.needs])):
@@ -222,6 +219,20 @@ def narrow(
         notes.append(_kept(effective_batch, sizes))
     first = _beginning(file, machine, baseline, effective_batch)
     return SearchSpace(domains, tuple(notes), effective_batch, _effects(file, own), first)
+
+
+def _irrelevance(
+    knob: Knob,
+    file: SpaceFile,
+    machine: Machine,
+    facts: WorkloadFacts | None,
+    baseline: TrainingConfig,
+) -> str | None:
+    """Return why no value of a knob matters, as none does of a switch that is on without effect."""
+    if facts and (found := knob.irrelevance(facts)):
+        return found
+    is_on = file.portable and baseline[knob.name] is True
+    return knob.obstacle(True, machine) if is_on else None
 
 
 def _effects(file: SpaceFile, own: Iterable[str]) -> dict[str, Effect]:

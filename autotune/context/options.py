@@ -140,11 +140,6 @@ class ObjectiveOptions:
     unit: Literal["samples", "tokens"] | None = None
     """Unit in which throughput is told; None: tokens too if the workload counts them."""
 
-    @property
-    def is_of_a_run(self) -> bool:
-        """True if the time of a run of some length is the objective."""
-        return (self.run_samples, self.run_epochs) != (None, None)
-
     def for_workload(self, facts: WorkloadFacts) -> Objective:
         """Return the objective for a workload.
 
@@ -153,7 +148,7 @@ class ObjectiveOptions:
         """
         if self.run_samples is not None and self.run_epochs is not None:
             raise UsageError("--run-samples and --run-epochs say the same. Give one of them.")
-        if self.name == "run_time" and not self.is_of_a_run:
+        if self.name == "run_time" and self.run_samples is self.run_epochs is None:
             raise UsageError(
                 "--objective run_time needs the run: add --run-samples or --run-epochs."
             )

@@ -322,7 +322,7 @@ def _observed(
     if script is None:
         return options, None
     seconds = loss_seconds(script, file, time_budget_of(options))
-    shares = not options.objective.is_of_a_run
+    shares = options.objective.run_samples is options.objective.run_epochs is None
     job = options.resources.started(observation(workload.model_path, script, deadline, shares))
     observed = observe(runner, job, folder / "script", seconds)
     return of_script(options, judging(script, observed)), observed

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,15 +20,42 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
-from autotune.scripting.batch_counts import Lead, Use
 from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import ModelCalls
+from autotune.scripting.steps import Lead, ModelCalls
 from autotune.training.loading.batch_sizes import BatchSizes
 from autotune.training.loading.batches import Batches, Synchronize
 
 # Steps without a batch after which the loader that was read before is known not to feed them: more
 # than a GAN's critic takes with one batch.
 _UNFED = 10
+
+
+class _Use:
+    """Batches and samples of the steps, as one source tells them."""
+
+    def __init__(self) -> None:
+        self.batches = self.samples = self._steps = 0
+        self.of_steps: Counter[int] = Counter()
+        """Number of steps by the batches that they accumulate."""
+        self._mark = (0, 0, 0)
+
+    def add(self, batches: int, samples: int, of_others: int) -> None:
+        """Add a step; those of its batches that came before another optimizer's are not its own.
+
+        If no batch came after, both optimizers step on the same ones.
+        """
+        self._steps += 1
+        self.batches += batches
+        self.samples += samples
+        self.of_steps[batches - of_others if of_others < batches else batches] += 1
+
+    def mark(self) -> None:
+        self._mark = (self.batches, self.samples, self._steps)
+
+    def since_mark(self) -> tuple[int, int, int]:
+        """Return batches, samples and steps since the mark; all if there was no step since."""
+        batches, samples, steps = self._mark if self._steps > self._mark[2] else (0, 0, 0)
+        return self.batches - batches, self.samples - samples, self._steps - steps
 
 
 class _Begun(NamedTuple):
@@ -60,7 +88,7 @@ class BatchStream(Batches):
         """Optimizer steps so far."""
         self.is_fed = False
         """True if a torch DataLoader feeds the steps."""
-        self._given_out, self._called = Use(), Use()
+        self._given_out, self._called = _Use(), _Use()
         self._use = self._called
         self._without = 0
         self._sample_bytes = 0

@@ -243,3 +243,34 @@ class ModelCalls:
         self._passes = self._samples = 0
         self._is_first = True
         return found
+
+
+class Lead:
+    """A batch that a loop takes before it has trained on the last one, as accelerate's do.
+
+    It counts with the step that trains on it. Otherwise a batch more or less than were trained on
+    would lie between two steps, one in or just before the first of an epoch, one in its last.
+    """
+
+    def __init__(self, backwards: int) -> None:
+        """Begin an epoch, before which there were so many backward passes."""
+        self.has_ended = False
+        """True once the loader has given all batches of the epoch."""
+        self._backwards = backwards
+        self._ahead = (0, 0)
+
+    def trained(self, since: tuple[int, int], given: int, size: int, backwards: int) -> list[int]:
+        """Return the batches that a step has trained on, and their samples.
+
+        Args:
+            since: batches given since the last step, and their samples.
+            given: batches given in this epoch.
+            size: samples of the last one.
+            backwards: backward passes so far.
+        """
+        before, passed = self._ahead, backwards - self._backwards
+        is_ahead = 0 < passed == given - 1 and not self.has_ended
+        self._ahead = (1, size) if is_ahead else (0, 0)
+        return [
+            now + kept - ahead for now, kept, ahead in zip(since, before, self._ahead, strict=True)
+        ]

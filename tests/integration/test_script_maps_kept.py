@@ -61,6 +61,15 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
     ) in shown.stderr
 
 
+def test_a_preset_passes_to_another_script_what_the_search_changed_and_no_more(
+    tmp_path: Path, path: Path
+) -> None:
+    (tmp_path / "other.py").touch()
+    words = ("other.py", "--gradient_accumulation_steps", "4")
+    shown = autotune(tmp_path, "run", "--print-command", "--preset", "hf", path, *words)
+    assert shown.stdout.strip().endswith(f"{' '.join(words)} --per_device_train_batch_size 32")
+
+
 def test_a_copy_of_the_measured_script_is_that_script(tmp_path: Path, path: Path) -> None:
     shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
     shown = autotune(tmp_path, "run", "--print-command", path, "again.py")
