@@ -64,12 +64,17 @@ def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str
     return {name: _digest(values)[:4] for name, values in _told(arguments, mapped).items()}
 
 
+def tells_training(name: str, mapped: Sequence[Flag]) -> bool:
+    """Return True if `arguments_digest` counts arguments of this name."""
+    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
+    return name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name)
+
+
 def _told(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
     """Return the values of each argument that says something of a training; "" names words."""
-    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
     told: dict[str, list[str | None]] = {}
     for name, value in _pairs(arguments):
-        if name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name):
+        if tells_training(name, mapped):
             known = None if value is None else _contents(value) or value
             told.setdefault(name, []).append(known)
     return told
