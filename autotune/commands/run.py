@@ -110,12 +110,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     doubt = _doubt(answer, script, measured, arguments)
     allow = flags["allow"] is not None or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
-    own = [flag_from(text) for text in (*flags["maps"], *known)]
-    maps = with_preset(flags["preset"], own)
-    if doubt:  # of what the search left as it was, another training may have another value
-        before = TrainingConfig.of(answer.evidence.baseline.config)
-        changed = answer.training_config.differences(before)
-        maps = (*own, *(flag for flag in maps[len(own) :] if flag.knob in changed))
+    maps = with_preset(flags["preset"], [flag_from(text) for text in (*flags["maps"], *known)])
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)

@@ -20,7 +20,7 @@ FAMILIES = {
     ),
 }
 SETTINGS: list[tuple[dict[str, Value], str]] = [
-    ({"batch_size": 32}, "on 32 images 1 times in 1 steps of torch.float32"),
+    ({"batch_size": 16}, "on 16 images 2 times in 2 steps of torch.float32"),
     ({"batch_size": 8, "accumulation_steps": 2}, "on 8 images 4 times in 2 steps of torch.float32"),
     (
         {"batch_size": 8, "amp_dtype": "bfloat16"},

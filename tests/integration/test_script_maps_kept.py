@@ -62,13 +62,19 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
     ) in shown.stderr
 
 
-def test_a_preset_passes_to_another_script_what_the_search_changed_and_no_more(
+def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps_the_arithmetic(
     tmp_path: Path, path: Path
 ) -> None:
     (tmp_path / "other.py").touch()
-    words = ("other.py", "--gradient_accumulation_steps", "4")
-    shown = autotune(tmp_path, "run", "--print-command", "--preset", "hf", path, *words)
-    assert shown.stdout.strip().endswith(f"{' '.join(words)} --per_device_train_batch_size 32")
+    answer = read_best(path)
+    config = {**answer.config, "amp_dtype": "bfloat16"}
+    write_best(answer.model_copy(update={"config": config}), path)
+    shown = autotune(
+        tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py"
+    )
+    assert shown.stdout.strip().endswith("other.py --bs 32"), shown.stderr
+    kept = "only settings that keep the arithmetic, and batch_size by your map, are applied"
+    assert kept in shown.stderr
 
 
 def test_a_copy_of_the_measured_script_is_that_script(tmp_path: Path, path: Path) -> None:
