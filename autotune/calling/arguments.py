@@ -19,16 +19,19 @@ _ENDINGS = frozenset({".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini"})
 _MOST_BYTES = 4 << 20
 # Arguments that say how long a training is, from where it goes on, how it is seeded, where its
 # results go, and how often something is saved, printed or evaluated.
-_LENGTH = r"(.*\.)?((num|max|n|total|train|start)[-_]?)*(epochs?|steps|iters?|iterations|timesteps)"
-_RESUME = r"(.*[-_.])?resume([-_].*)?"
+_LENGTH = (
+    r"(.*\.)?(((num|max|n|total|train|start)[-_]?)*(epochs?|steps|iters?|iterations)|"
+    r"total[-_]?timesteps)"
+)
+_RESUME = r"(.*[-_.])?resume([-_](from|path|checkpoint|ckpt|epoch|step|id|dir|training)([-_].*)?)?"
 _OFTEN = (
     r"(.*\.)?(save|log|logging|print|eval|report|checkpointing)[-_]"
     r"(every|freq|frequency|interval|steps|strategy|period)"
 )
 _PLACES = "out|output|save|log|logs|logging|checkpoints?|ckpt|results?|metrics|report|run"
-_PLACES += "|exp|experiment|project"
 _PLACE = (
-    rf"({_PLACES})|(.*[-_.])?({_PLACES}|work)[-_.]?(dir|directory|path|folder|file|root|name|to)"
+    rf"({_PLACES})|(.*[-_.])?({_PLACES})[-_.]?(dir|directory|path|folder|file|root|name|to)|"
+    r"(.*[-_.])?(exp|experiment|project|work)[-_.]?(dir|directory|folder|root|name)"
 )
 _WRITTEN = re.compile(rf"[-+]*({_PLACE})", re.IGNORECASE)
 _OF_A_RUN = re.compile(

@@ -146,10 +146,17 @@ def is_script(path: Path) -> bool:
 
 
 def _trains(tree: ast.Module) -> bool:
-    """Return True if a file mentions `backward`, or calls `fit` or a class named like `Trainer`."""
+    """Return True if a file mentions `backward`, or calls `fit` or a class named like `Trainer`.
+
+    Within a part of a model.py, something other than the model is fitted.
+    """
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "backward":
+            return True
+    rest = [node for node in tree.body if not _bound_by(node) & _MODEL_PARTS]
+    for node in ast.walk(ast.Module(rest, [])):
         match node:
-            case ast.Attribute(attr="backward") | ast.Call(ast.Attribute(attr="fit")):
+            case ast.Call(ast.Attribute(attr="fit")):
                 return True
             case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name.endswith("Trainer"):
                 return True

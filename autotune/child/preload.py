@@ -13,6 +13,8 @@ from pathlib import Path
 from autotune.scripting.surroundings.environment import tree_sets_environment
 from autotune.scripting.surroundings.trackers import TRACKERS
 
+_OURS = __name__.partition(".")[0]
+
 
 @cache
 def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
@@ -45,11 +47,12 @@ def _import(name: str, attributes: list[str], model_path: Path) -> None:
 
 
 def shadowed(model_path: Path) -> list[str]:
-    """Return the modules beside the workload that it could not import, as their name is taken."""
-    own = {entry.stem for entry in model_path.parent.iterdir()} - {model_path.stem}
-    places = {name: getattr(sys.modules.get(name), "__file__", None) for name in own}
-    folder = model_path.parent
-    return sorted(n for n, place in places.items() if place and folder not in Path(place).parents)
+    """Return the modules beside the workload that it could not import, or not run, itself.
+
+    Their name is taken by another one, or a package that looks for it has found and run the file.
+    """
+    own = {entry.stem for entry in model_path.parent.iterdir()} - {model_path.stem, _OURS}
+    return sorted(n for n in own if getattr(sys.modules.get(n), "__file__", None))
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:

@@ -27,8 +27,9 @@ def start_lines(
     if doubt and plan.withheld:
         more = any(_ALLOW in reason for reason in plan.withheld.values())
         others = f"; {_ALLOW} applies the others" if more else ""
-        named = [name for name in plan.by_flag if knob_named(name).effect != "exact"]
-        kept = f", and {' and '.join(named)} by your map," if named else ""
+        flags = plan.by_flag.items()
+        named = [f"{name} by {way}" for name, way in flags if knob_named(name).effect != "exact"]
+        kept = f", and {', '.join(named)}," if named else ""
         yield f"{doubt}: only settings that keep the arithmetic{kept} are applied{others}"
     told = [plan.setting(name) for name in plan.told]
     told += [

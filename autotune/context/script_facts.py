@@ -12,6 +12,8 @@ from pathlib import Path
 from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
+from autotune.configuration.space_file import SpaceFile
+from autotune.context.options import SearchOptions
 from autotune.context.ranks import check_launched
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
@@ -32,8 +34,8 @@ from autotune.values.text import span
 
 # As argparse does, once it has said what it lacks.
 _NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
-# What torch and Python say of a script that was started without a launcher.
 _TOO_FEW = "too few to be timed"
+# What torch and Python say of a script that was started without a launcher.
 _NEEDS_LAUNCHER = re.compile(
     r"environment variable \w+ expected, but not set|process group has not been initialized|"
     r"^KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE)'"
@@ -46,10 +48,7 @@ _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer 
 def observation(
     path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool = True
 ) -> Job:
-    """Return the job that runs a script as it is for some steps.
-
-    The time of a whole run is not told by processes for which packages were imported before.
-    """
+    """Return the job that runs a script as it is for some steps; see `may_share_packages`."""
     return Job(
         Observe(source=_digest(path, script), shares_packages=shares_packages),
         device="auto",
@@ -57,6 +56,18 @@ def observation(
         script=script.call(),
         deadline_seconds=deadline_seconds,
     )
+
+
+def may_share_packages(options: SearchOptions, file: SpaceFile) -> bool:
+    """Return True if processes may be forked from one that has imported the script's packages.
+
+    Imports are a part of the time of a run. Flags and variables that are searched may decide what
+    is imported; those for batches are not expected to.
+    """
+    script, of = options.workload.script, options.objective
+    flags = () if script is None else script.flags
+    is_of_a_run = (of.run_samples, of.run_epochs) != (None, None)
+    return not (is_of_a_run or file.own.offers or any(flag.variable for flag in flags))
 
 
 def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> Observed:

@@ -97,8 +97,9 @@ class Hosts:
             if isinstance(forked, Forked):
                 return forked
             self.close()
-            may_be_their_fault = bool(self._packages.pop(job.model_path, ()))
-            if forked is not None and not may_be_their_fault:
+            if packages:  # which may be why; without them once more
+                del self._packages[job.model_path]
+            elif forked is not None:
                 return forked
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))

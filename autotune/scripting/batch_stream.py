@@ -106,7 +106,7 @@ class BatchStream(Batches):
         self._reads: DataLoader[Any] | None = None
         """The loader of `_read`."""
         self._begun_last: _Begun | None = None
-        self._lead = Lead(0)
+        self._lead = Lead()
         self._backwards = 0
         """Backward passes until the last step."""
 
@@ -265,7 +265,8 @@ class BatchStream(Batches):
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
-        self._batches_in_epoch, self._lead = 0, Lead(self.calls.backwards)
+        self._lead = self._lead.next_epoch(self._batches_in_epoch, self.calls.backwards)
+        self._batches_in_epoch = 0
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
         loader = self._reads if iterator is self._read else self._loaders.get(iterator)

@@ -248,16 +248,27 @@ class ModelCalls:
 class Lead:
     """A batch that a loop takes before it has trained on the last one, as accelerate's do.
 
-    It counts with the step that trains on it. Otherwise a batch more or less than were trained on
-    would lie between two steps, one in or just before the first of an epoch, one in its last.
+    It counts with the step that trains on it. Otherwise the first step of an epoch would have a
+    batch too many, and its last one too few. Two steps in a row show it, after which one batch of
+    the epoch has had no backward pass; a loop that takes two for each pass looks so once at most.
     """
 
-    def __init__(self, backwards: int) -> None:
+    def __init__(
+        self, backwards: int = 0, ahead: tuple[int, int] = (0, 0), is_known: bool = False
+    ) -> None:
         """Begin an epoch, before which there were so many backward passes."""
         self.has_ended = False
         """True once the loader has given all batches of the epoch."""
-        self._backwards = backwards
-        self._ahead = (0, 0)
+        self._backwards, self._ahead, self._is_known = backwards, ahead, is_known
+        self._was_one = False
+
+    def next_epoch(self, given: int, backwards: int) -> Lead:
+        """Return the lead of the next epoch, given the batches of this one and all passes so far.
+
+        A batch that was ahead, and was trained on after the last step, counts with the next one.
+        """
+        is_trained = backwards - self._backwards >= given
+        return Lead(backwards, self._ahead if is_trained else (0, 0), self._is_known)
 
     def trained(self, since: tuple[int, int], given: int, size: int, backwards: int) -> list[int]:
         """Return the batches that a step has trained on, and their samples.
@@ -269,8 +280,10 @@ class Lead:
             backwards: backward passes so far.
         """
         before, passed = self._ahead, backwards - self._backwards
-        is_ahead = 0 < passed == given - 1 and not self.has_ended
-        self._ahead = (1, size) if is_ahead else (0, 0)
+        is_one = 0 < passed == given - 1 and not self.has_ended and since[0] + before[0] > 0
+        self._is_known = self._is_known or (is_one and self._was_one)
+        self._was_one = is_one
+        self._ahead = (1, size) if is_one and self._is_known else (0, 0)
         return [
             now + kept - ahead for now, kept, ahead in zip(since, before, self._ahead, strict=True)
         ]

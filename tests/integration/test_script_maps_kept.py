@@ -73,7 +73,7 @@ def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps
         tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py"
     )
     assert shown.stdout.strip().endswith("other.py --bs 32"), shown.stderr
-    kept = "only settings that keep the arithmetic, and batch_size by your map, are applied"
+    kept = "only settings that keep the arithmetic, and batch_size by --bs, are applied"
     assert kept in shown.stderr
 
 

@@ -20,6 +20,8 @@ from autotune.training.loading.batch_sizes import BatchSizes
 SECONDS = 0.02
 """Time of an evaluation for each batch; it looks at two at least."""
 NUMBERS = [torch.ones(4) for _ in range(32)]
+EIGHT = [torch.ones(4) for _ in range(64)]
+"""Samples of eight batches."""
 
 
 @pytest.fixture
@@ -114,17 +116,63 @@ def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(
 def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
     stream: BatchStream, is_ahead: bool, accumulated: int
 ) -> None:
-    """Short epochs of four batches, some steps before and after an epoch's end."""
-    loader = DataLoader(NUMBERS, batch_size=8)
-    for _ in range(3):
+    """In short epochs, also around their ends; the second step shows that a loop is ahead."""
+    loader = DataLoader(EIGHT, batch_size=8)
+    for epoch in range(3):
         for n, _ in enumerate(one_ahead(loader) if is_ahead else loader, start=1):
             passed(stream)
             if n % accumulated == 0:
                 stream.stepped()
-                assert stream.samples_per_step == 8 * accumulated
-                assert stream.samples == 8 * accumulated * stream.steps
-                stream.count_anew()
+                if stream.steps > 1:
+                    assert stream.samples == 8 * accumulated * stream.steps
+                if epoch:
+                    assert stream.samples_per_step == 8 * accumulated
+                    stream.count_anew()
+                elif n == 8:
+                    stream.count_anew()
     assert stream.accumulation_steps == accumulated
+
+
+def test_batches_that_are_taken_together_count_together(stream: BatchStream) -> None:
+    """Two for each step, with one backward pass, as a support set and a query set."""
+    for _ in range(3):
+        batches = iter(DataLoader(EIGHT, batch_size=8))
+        for n in range(4):
+            next(batches), next(batches)
+            passed(stream)
+            stream.stepped()
+            assert stream.samples_per_step == 16, n
+            stream.count_anew()
+    assert stream.accumulation_steps == 2
+
+
+@pytest.mark.parametrize("taken", [2, 3, 4])
+def test_batches_that_are_kept_for_several_steps_count_once(
+    stream: BatchStream, taken: int
+) -> None:
+    for _ in range(4):
+        batches = iter(DataLoader(EIGHT, batch_size=8))
+        for _ in range(taken):
+            next(batches)
+        for _ in range(taken):
+            passed(stream)
+            stream.stepped()
+            assert stream.samples >= 8 * stream.steps
+    assert stream.samples == 8 * stream.steps
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_what_an_epoch_leaves_to_the_next_step_counts_there(
+    stream: BatchStream, is_ahead: bool
+) -> None:
+    """Ten batches, a step after each four: two are left, and trained on."""
+    loader = DataLoader([torch.ones(4) for _ in range(80)], batch_size=8)
+    for _ in range(3):
+        for n, _ in enumerate(one_ahead(loader) if is_ahead else loader, start=1):
+            passed(stream)
+            if n % 4 == 0:
+                stream.stepped()
+    assert (stream.steps, stream.samples) == (6, 8 * 28)
 
 
 def test_a_step_on_a_whole_epoch_counts_its_batches(stream: BatchStream) -> None:

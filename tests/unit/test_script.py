@@ -78,6 +78,7 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("def build_model(): ...\nSeq2SeqTrainer(model=build_model()).train()\n", True),
         ("def build_model(): ...\nlightning.Trainer().fit(build_model())\n", True),
         ("def build_model(): ...\ntrainer = None\nbuild_model().train()\n", False),
+        ("def compute_los(): ...\ndef build_dataset():\n  Scaler().fit(3)\n", False),
         (
             "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(): ...\n"
             "def main():\n  loss.backward()\n",

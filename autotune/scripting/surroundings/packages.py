@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.scripting.surroundings.environment import sets_environment
@@ -16,26 +17,36 @@ _OURS = __name__.partition(".")[0]
 _MOST, _DEEPEST = 2000, 3
 
 
-def imported_packages(before: Collection[str]) -> tuple[str, ...]:
-    """Return the public modules of installed packages that are not in `before`, as imported.
+class Imports:
+    """The imports of this process from now on."""
 
-    Nothing is returned if a file of the user's own may have set environment variables, which
-    packages read when they are imported.
-    """
-    new = [(name, place) for name, place in _places() if name not in before]
-    if any(sets_environment(place) for _, place in new if not _is_installed(place)):
-        return ()
-    return tuple(name for name, place in new if _is_installed(place) and _is_public(name))[:_MOST]
+    def __init__(self) -> None:
+        """Note what is imported already, and where a host would find packages."""
+        self._before = frozenset(sys.modules)
+        self._places = tuple(f"{place}/" for place in sys.path if place)
+
+    def packages(self) -> tuple[str, ...]:
+        """Return the public modules of installed packages, in the order of their import.
+
+        Nothing is returned if a file of the user's own may have set environment variables, which
+        packages read when they are imported.
+        """
+        new = [(name, place) for name, place in _files() if name not in self._before]
+        if any(sets_environment(place) for _, place in new if not _is_installed(place)):
+            return ()
+        return tuple(name for name, place in new if self._is_shared(name, place))[:_MOST]
+
+    def _is_shared(self, name: str, place: Path) -> bool:
+        return _is_installed(place) and str(place).startswith(self._places) and _is_public(name)
 
 
-def _places() -> list[tuple[str, Path]]:
-    """Return the modules that have a file, with it, in the order in which they were imported."""
-    found = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.items()]
-    return [
-        (name, Path(place))
-        for name, place in found
-        if isinstance(place, str) and name.partition(".")[0] not in ("__main__", _OURS)
-    ]
+def _files() -> Iterator[tuple[str, Path]]:
+    """Yield the modules that have a file, with it; none is asked, since some load when they are."""
+    for name, module in list(sys.modules.items()):
+        with suppress(Exception):  # whatever a package puts there
+            place = object.__getattribute__(module, "__dict__").get("__file__")
+            if isinstance(place, str) and name.partition(".")[0] not in ("__main__", _OURS):
+                yield name, Path(place)
 
 
 def _is_installed(place: Path) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.scripting.surroundings.packages import imported_packages
+from autotune.scripting.surroundings.packages import Imports
 from autotune.scripting.surroundings.script_flags import ScriptFlags
 from autotune.scripting.surroundings.trackers import Trackers
 from autotune.scripting.surroundings.written_files import WrittenFiles
@@ -23,8 +22,7 @@ class Record:
     def __init__(self, own: Path) -> None:
         """Switch trackers off; `own` is the trial's folder."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own)
-        self._modules = frozenset(sys.modules)
-        self._shares_packages = False
+        self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own)
         self._trackers.switch_off()
 
@@ -49,6 +47,6 @@ class Record:
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
                 trackers=tuple(self._trackers.used()),
-                packages=imported_packages(self._modules) if self._shares_packages else (),
+                packages=self._imports.packages() if self._shares_packages else (),
             ),
         )

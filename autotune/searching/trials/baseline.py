@@ -78,7 +78,8 @@ def measure_reference(
 def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     """Return the search with the seconds for which hosts import the packages of a script.
 
-    The observed run took so much longer to its first step than processes whose host had them.
+    The observed run took so much longer to its first step than processes whose host had them. What
+    a first run alone prepares, such as a cache, is taken for packages as well.
     """
     seen = search.context.observed
     if seen is None or not seen.surroundings.packages:
