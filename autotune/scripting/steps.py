@@ -270,7 +270,9 @@ class Lead:
         is_trained = backwards - self._backwards >= given
         return Lead(backwards, self._ahead if is_trained else (0, 0), self._is_known)
 
-    def trained(self, since: tuple[int, int], given: int, size: int, backwards: int) -> list[int]:
+    def trained(
+        self, since: tuple[int, int], given: int, size: int, backwards: int
+    ) -> tuple[int, int]:
         """Return the batches that a step has trained on, and their samples.
 
         Args:
@@ -284,6 +286,5 @@ class Lead:
         self._is_known = self._is_known or (is_one and self._was_one)
         self._was_one = is_one
         self._ahead = (1, size) if is_one and self._is_known else (0, 0)
-        return [
-            now + kept - ahead for now, kept, ahead in zip(since, before, self._ahead, strict=True)
-        ]
+        batches, samples = since[0] + before[0], since[1] + before[1]
+        return batches - self._ahead[0], samples - self._ahead[1]
