@@ -229,8 +229,7 @@ class FirstEstimates:
         """
         host = 0.0 if taken else self.context.host_seconds
         left = max(1, RUNS - len(taken)) * _a_run(taken)  # a disturbed process is repeated
-        most = self.clock.left + OVERTIME * (self.clock.seconds or 0.0)
-        return min(host + left + self.before_probes(taken), max(0.0, most))
+        return host + left + self.before_probes(taken)
 
     def before_probes(self, taken: Sequence[float]) -> float:
         """Estimate the seconds until the result, with the baseline's accuracy to be measured."""
