@@ -214,7 +214,8 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     observed, script = None, options.script
     notes: tuple[str, ...] = ()
     if script is not None:
-        observing = observation(options.model_path, script, _DEADLINE_SECONDS)
+        shares = not _own_flags(options)
+        observing = observation(options.model_path, script, _DEADLINE_SECONDS, shares)
         observed = observe(runner, options.resources.started(observing), folder / "script")
         script, notes = known_maps(script, observed.surroundings, _own_flags(options))
         job = inspection_of_device(observed)

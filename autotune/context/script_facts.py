@@ -12,8 +12,6 @@ from pathlib import Path
 from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.space_file import SpaceFile
-from autotune.context.options import SearchOptions
 from autotune.context.ranks import check_launched
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
@@ -46,9 +44,19 @@ _MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer 
 
 
 def observation(
-    path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool = True
+    path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool
 ) -> Job:
-    """Return the job that runs a script as it is for some steps; see `may_share_packages`."""
+    """Return the job that runs a script as it is for some steps.
+
+    Args:
+        path: the script.
+        script: its call. Variables that carry settings may decide what it imports, as words of the
+            user's own may; flags for batches are not expected to.
+        deadline_seconds: seconds after which it is ended.
+        shares_packages: True if later processes may be forked from one that has imported its
+            packages: not where imports are timed, or where such words differ.
+    """
+    shares_packages = shares_packages and not any(flag.variable for flag in script.flags)
     return Job(
         Observe(source=_digest(path, script), shares_packages=shares_packages),
         device="auto",
@@ -56,18 +64,6 @@ def observation(
         script=script.call(),
         deadline_seconds=deadline_seconds,
     )
-
-
-def may_share_packages(options: SearchOptions, file: SpaceFile) -> bool:
-    """Return True if processes may be forked from one that has imported the script's packages.
-
-    Imports are a part of the time of a run. Flags and variables that are searched may decide what
-    is imported; those for batches are not expected to.
-    """
-    script, of = options.workload.script, options.objective
-    flags = () if script is None else script.flags
-    is_of_a_run = (of.run_samples, of.run_epochs) != (None, None)
-    return not (is_of_a_run or file.own.offers or any(flag.variable for flag in flags))
 
 
 def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> Observed:

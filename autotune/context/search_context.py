@@ -37,7 +37,7 @@ from autotune.context.ranks import (
     space_of_each,
     with_ranks,
 )
-from autotune.context.script_facts import may_share_packages, observation, observe
+from autotune.context.script_facts import observation, observe
 from autotune.context.script_loss import (
     OtherBatches,
     judging,
@@ -322,7 +322,8 @@ def _observed(
     if script is None:
         return options, None
     seconds = loss_seconds(script, file, time_budget_of(options))
-    shares = may_share_packages(options, file)
+    run = options.objective
+    shares = not file.own.offers and run.run_samples is run.run_epochs is None
     job = options.resources.started(observation(workload.model_path, script, deadline, shares))
     observed = observe(runner, job, folder / "script", seconds)
     return of_script(options, judging(script, observed)), observed

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotune.calling.flag import Flag
+from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Observe
@@ -433,6 +433,24 @@ def test_packages_are_imported_for_each_process_where_the_time_of_a_run_counts(
     task = runner.jobs[0].task
     assert isinstance(task, Observe)
     assert task.shares_packages == (not objective)
+
+
+@pytest.mark.parametrize(
+    ("own", "flags"),
+    [
+        ("flags: {--attention: {values: [plain, fused]}}\n", ()),
+        ("", (flag_from("batch_size=env:SIZE"),)),
+    ],
+)
+def test_packages_are_imported_for_each_process_where_words_may_decide_on_them(
+    tmp_path: Path, own: str, flags: tuple[Flag, ...]
+) -> None:
+    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
+    options = options_in(tmp_path, SPACE + own, script=ScriptOptions((), flags), trials=1)
+    next(iter(real_search(options, runner)))
+    task = runner.jobs[0].task
+    assert isinstance(task, Observe)
+    assert not task.shares_packages
 
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:

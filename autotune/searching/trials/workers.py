@@ -130,7 +130,8 @@ def _inspected(
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
     assert study.script is not None, "the study is of a script as well"
-    shares = study.identity.objective in OBJECTIVES  # else it is the time of a run
+    known = study.identity
+    shares = known.objective in OBJECTIVES and not known.facts.get("effects")
     job = observation(options.model_path, study.script, _DEADLINE_SECONDS, shares)
     observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
