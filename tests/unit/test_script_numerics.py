@@ -186,7 +186,7 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
         return runner
 
     def doubt_of(found: str) -> str:
-        loss = observe(observing(found), observation(path, script, 10.0), folder, 6.0).loss
+        loss = observe(observing(found), observation(path, script, 10.0, True), folder, 6.0).loss
         assert loss is not None
         return loss.doubt
 
