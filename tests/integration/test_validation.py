@@ -41,6 +41,16 @@ def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) ->
     return ScriptedRunner(speed, quality, seed_seconds=seed_seconds)
 
 
+class FailingLater(ScriptedRunner):
+    """Batches of 64 fail on any but the first seed."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        outcome = super().run(job, folder)
+        later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
+        large = later and TrainingConfig.of(job.config or {})["batch_size"] == 64
+        return NonFinite("the loss is nan") if large else outcome
+
+
 def options_for(folder: Path, **changes) -> SearchOptions:
     """All six configurations."""
     return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
@@ -194,6 +204,36 @@ def test_seeds_of_the_last_look_are_drawn_where_the_budget_has_them(
     assert unproven == ([] if size == 64 else [(64, 6)])
 
 
+def test_time_that_a_candidate_needs_goes_to_trials_once_it_is_refused(tmp_path, monkeypatch):
+    """Batches of 64 pass their first seed, and half of the budget is kept to confirm them."""
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+
+    def quality(config, seed):
+        clock.now += 50.0
+        return 0.9
+
+    def measure(config, phase):
+        clock.now += 20.0 if phase == "trial" else 0.0
+        return at(640.0 if batch_of(config) == 64 else 80.0)
+
+    options = options_for(
+        tmp_path,
+        space=f"batch_size: [{', '.join(map(str, range(8, 60, 4)))}, 64]\n",
+        trials=14,
+        time_budget_seconds=600.0,
+        warm_start=in_order(64),
+    )
+    events = events_of(options, FailingLater(measure, quality, seed_seconds=50.0))
+    lost = [event for event in events if isinstance(event, IncumbentRevoked)]
+    assert {batch_of(event.trial.config) for event in lost} == {64}
+    later = [e for e in events[events.index(lost[-1]) :] if isinstance(e, TrialEnded)]
+    assert len(later) > 1, "in the time that was kept for it"
+    assert events[-1].best.config["batch_size"] == 8
+
+
 def test_the_file_of_the_best_so_far_follows(tmp_path):
     options = options_for(tmp_path)
     so_far = tmp_path / "best-so-far.yaml"
@@ -277,15 +317,8 @@ def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
 
 
 def test_an_incumbent_whose_further_seed_fails_is_revoked(tmp_path):
-    class Failing(ScriptedRunner):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
-            outcome = super().run(job, folder)
-            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
-            large = later and TrainingConfig.of(job.config or {})["batch_size"] == 64
-            return NonFinite("the loss is nan") if large else outcome
-
     plain = runner_with((0.006,) * 6)
-    runner = Failing(plain.measure, plain.quality, seed_seconds=FOR_NOTHING)
+    runner = FailingLater(plain.measure, plain.quality, seed_seconds=FOR_NOTHING)
     events = events_of(options_for(tmp_path), runner)
     lost = [event for event in events if isinstance(event, IncumbentRevoked)]
     assert {batch_of(event.trial.config) for event in lost} == {64}

@@ -16,10 +16,11 @@ ENOUGH = 0.95
 """Share of the ceiling that is good enough; the rest is the noise of measuring it."""
 
 
+TO_CONFIRM = "the time left is needed for the confirmation"
+"""Reason for which trials end while the budget has time: a candidate needs it."""
 _TIME_UP = "the time budget is spent"
-_TO_CONFIRM = "the time left is needed for the confirmation"
 _ALL_AFFORDABLE = "every configuration that compiles in time was tried"
-FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
+FOR_LACK_OF_TIME = (_TIME_UP, TO_CONFIRM, _ALL_AFFORDABLE)
 """Reasons that mean lack of time: more could have been tried."""
 
 
@@ -29,7 +30,7 @@ def end_reason(search: SearchRun) -> str | None:
     if len(finished) >= search.context.trials:
         return f"all {search.context.trials} trials are done"
     if time.seconds_left() < time.trial_seconds():
-        return _TO_CONFIRM if time.candidate else _TIME_UP
+        return TO_CONFIRM if time.candidate else _TIME_UP
     if search.context.may_settle and _has_settled_whole(search, finished):
         return f"no improvement of 1 % in {PATIENCE} trials"
     if is_at_limit(finished, search.ceiling):

@@ -67,6 +67,32 @@ def validate_incumbent(
             yield _revoked(search, best, found)
 
 
+def prove_candidate(search: SearchRun, accuracy: Accuracy) -> Iterator[IncumbentRevoked]:
+    """Decide on the accuracy of the trial for whose confirmation the time left is set aside.
+
+    The confirmation would begin with it. A candidate that fails here is revoked and leaves its time
+    to further trials. As after the trials, its seeds leave the time for its rounds.
+    """
+    prober = accuracy.prober
+    if not validates_late(search):
+        return
+    with search.adding_seconds(VALIDATION):
+        while (best := search.time_budget.candidate) is not None and _may_prove(search, best):
+            most = len(SEEDS) if prober.known_seeds(best.config) < len(SEEDS) else INCUMBENT_SEEDS
+            found = prober.proof(best.config, most)
+            is_open = isinstance(found, AccuracyVerdict) and not found.is_final
+            if isinstance(found, Lost) or _is_accepted(found) or (is_open and most > len(SEEDS)):
+                return
+            if not is_open:
+                yield _revoked(search, best, found)
+
+
+def _may_prove(search: SearchRun, trial: FinishedTrial) -> bool:
+    """Return whether the seeds of a trial leave time for its rounds."""
+    budget = search.time_budget
+    return search.clock.left >= budget.seeds_seconds(trial) + budget.rounds_seconds(trial)
+
+
 def _validated(
     search: SearchRun, accuracy: Accuracy, best: FinishedTrial
 ) -> AccuracyVerdict | Failure:
@@ -118,6 +144,10 @@ def _seconds_of_a_seed(search: SearchRun, accuracy: Accuracy) -> float:
     estimate = accuracy.prober.samples / rate + search.context.start_seconds
     known = search.study.notes.seed_seconds
     return float(estimate if known is None else known)
+
+
+def _is_accepted(found: AccuracyVerdict | Failure) -> bool:
+    return isinstance(found, AccuracyVerdict) and found.decision == "accept"
 
 
 def _holds(found: AccuracyVerdict | Failure) -> bool:

@@ -18,10 +18,11 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.stopping import end_reason, widen_when_due
+from autotune.searching.run.stopping import TO_CONFIRM, end_reason, widen_when_due
 from autotune.searching.trials.breaker import Breaker
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.incumbent_validation import (
+    prove_candidate,
     seeds_are_dear,
     validate_incumbent,
     validates_late,
@@ -84,10 +85,10 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
             breaker.finished(trial)
         elif trial is not None:
             breaker.lost(trial)
-        elif _nothing_comes(search):
-            return
-        else:
+        elif not _nothing_comes(search):
             time.sleep(POLL_SECONDS)
+        elif not (yield from _time_made(search, accuracy)):
+            return
 
 
 def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
@@ -105,6 +106,14 @@ def _nothing_comes(search: SearchRun) -> bool:
     """Return whether no trial is left, not even one that another worker may still lose."""
     others = search.study.others_run()
     return search.study.is_closed or (not others and end_reason(search) is not None)
+
+
+def _time_made(search: SearchRun, accuracy: Accuracy) -> Generator[IncumbentRevoked, None, bool]:
+    """Prove the candidate that the time left is for; return whether another trial has time then."""
+    if search.study.is_closed or end_reason(search) != TO_CONFIRM:
+        return False
+    yield from prove_candidate(search, accuracy)
+    return end_reason(search) is None
 
 
 def _run_trial(
