@@ -58,7 +58,8 @@ _INTRODUCTION = """\
 # Benchmarks
 
 `python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table stands beside
-the command that made it. An interval (low, high) is a 95 % interval. An empty cell has no value.
+the command that made it. An interval (low, high) is a 95 % interval,
+unless its table says otherwise. An empty cell has no value.
 GPU results: `studies/h200/README.md`.
 """
 

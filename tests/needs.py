@@ -25,6 +25,7 @@ HOW = {
     "tensorboard": _EXTRA.format("tensorboard"),
     **dict.fromkeys(("jsonargparse", "jsonschema"), _GROUP.format("test")),
     "tyro": _GROUP.format("test"),
+    **dict.fromkeys(("sphinx", "myst_parser", "sphinx_click", "furo"), _GROUP.format("site")),
 }
 """What `pip install` has to be told, in a checkout, to get a library."""
 

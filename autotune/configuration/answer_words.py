@@ -95,9 +95,9 @@ def not_proven_texts(best: BestConfig) -> list[str]:
     """Return a clause on each faster trial that was not proven to be accurate enough."""
     metric = best.constraints.accuracy.metric
     return [
-        f"trial {one.trial} ({render(one.changed)}) is faster, but {metric} "
-        f"{bounded(one.quality, one.bound)} is not proven to keep the limit {one.limit:.6g} "
-        f"({one.seeds} seeds)"
+        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but "
+        f"{metric} {bounded(one.quality, one.bound)} is not proven to keep the limit "
+        f"{one.limit:.6g} ({one.seeds} seeds)"
         for one in best.evidence.not_proven
     ]
 

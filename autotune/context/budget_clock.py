@@ -80,14 +80,17 @@ _PATIENT = (Measure, Inspect, Observe, TakeFirstSteps)
 class BudgetedRunner:
     """A runner that caps every deadline of another one by the seconds left of the time budget.
 
-    A process that the budget cuts off is `Lost`, which says nothing about its configuration. A
-    timing, inspection or observation that takes longer than one process may is `TimedOut`.
+    A process that the budget cuts off is `Lost`, which says nothing about its configuration. It is
+    not run again with no more time. A timing, inspection or observation that takes longer than one
+    process may is `TimedOut`.
     """
 
     runner: Runner
     clock: Clock
     starts: ScriptStarts = field(default_factory=ScriptStarts)
     _longest_timing: float = 0.0
+    _cut_off: dict[str, float] = field(default_factory=dict)
+    """By task and configuration, the deadline that was too short."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """Run `job` for no longer than the budget allows."""
@@ -99,12 +102,16 @@ class BudgetedRunner:
         seeds = len(job.task.seeds) if isinstance(job.task, Probe) else 1
         own = min(job.deadline_seconds, seeds * self.clock.most_of_one())
         deadline = min(own, max(left, self._grace()) if is_timing else left)
+        known = repr((job.task, sorted((job.config or {}).items())))
+        if deadline <= self._cut_off.get(known, 0.0):
+            return Lost(OUT_OF_TIME)
         outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
         self.starts.add(job, outcome)
         if isinstance(outcome, Measured):
             self._longest_timing = max(self._longest_timing, time.monotonic() - start)
         patience = own if isinstance(job.task, _PATIENT) else job.deadline_seconds
         if isinstance(outcome, TimedOut) and deadline < patience:
+            self._cut_off[known] = deadline
             return Lost(OUT_OF_TIME)
         return outcome
 

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.export.form import (
     Exported,
     carried_flags,
@@ -24,6 +24,7 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 # Accelerator() reads it; accelerate launch sets it for one process alone, and without it several on
 # a CPU would not join.
 _USE_CPU = "ACCELERATE_USE_CPU"
+_OWN_SHAPES = "accelerate compiles for each shape anew; its file has no word for torch's own choice"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 # Of N from 0; the first host has 0.
 _ON_EACH_HOST = "--machine_rank N --main_process_ip FIRST_HOST --main_process_port 29500"
@@ -41,7 +42,8 @@ def to_accelerate(best: BestConfig) -> Exported:
         "debug": False,
         "mixed_precision": _PRECISION[None if refused else config["amp_dtype"]],
     }
-    carried = {"compile_mode", "compile_dynamic"} | (set() if refused else {"amp_dtype"})
+    carried = {"compile_mode"} | (set() if refused else {"amp_dtype"})
+    carried |= set() if config["compile_dynamic"] is None else {"compile_dynamic"}
     carried |= {PROCESSES} if _starts_all(best) else set()
     if values["distributed_type"] == "FSDP":
         values["fsdp_config"] = _sharded(config)
@@ -51,16 +53,16 @@ def to_accelerate(best: BestConfig) -> Exported:
             "dynamo_backend": "INDUCTOR",
             "dynamo_mode": mode,
             "dynamo_use_fullgraph": False,
-            # Accelerate has no word for torch's own choice.
             "dynamo_use_dynamic": bool(config["compile_dynamic"]),
         }
     launch = _launch(best)
     instead = {"num_threads": _OWN_THREADS if config["num_threads"] is None else launch}
     instead |= _handler(config)
-    instead |= {"accumulation_steps": launch}
-    instead |= {f"env.{name}": launch for name in config.of_kind("env")}
+    instead |= {"accumulation_steps": launch, "compile_dynamic": _OWN_SHAPES}
+    instead |= {knob.name: launch for knob, value in config.items() if knob.environ(value)}
     instead |= {f"flags.{name}": launch for name in carried_flags(best)}
-    dropped = left_out(best, carried, {"num_threads": "its own"}, instead)
+    in_force: dict[str, Value] = {"num_threads": "its own", "compile_dynamic": False}
+    dropped = left_out(best, carried, in_force, instead)
     return Exported(dump(values), dropped, launch)
 
 
@@ -98,7 +100,7 @@ def _launch(best: BestConfig) -> str:
     """Return the command line, with what the file has no word for."""
     config = best.training_config
     count, threads = config["accumulation_steps"], config["num_threads"]
-    pairs = [f"{name}={shlex.quote(str(v))}" for name, v in config.of_kind("env").items()]
+    pairs = [f"{name}={shlex.quote(value)}" for name, value in environ_of(config).items()]
     pairs += [] if count == 1 else [f"{_ACCUMULATION}={count}"]
     several = _starts_all(best)
     pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []

@@ -10,6 +10,7 @@ gradients, or if no backward pass and no step follow before the next iteration.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import Counter
@@ -21,8 +22,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators
 from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import Lead, ModelCalls
-from autotune.training.loading.batch_sizes import BatchSizes
+from autotune.scripting.steps import Lead, ModelCalls, plays_episodes
+from autotune.training.loading.batch_sizes import BatchSizes, length_of
 from autotune.training.loading.batches import Batches, Synchronize
 
 # Steps without a batch after which the loader that was read before is known not to feed them: more
@@ -69,6 +70,7 @@ class _Begun(NamedTuple):
     wait_seconds: float
     boundaries: int
     batches_in_epoch: int
+    epoch_batches: int | None
     lead: Lead
 
 
@@ -109,6 +111,9 @@ class BatchStream(Batches):
         self._lead = Lead()
         self._backwards = 0
         """Backward passes until the last step."""
+        self._thread = threading.get_ident()
+        self.is_read_apart = False
+        """True if a thread of the script's own reads the loader, so that no wait is known."""
 
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
@@ -148,7 +153,7 @@ class BatchStream(Batches):
         self._backwards = self.calls.backwards
         epoch = (self._batches_in_epoch, self._last_size, self._backwards)
         batches, samples = self._lead.trained((batches, samples), *epoch)
-        self.steps += 1
+        self.steps, self._thread = self.steps + 1, threading.get_ident()
         given_out, called = self._of_others
         self._given_out.add(batches, samples, given_out)
         passes, of_calls = self.calls.stepped()
@@ -191,7 +196,7 @@ class BatchStream(Batches):
     @property
     def is_played(self) -> bool:
         """True if the model plays episodes, as in reinforcement learning, between the steps."""
-        return not self.is_fed and self.calls.is_played
+        return not self.is_fed and (self.calls.is_played or plays_episodes())
 
     @property
     def batches(self) -> int:
@@ -223,7 +228,8 @@ class BatchStream(Batches):
             return observed
         if self.loader.drop_last or isinstance(self.loader.dataset, IterableDataset):
             return self.loader.batch_size
-        return len(self.loader.sampler) / len(self.loader)  # type: ignore[arg-type]
+        samples, batches = length_of(self.loader.sampler), length_of(self.loader)
+        return samples / batches if samples and batches else self.loader.batch_size
 
     @property
     def samples_per_step(self) -> float:
@@ -235,12 +241,12 @@ class BatchStream(Batches):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one epoch; None if no epoch has ended and the loader has no length."""
+        """Samples of one epoch, which may be broken off; None if its length is not known."""
         if not self.is_fed:
             return None
         batches = self.epoch_batches
         if batches is None and self.loader is not None and hasattr(self.loader.dataset, "__len__"):
-            batches = len(self.loader)
+            batches = length_of(self.loader)
         return None if batches is None else round(batches * self.samples_per_batch)
 
     def ready(self) -> int | None:
@@ -265,6 +271,8 @@ class BatchStream(Batches):
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
+        if self._batches_in_epoch and not self._lead.has_ended:
+            self.epoch_batches = self._batches_in_epoch
         self._lead = self._lead.next_epoch(self._batches_in_epoch, self.calls.backwards)
         self._batches_in_epoch = 0
 
@@ -291,11 +299,14 @@ class BatchStream(Batches):
         if self._elsewhere:
             self._stand_still_until(start)
         self._batches_in_epoch += 1
-        if self._opening is None:
+        opening, self._opening = self._opening, None
+        if threading.get_ident() != self._thread:
+            self.is_read_apart = True
+            return
+        if opening is None:
             self.wait_seconds += seconds
         else:
-            self.boundary_seconds.append(self._opening + seconds)
-            self._opening = None
+            self.boundary_seconds.append(opening + seconds)
 
     def _ended(self, iterator: Any, start: float) -> None:
         may_train = iterator is self._iterator or torch.is_grad_enabled()
@@ -317,6 +328,7 @@ class BatchStream(Batches):
             self.wait_seconds,
             len(self.boundary_seconds),
             self._batches_in_epoch,
+            self.epoch_batches,
             self._lead,
         )
 
@@ -329,6 +341,7 @@ class BatchStream(Batches):
         self.wait_seconds = begun.wait_seconds
         del self.boundary_seconds[begun.boundaries :]
         self._batches_in_epoch, self._lead = begun.batches_in_epoch, begun.lead
+        self.epoch_batches = begun.epoch_batches
         self._elsewhere = True
 
     def _stand_still_until(self, moment: float) -> None:

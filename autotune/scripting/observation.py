@@ -136,6 +136,8 @@ class Observation:
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
         """Time the stages of training; None if they are not to be told."""
         stream = self._stream
+        if stream.is_read_apart:
+            return None
         stages = ScriptStages(stream, stream.clock, self._observed.device)
         if not stream.counts_samples:
             return (yield from stages.timing(None, 1, 1))

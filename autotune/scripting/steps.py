@@ -8,6 +8,7 @@ backward.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ Stepper = Optimizer | None
 # Backward passes after which an optimizer that was built but does not step is taken for unused:
 # more than gradients are accumulated over.
 _PATIENCE = 512
+# Libraries of environments, which a training script imports to play.
+_ENVIRONMENTS = ("gym", "gymnasium", "pettingzoo", "dm_control")
 # Ratio of the longest backward pass to the shortest, in calls of the model with one sample, beyond
 # which they are taken for episodes.
 _EPISODES = 1.5
@@ -197,7 +200,12 @@ class ModelCalls:
             self.size, self.sample_bytes = size, bytes_in(given) // size
 
     def evaluated(self, start: float) -> None:
-        """Record a call in an evaluation, which began at `start` and has just ended."""
+        """Record a call in an evaluation, which began at `start` and has just ended.
+
+        Where episodes are played, that is how the model comes by its samples.
+        """
+        if plays_episodes():
+            return
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
 
@@ -243,6 +251,11 @@ class ModelCalls:
         self._passes = self._samples = 0
         self._is_first = True
         return found
+
+
+def plays_episodes() -> bool:
+    """Return True if the script has imported a library of environments to learn by playing."""
+    return not sys.modules.keys().isdisjoint(_ENVIRONMENTS)
 
 
 class Lead:

@@ -17,6 +17,7 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
+from autotune.training.loading.batch_sizes import length_of
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
@@ -152,9 +153,10 @@ def _sum_of_known(parts: Sequence[int | None]) -> int | None:
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:
     """Measure the seconds between two short epochs; empty for streams and samplers."""
-    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+    samples = length_of(loader.dataset)
+    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset) or not samples:
         return ()
-    size = min(loader.batch_size, len(loader.dataset))  # type: ignore[arg-type]
+    size = min(loader.batch_size, samples)
     short = DataLoader(
         Subset(loader.dataset, first_samples(loader.dataset, size, loader.num_workers)),
         batch_size=size,

@@ -243,6 +243,10 @@ def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_li
     assert config["batch_size"] < 128
     assert best.constraints.memory.peak_bytes <= limit
     assert best.constraints.accuracy.needs_full_run, "no gradients of batches of 128 were computed"
+    whole = TrainingConfig.of({**SETTINGS, "batch_size": 128}).as_dict()
+    parts = {name: config[name] for name in ("batch_size", "accumulation_steps")}
+    found = run_child(tmp_path / "gate", job_for(model, parts, task=Gate(whole, in_double=True)))
+    assert found.gradient_error < 1e-9, "with the memory of the machine they are the same"
 
 
 @pytest.mark.parametrize("text", ["0", "-4", "half", "1.5", ""])

@@ -300,6 +300,16 @@ def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(
     assert True not in answers
 
 
+def test_a_candidate_that_lacks_seeds_is_told_so(timed, tmp_path):
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 40.0 * len(runner.asked[-1].seeds) if phase == "accuracy" else 5.0
+
+    runner = timed(measure=larger_is_faster, seconds=seconds, seed_seconds=40.0)
+    options = options_with(tmp_path, 180.0, "batch_size: [8, 16, 32, 64, 96, 128]\n")
+    with pytest.raises(NotSearchedEnoughError, match="that and its accuracy were confirmed"):
+        events_of(options, runner)
+
+
 @pytest.mark.parametrize("trials", [1, 50])
 def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(trials, tmp_path):
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
@@ -325,7 +335,9 @@ def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
     assert runner.batches("trial")
 
 
-def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tmp_path):
+def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(timed, tmp_path):
+    cut_off = []
+
     space = "batch_size: [8]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
 
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
@@ -335,6 +347,7 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
         def run(self, job: Job, folder: Path) -> TrialOutcome:
             if job.task.kind == "gate" and job.deadline_seconds < 40.0:
                 self.now += job.deadline_seconds
+                cut_off.append(job.config)
                 return TimedOut("gate", job.deadline_seconds)
             return super().run(job, folder)
 
@@ -346,6 +359,7 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time(timed, tm
     options = options_with(tmp_path, 150.0, space)
     with suppress(NotSearchedEnoughError):
         assert not events_of(options, runner())[-1].best.keeps_baseline
+    assert len(cut_off) == 1
     again = events_of(changed(options, time_budget_seconds=1000.0), runner())
     assert again[-1].best.config["optimizer_impl"]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +26,14 @@ SECONDS = 0.02
 NUMBERS = [torch.ones(4) for _ in range(32)]
 EIGHT = [torch.ones(4) for _ in range(64)]
 """Samples of eight batches."""
+
+
+class Endless(Sampler[int]):
+    """A sampler without a length, as those of endless trainings are."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield from range(len(NUMBERS))
 
 
 @pytest.fixture
@@ -268,6 +280,71 @@ def test_the_loader_tells_the_samples_however_it_collates_them(
     assert stream.samples_per_step == per_step
     assert stream.samples == per_step * stream.steps
     assert stream.epoch_samples == stream.samples / 2
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_sampler_may_have_no_length(stream: BatchStream, drop_last: bool) -> None:
+    loader = DataLoader(NUMBERS, batch_size=8, sampler=Endless(), drop_last=drop_last)
+    for _, _ in zip(range(6), loader, strict=False):
+        stream.calls.passed(in_closure=False)
+        stream.stepped()
+    assert (stream.samples_per_step, stream.epoch_samples) == (8.0, None)
+
+
+def test_a_loop_that_begins_an_epoch_for_each_step_waits_for_all_its_batches(
+    stream: BatchStream,
+) -> None:
+    """The time between epochs is a share of each sample of the epoch, which is one batch here."""
+    loader = DataLoader(NUMBERS, batch_size=8)
+    for _ in range(5):
+        next(iter(loader))
+        stream.calls.passed(in_closure=False)
+        stream.stepped()
+    assert (stream.epoch_batches, stream.epoch_samples) == (1, 8)
+    assert len(stream.boundary_seconds) == 4
+
+
+def test_what_a_thread_reads_ahead_is_no_wait(stream: BatchStream) -> None:
+    class Slow(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            time.sleep(SECONDS / 8)
+            return super().__getitem__(index)
+
+    def train(batches: Iterator[Any]) -> float:
+        waited = stream.wait_seconds
+        for _ in batches:
+            stream.calls.passed(in_closure=False)
+            stream.stepped()
+        return stream.wait_seconds - waited
+
+    loader = DataLoader(Slow(NUMBERS), batch_size=8)
+    train(iter(loader))
+    assert train(iter(loader)) >= 2 * SECONDS
+    assert not stream.is_read_apart
+    ahead: queue.Queue[Any] = queue.Queue(maxsize=2)
+    reader = threading.Thread(target=lambda: [*map(ahead.put, loader), ahead.put(None)])
+    reader.start()
+    assert train(iter(ahead.get, None)) == 0
+    reader.join()
+    assert (stream.batches, stream.is_read_apart) == (12, True)
+
+
+@pytest.mark.parametrize("library", ["gymnasium", ""])
+def test_playing_is_a_part_of_learning_by_it(
+    stream: BatchStream, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    """An agent may evaluate its model to play; other evaluations are left out."""
+    if library:
+        monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    for _ in range(3):
+        start = time.perf_counter()
+        time.sleep(SECONDS)
+        stream.calls.evaluated(start)
+        stream.calls.called([torch.ones(8, 4)])
+        stream.calls.passed(in_closure=False)
+        stream.stepped()
+    assert stream.is_played == bool(library)
+    assert (stream.calls.aside_seconds < SECONDS) == bool(library)
 
 
 def test_the_first_epoch_counts_the_batch_that_came_before_its_loader_was_known(

@@ -292,6 +292,25 @@ def test_threads_are_on_the_command_line_of_accelerate() -> None:
     assert "--num_cpu_threads_per_process 8" in exported.dropped["num_threads"]
 
 
+def test_variables_of_settings_are_on_the_command_line_of_accelerate() -> None:
+    exported = export(on_gpu(), "accelerate")
+    for knob, variable in (("cpu_allocator", "LD_PRELOAD"), ("omp_wait_policy", "OMP_WAIT_POLICY")):
+        assert f"{variable}=" in exported.dropped[knob]
+        assert f"{variable}=" in exported.text.split("\ncompute_env")[0]
+
+
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(
+    dynamic: bool | None,
+) -> None:
+    best = on_gpu()
+    config = best.training_config.replace(compile_dynamic=dynamic).as_dict()
+    exported = export(best.model_copy(update={"config": config}), "accelerate")
+    found = yaml.safe_load(exported.text)["dynamo_config"]["dynamo_use_dynamic"]
+    assert found == bool(dynamic)
+    assert ("compile_dynamic" in exported.dropped) == (dynamic is None)
+
+
 @pytest.mark.parametrize(
     ("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed"), ("float16", "16-mixed")]
 )

@@ -92,6 +92,7 @@ def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_pat
         ("env:\n  CUDA_VISIBLE_DEVICES: ['1']\n", "space.yaml:2:3: CUDA_VISIBLE_DEVICES is neede"),
         ("env:\n  OMP_WAIT_POLICY: [ACTIVE]\n", "space.yaml:2:3: OMP_WAIT_POLICY is set by the kn"),
         ("env:\n  OMP_NUM_THREADS: ['1']\n", "space.yaml:2:3: OMP_NUM_THREADS is set by the knob"),
+        ("env:\n  TORCH_COMPILE_DISABLE: ['1']\n", "space.yaml:2:3: TORCH_COMPILE_DISABLE is set"),
         ("env:\n  A-B: ['1']\n", "space.yaml:2:3: 'A-B' is no name of an environment variable."),
         ("env:\n  A: [1]\n", "space.yaml:2:7: env.A=1 is not possible; expected text in quotes"),
         ("env:\n  A: ['']\n", "space.yaml:2:7: env.A='' is not possible; expected text in quotes"),

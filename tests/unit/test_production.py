@@ -171,8 +171,8 @@ def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(be
         "probes: 4096 samples each (0.41 of an epoch, 0.2 % of the run); a difference below 0.006 "
         "would not show",
         "the batch size changed: check one full training before you rely on it",
-        "not proven: trial 7 (batch_size=64) is faster, but evaluate 0.88 is not proven to keep "
-        "the limit 0.891 (6 seeds)",
+        "not proven: trial 7 (batch_size=64) was faster in its trial, but evaluate 0.88 is not "
+        "proven to keep the limit 0.891 (6 seeds)",
     ]
     lines = Best(with_not_proven(best_config(MINE, MINE))).explain().splitlines()
     assert lines[0].startswith("Keep your settings: nothing that trains as well was shown to be")

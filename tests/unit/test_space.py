@@ -64,6 +64,15 @@ def test_values_that_a_machine_cannot_run_are_refused_with_places_and_all_at_onc
     ]
 
 
+def test_a_library_that_is_not_there_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr("autotune.knobs.process.library", lambda _: None)
+    with pytest.raises(UsageError, match=r":1:23: cpu_allocator=tcmalloc .* not installed"):
+        narrowed(written(tmp_path, "cpu_allocator: [null, tcmalloc]\n"), cpu_machine())
+
+
 @covers("P3")
 def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path: Path) -> None:
     text = "portable: true\nnum_workers: [0, 64]\ncompile_mode: [null, reduce-overhead]\n"

@@ -39,7 +39,7 @@ _ENOUGH_STEPS = 30
 _MOST_SECONDS = 60.0
 SEVERAL = "it trains with {count} optimizers, each on a loss of its own"
 PLAYED = (
-    "its steps call the model on single samples, in varying numbers, as reinforcement learning does"
+    "it seems to play episodes, as reinforcement learning does, whose loss says little of the model"
 )
 
 
@@ -155,7 +155,7 @@ class LossTasks:
 
         A script without a loader may draw its batches from the same numbers, so it keeps them.
         """
-        weights = list(parameters)
+        weights = [one for one in parameters if one.requires_grad]
         device = weights[0].device if weights else torch.device("cpu")
         if task.nudge:
             nudge(weights, task.nudge)

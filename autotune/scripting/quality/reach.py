@@ -15,7 +15,8 @@ class Reach:
     """Distances that parameters move from now on, until `end` is called."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._parameters = list(parameters)
+        # Quantized weights, which are frozen, may be no plain tensors.
+        self._parameters = [one for one in parameters if one.requires_grad]
         self._before = [_some(parameter) for parameter in self._parameters]
         self.lengths: tuple[float, ...] = ()
         """L2 norm of the change of each parameter's kept entries; empty before the end."""

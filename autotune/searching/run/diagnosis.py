@@ -34,6 +34,7 @@ COMPUTE = (
     "optimizer_impl",
     "compile_dynamic",
     "compile_scope",
+    "sdpa_backend",
 )
 """Knobs that change how fast a batch is computed."""
 EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype", "broadcast_buffers")

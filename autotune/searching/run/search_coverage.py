@@ -113,9 +113,11 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
     if undecided:
         first = undecided[0]
         ratio = (first.verdict.value or 0.0) / (search.baseline.verdict.value or math.inf)
+        needs_seeds = search.time_budget.seeds_seconds(first) > 0
+        shown = "and its accuracy were confirmed" if needs_seeds else "was confirmed"
         why = (
             f"trial {first.number} was {ratio:.2f}x as fast as your settings, but the time budget "
-            f"ended before that was confirmed ({tried})"
+            f"ended before that {shown} ({tried})"
         )
     else:
         why = f"{tried}, fewer than the {measured + missing} that an answer needs"

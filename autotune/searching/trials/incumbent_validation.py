@@ -70,14 +70,16 @@ def validate_incumbent(
 def prove_candidate(search: SearchRun, accuracy: Accuracy) -> Iterator[IncumbentRevoked]:
     """Decide on the accuracy of the trial for whose confirmation the time left is set aside.
 
-    The confirmation would begin with it. A candidate that fails here is revoked and leaves its time
-    to further trials. As after the trials, its seeds leave the time for its rounds.
+    A candidate that fails here is revoked and leaves its time to further trials. As after the
+    trials, its seeds leave the time for its rounds, and for those of another that needs no seeds.
     """
     prober = accuracy.prober
     if not validates_late(search):
         return
     with search.adding_seconds(VALIDATION):
-        while (best := search.time_budget.candidate) is not None and _may_prove(search, best):
+        while (best := search.time_budget.candidate) is not None:
+            if not _may_prove(search, accuracy, best):
+                return
             most = len(SEEDS) if prober.known_seeds(best.config) < len(SEEDS) else INCUMBENT_SEEDS
             found = prober.proof(best.config, most)
             is_open = isinstance(found, AccuracyVerdict) and not found.is_final
@@ -87,10 +89,18 @@ def prove_candidate(search: SearchRun, accuracy: Accuracy) -> Iterator[Incumbent
                 yield _revoked(search, best, found)
 
 
-def _may_prove(search: SearchRun, trial: FinishedTrial) -> bool:
-    """Return whether the seeds of a trial leave time for its rounds."""
+def _may_prove(search: SearchRun, accuracy: Accuracy, trial: FinishedTrial) -> bool:
+    """Return whether the seeds of a trial leave time for its rounds, or those of a proven one."""
     budget = search.time_budget
-    return search.clock.left >= budget.seeds_seconds(trial) + budget.rounds_seconds(trial)
+    proven = [
+        one
+        for one in search.study.finished()
+        if one.verdict.feasible
+        and budget.is_candidate(one)
+        and accuracy.prober.is_validated(one.config)
+    ]
+    rounds = max(map(budget.rounds_seconds, [trial, *proven]))
+    return search.clock.left >= budget.seeds_seconds(trial) + rounds
 
 
 def _validated(

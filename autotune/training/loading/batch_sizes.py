@@ -99,3 +99,11 @@ def batch_size_of(loader: DataLoader[Any]) -> int | None:
     sampler = loader.batch_sampler
     size = sampler.batch_size if isinstance(sampler, BatchSampler) else None
     return size if isinstance(size, int) else None
+
+
+def length_of(thing: Any) -> int | None:
+    """Return the length of a loader or a sampler; None if it has none, as an endless one has."""
+    try:
+        return len(thing)
+    except TypeError:
+        return None
