@@ -51,6 +51,16 @@ class FailingLater(ScriptedRunner):
         return NonFinite("the loss is nan") if large else outcome
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of the time budget, which shows `now`."""
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(
+        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    return clock
+
+
 def options_for(folder: Path, **changes) -> SearchOptions:
     """All six configurations."""
     return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
@@ -102,12 +112,7 @@ def test_in_the_second_half_of_a_search_an_incumbent_is_validated_at_once(tmp_pa
         (2000.0, 1200.0, [0]),
     ],
 )
-def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, monkeypatch):
-    clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(
-        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
-
+def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, clock):
     def quality(config, seed):
         clock.now += 100.0
         return 0.9
@@ -122,12 +127,7 @@ def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_pa
 
 
 @pytest.mark.parametrize(("loss", "seeds"), [(0.03, 1), (0.012, 2)])
-def test_one_seed_that_is_far_off_is_enough_if_seeds_take_long(loss, seeds, tmp_path, monkeypatch):
-    clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(
-        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
-
+def test_one_seed_that_is_far_off_is_enough_if_seeds_take_long(loss, seeds, tmp_path, clock):
     def quality(config, seed):
         clock.now += 100.0
         own = 0.9 + 0.0005 * seed  # the resolution of the quality
@@ -178,13 +178,9 @@ def test_two_seeds_that_speak_against_it_are_not_enough(tmp_path):
 
 @pytest.mark.parametrize(("last", "size", "seeds"), [(10.0, 64, 12), (2500.0, 32, 3)])
 def test_seeds_of_the_last_look_are_drawn_where_the_budget_has_them(
-    last, size, seeds, tmp_path, monkeypatch
+    last, size, seeds, tmp_path, clock
 ):
     """After the trials, 240 s of seeds would show that batches of 64 are accurate."""
-    clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(
-        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
     plain = runner_with(BY_A_HAIR, seed_seconds=20.0)
 
     def quality(config, seed):
@@ -204,12 +200,8 @@ def test_seeds_of_the_last_look_are_drawn_where_the_budget_has_them(
     assert unproven == ([] if size == 64 else [(64, 6)])
 
 
-def test_time_that_a_candidate_needs_goes_to_trials_once_it_is_refused(tmp_path, monkeypatch):
+def test_time_that_a_candidate_needs_goes_to_trials_once_it_is_refused(tmp_path, clock):
     """Batches of 64 pass their first seed, and half of the budget is kept to confirm them."""
-    clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(
-        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
 
     def quality(config, seed):
         clock.now += 50.0
