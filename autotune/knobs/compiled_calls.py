@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,7 @@ def for_training(model: nn.Module, copies: bool) -> None:
     An evaluation has batches of other shapes, each of which would be compiled, and may keep
     results. With `copies`, results in training are copies that belong to the caller, because CUDA
     graphs write the results of all calls to the same memory. Copies stay in the autograd graph.
+    Gradients that are still there at a call are copied, too: the next ones are added to them.
 
     Side effects: replaces the compiled call that `Module.compile` set, which is no part of a copy,
     a pickle or the state_dict. Does nothing if the model's own `compile` set none.
@@ -120,15 +122,41 @@ def for_training(model: nn.Module, copies: bool) -> None:
     eager, compiled = eager_call(model), compiled_call(model)
     if compiled is None:
         return
+    gradients = _Gradients(model)
 
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():  # inference mode included
             return eager(*args, **kwargs)
-        result = compiled(*args, **kwargs)
-        return _copied(result) if copies else result
+        if not copies:
+            return compiled(*args, **kwargs)
+        gradients.copy_out()
+        return _copied(compiled(*args, **kwargs))
 
     set_compiled_call(model, call)
+
+
+class _Gradients:
+    """The gradients of a module, which CUDA graphs write to memory of their own."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    @functools.cached_property
+    def _parameters(self) -> list[nn.Parameter]:
+        return [one for one in self._module.parameters() if one.requires_grad]
+
+    @functools.cached_property
+    def _copies(self) -> list[Callable[[], Tensor | None]]:
+        return [lambda: None] * len(self._parameters)
+
+    def copy_out(self) -> None:
+        """Copy each gradient that may lie in a graph's memory, before the graph runs again."""
+        for place, parameter in enumerate(self._parameters):
+            gradient = parameter.grad
+            if gradient is not None and gradient is not self._copies[place]():
+                parameter.grad = gradient.clone()
+                self._copies[place] = weakref.ref(parameter.grad)
 
 
 def _copied(result: Any) -> Any:

@@ -28,6 +28,7 @@ KNOWN = {
     "optimizer_impl", "fused_optimizer", "compile_dynamic", "num_threads", "omp_wait_policy",
 }  # fmt: skip
 OFF = (None, False, "whole")  # values of knobs that change nothing
+PLAIN = {"in_order": True, "accumulation_steps": 1}  # PyTorch's own, where that is none of OFF
 IMAGES = 4  # number of dimensions of tensors that channels_last applies to
 
 
@@ -40,7 +41,11 @@ def main() -> None:
     side = Side(model, device, settings)
     answer: dict[str, Any] = {
         "seconds": time.perf_counter() - start,
-        "not_applied": sorted(n for n in settings.keys() - KNOWN if settings[n] not in OFF),
+        "not_applied": sorted(
+            name
+            for name in settings.keys() - KNOWN
+            if settings[name] not in OFF and PLAIN.get(name) != settings[name]
+        ),
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }

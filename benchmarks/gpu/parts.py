@@ -131,8 +131,9 @@ def judge(name: str, model: str, device: str, seconds: int, smoke: bool, *more: 
 
 def tests(name: str, chosen: list[str], seconds: int, smoke: bool) -> Step:
     """Return a step with GPU tests; in a smoke run, with two that need no GPU."""
-    chosen = ["-k", "machine or accelerator"] if smoke else ["-m", "gpu", *chosen]
+    chosen = ["-k", "machine or accelerator"] if smoke else ["-m", "gpu", "-n", "8", *chosen]
     options = ["-v", "--tb=short", "-p", "no:cacheprovider", "--basetemp={scratch}/pytest"]
+    options += ["-p", "no:benchmark"]  # a plugin that warns of parallel tests, where installed
     command = ["{python}", "-m", "pytest", "tests/gpu", *options, *chosen]
     return Step(name, interpreted(command), seconds, says=TESTED, folder="{repo}")
 

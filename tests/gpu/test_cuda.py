@@ -37,7 +37,7 @@ MachineOf = Callable[[str], Machine]
 # With tests of their own, as those of several processes: `test_cuda_prefetch.py`,
 # `test_cuda_attention.py`, contract tests.
 ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
-ELSEWHERE |= {"sdpa_backend", "activation_checkpointing"}
+ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
 ON: dict[str, Value] = {"num_workers": 1, "compile_mode": "default"}
 """Settings under which the knobs that need another one have an effect."""
 

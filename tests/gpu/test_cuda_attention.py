@@ -1,4 +1,4 @@
-"""Kernels of attention and implementations of the optimizer, read back from a step."""
+"""Kernels of attention, compiled blocks and implementations of the optimizer, read back."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ KERNELS = [
     *(("cpu", kernel) for kernel in ("flash", "math")),
     *(on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "cudnn")),
 ]
+# The compiler warns of what it does itself.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) -> TrainingSetup:
@@ -52,4 +54,14 @@ def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
 ) -> None:
     with process_state():
         settings = {"optimizer_impl": implementation, "activation_checkpointing": True}
+        assert stepped(device, monkeypatch, **settings).not_applied() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_each_repeated_block_is_compiled(
+    device: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process_state():
+        settings = {"compile_mode": mode, "compile_scope": "blocks"}
         assert stepped(device, monkeypatch, **settings).not_applied() == []

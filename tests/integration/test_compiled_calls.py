@@ -194,6 +194,7 @@ def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path: Pa
     done = autotune(tmp_path, "run", path, "--allow", "numerics", script, "captured", "cpu")
     assert done.stdout.splitlines() == [
         "training: compiled True, kept True",
+        "accumulation: kept True",
         "evaluation: compiled False, kept True",
         "evaluation with gradients: kept True",
     ], done.stderr

@@ -1,7 +1,9 @@
 """Keeps what its model gives, in training and in an evaluation with batches of another size.
 
+It adds up gradients of two batches, too.
+
 keeps_outputs.py captured|compiled DEVICE [BEST_YAML]: with "captured", what the model compiles to
-writes every result to the same memory, as CUDA graphs do. With "compiled" it is really compiled.
+writes every result and gradient to the same memory, as CUDA graphs do. With "compiled" it is really compiled.
 With a BEST_YAML it is prepared as in a loop of one's own; else nothing here knows of settings.
 """
 
@@ -23,6 +25,17 @@ class Replayed(torch.autograd.Function):
         return gradient, None
 
 
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, parameter, memory):
+        ctx.memory = memory
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.memory.copy_(gradient).detach(), None
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -40,8 +53,11 @@ model = Model().to(device)
 
 
 def capture(_, **options):
+    gradients = [torch.zeros_like(parameter) for parameter in model.parameters()]
+
     def replay(x):
-        return Replayed.apply(model.layer(x), model.memory[: len(x)]), True
+        weights = map(Written.apply, model.parameters(), gradients)
+        return Replayed.apply(nn.functional.linear(x, *weights), model.memory[: len(x)]), True
 
     return replay
 
@@ -68,6 +84,20 @@ for x, y in DataLoader(data, batch_size=16):
     nn.functional.mse_loss(out, y).backward()
     optimizer.step()
 print(f"training: compiled {compiled}, kept {all(map(torch.equal, kept, copies))}")
+
+def summed(call):
+    """Return the gradients of two batches in turn, added up twice as a loop may do."""
+    sums = []
+    for is_forgotten in (True, False):
+        optimizer.zero_grad(set_to_none=is_forgotten)
+        for x in (data.tensors[0][:16], data.tensors[0][16:32]):
+            call(x).square().sum().backward()
+        sums.extend(parameter.grad.clone() for parameter in model.parameters())
+    return sums
+
+
+close = map(torch.allclose, summed(lambda x: model(x)[0]), summed(model.layer), [1e-3] * 4)
+print(f"accumulation: kept {all(close)}")
 
 with torch.no_grad():
     given = [model(x) for x in held_out(10)]
