@@ -32,9 +32,10 @@ class InTwo:
 class Ask:
     """Puts a task to a script and gives the outcome."""
 
-    def __init__(self, runner: Runner, folder: Path) -> None:
+    def __init__(self, runner: Runner, folder: Path, deadline_seconds: float = 180.0) -> None:
         self.runner = runner
         self.folder = folder
+        self.deadline_seconds = deadline_seconds
 
     def __call__(
         self,
@@ -53,7 +54,7 @@ class Ask:
             model_path=str(SCRIPTS / script),
             script=Script(arguments, asked if settings else (), metric, by_flag),
             config=None if settings is None else config.as_dict(),
-            deadline_seconds=180.0,
+            deadline_seconds=self.deadline_seconds,
         )
         return self.runner.run(job, self.folder)
 

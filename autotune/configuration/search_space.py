@@ -55,6 +55,8 @@ class SearchSpace:
     """Effects of the user's own knobs, by name."""
     beginning: Beginning | None = None
     """Part of the space that is tried first; None: all at once."""
+    batch_rates: Mapping[Value, float] = field(default_factory=dict)
+    """Samples per second to expect of each batch size by the diagnosis; empty if it cannot tell."""
 
     def effect(self, name: str) -> Effect:
         """Return the effect of a knob on the trained model."""

@@ -21,7 +21,8 @@ from autotune.knobs.base import Knob, Value
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
 
 # Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
-# few trials outweigh. Batch sizes gain by each doubling, other knobs by not being at their default.
+# few trials outweigh. Batch sizes gain by each doubling where the diagnosis tells nothing of them,
+# other knobs by not being at their default.
 _EXPECTED: Mapping[str, tuple[float, float]] = {
     "batch_size": (0.3, 0.5),
     "num_workers": (0.2, 0.5),
@@ -95,7 +96,7 @@ class Encoding:
 
     def expected(self, rows: Indices) -> Array:
         """Return the prior mean of the log rate of each row, up to a constant, shape (rows,)."""
-        gains = [_gains(name, values) for name, values in self.values.items()]
+        gains = [self._gains(name, values) for name, values in self.values.items()]
         columns = (gain[column] for gain, column in zip(gains, rows.T, strict=True))
         return np.asarray(sum(columns, np.zeros(len(rows))))
 
@@ -148,6 +149,21 @@ class Encoding:
         ]
         return self._settled(np.array(changed, dtype=np.intp).reshape(len(changed), len(row)))
 
+    def _gains(self, name: str, values: Sequence[Value]) -> Array:
+        """Return the prior gain of each value as a logarithm, whatever the order of the values.
+
+        Batch sizes gain as the diagnosis tells, or linearly with their logarithm. Other knobs gain
+        by not being at their default.
+        """
+        gain, rates = _expected(name)[0], self.space.batch_rates
+        if name == "batch_size" and rates.keys() >= set(values):
+            return np.log([rates[value] for value in values])
+        if name == "batch_size":
+            logs = np.log2([float(value or 1) for value in values])
+            return np.asarray(gain / _DOUBLINGS * (logs - logs.min()))
+        plain = (knob_named(name).default, knob_named(name).idle, None)
+        return np.array([0.0 if value in plain else gain for value in values])
+
     @cached_property
     def _sizes(self) -> list[int]:
         """Number of values of each knob that can be chosen, without idle."""
@@ -189,16 +205,3 @@ def _kernel(values: Sequence[Value]) -> Array:
     if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE or min(numbers) < 0:
         return nominal(len(values))
     return ordinal([math.log2(1 + number) for number in numbers])
-
-
-def _gains(name: str, values: Sequence[Value]) -> Array:
-    """Return the prior gain of each value as a logarithm, whatever the order of the values.
-
-    Batch sizes gain linearly with their logarithm, other knobs by not being at their default.
-    """
-    gain = _expected(name)[0]
-    if name == "batch_size":
-        logs = np.log2([float(value or 1) for value in values])
-        return np.asarray(gain / _DOUBLINGS * (logs - logs.min()))
-    plain = (knob_named(name).default, knob_named(name).idle, None)
-    return np.array([0.0 if value in plain else gain for value in values])

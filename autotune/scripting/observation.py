@@ -63,12 +63,12 @@ class Observation:
         stream: BatchStream,
         losses: LossTasks,
         job: Job,
-        until: float,
+        deadline: float,
     ) -> None:
-        """Prepare to observe, the loss until `until` on the monotonic clock at the latest."""
+        """Prepare to observe; `deadline` is the end of the process on the monotonic clock."""
         assert isinstance(job.task, Observe)
         self._observed, self._stream = interposition.observed, stream
-        self._losses, self._task, self._until = losses, job.task, until
+        self._losses, self._task, self._deadline = losses, job.task, deadline
         self._job = job
         self._interposition = interposition
         self._before: dict[str, Value] = {}
@@ -105,7 +105,7 @@ class Observation:
             self._seen = replace(self._seen, workload=facts)
         if not self._task.loss_seconds:
             return self._seen
-        loss = yield from self._losses.observing(self._task, self._until)
+        loss = yield from self._losses.observing(self._task, self._deadline)
         return replace(self._seen, loss=loss)
 
     def ended(self) -> Observed | None:

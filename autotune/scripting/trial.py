@@ -106,9 +106,9 @@ class Trial:
                 return partial(self._first_steps, task)
             case Observe():
                 seed_everything(self._job.seed)
-                until = process_start + self._job.deadline_seconds / 2
+                deadline = process_start + self._job.deadline_seconds
                 self._observation = Observation(
-                    self._interposition, self._stream, self._losses, self._job, until
+                    self._interposition, self._stream, self._losses, self._job, deadline
                 )
                 self._observation.begin()
                 return self._observation.observing

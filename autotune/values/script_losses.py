@@ -13,15 +13,17 @@ LOOK_SHARE = 1 / 10
 """Share of the time budget that this look may take."""
 
 
-def no_fall(steps: int, seconds: float) -> str:
-    """Return the doubt in a loss that did not fall in so many steps, watched for `seconds`."""
+def no_fall(steps: int, seconds: float | None) -> str:
+    """Return the doubt in a loss that did not fall in so many steps.
+
+    `seconds` is for how long it was watched; None if the script ended by itself.
+    """
     doubt = f"its training loss did not fall beyond its spread in {steps} steps"
-    if seconds >= LOOK_SECONDS:
+    if seconds is None or seconds >= LOOK_SECONDS:
         return doubt
     return (
-        f"{doubt} (it was watched for {seconds:.0f} s; --time-budget "
-        f"{LOOK_SECONDS / LOOK_SHARE:.0f}s or more with a new --study NAME watches it for "
-        f"{LOOK_SECONDS:.0f} s)"
+        f"{doubt} (it was watched for {seconds:.0f} s; twice the --time-budget, with a new "
+        "--study NAME, watches it for longer)"
     )
 
 

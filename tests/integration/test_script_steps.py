@@ -177,6 +177,34 @@ def test_optimizers_of_one_loss_let_it_judge(ask: Ask, way: str) -> None:
     assert seen.workload.baseline["accumulation_steps"] == 1
 
 
+SLOW_START = """
+import time
+import torch
+
+time.sleep(6)
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_loss_is_watched_however_long_the_script_takes_to_start(
+    runner: SubprocessRunner, tmp_path: Path
+) -> None:
+    """More than half of the deadline has gone by its first step."""
+    script = written(tmp_path, SLOW_START, "slow_start.py")
+    ask = Ask(runner, tmp_path / "trial", deadline_seconds=12.0)
+    seen = observed(ask(str(script), task=Observe(loss_seconds=0.5)))
+    assert seen.loss is not None
+    said = re.search(r"in (\d+) steps \(it was watched for (\d+) s", seen.loss.doubt)
+    assert said, seen.loss.doubt
+    assert int(said[1]) > 100
+    assert int(said[2]) <= 2
+
+
 def test_each_step_of_an_episode_counts_and_its_loss_judges_nothing(ask: Ask) -> None:
     """Episodes grow with training, so that a step of the optimizer is no measure of work."""
     seen = observed(ask("plays.py", task=Observe(loss_seconds=0.5)))

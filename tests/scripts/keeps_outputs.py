@@ -3,8 +3,9 @@
 It adds up gradients of two batches, too.
 
 keeps_outputs.py captured|compiled DEVICE [BEST_YAML]: with "captured", what the model compiles to
-writes every result and gradient to the same memory, as CUDA graphs do. With "compiled" it is really compiled.
-With a BEST_YAML it is prepared as in a loop of one's own; else nothing here knows of settings.
+writes every result and gradient to the same memory, as CUDA graphs do. With "compiled" it is
+really compiled. With a BEST_YAML it is prepared as in a loop of one's own; else nothing here knows
+of settings.
 """
 
 import sys
@@ -84,6 +85,7 @@ for x, y in DataLoader(data, batch_size=16):
     nn.functional.mse_loss(out, y).backward()
     optimizer.step()
 print(f"training: compiled {compiled}, kept {all(map(torch.equal, kept, copies))}")
+
 
 def summed(call):
     """Return the gradients of two batches in turn, added up twice as a loop may do."""

@@ -46,6 +46,35 @@ def loading(alone: float) -> tuple[Loading, ...]:
     return (Loading(0, alone), Loading(2, alone / 2))
 
 
+def test_larger_batches_gain_what_is_left_of_their_overhead() -> None:
+    """A step takes 0.01 + 0.09 seconds, of which the second part grows, as loading does."""
+    rates = diagnosis(loading=loading(0.02), transfer_seconds=0.0).batch_rates((16, 32, 64, 128))
+    seconds = {16: 0.01 + 0.045 + 0.01, 32: 0.12, 64: 0.01 + 0.18 + 0.04, 128: 0.01 + 0.36 + 0.08}
+    assert rates == pytest.approx({size: size / taken for size, taken in seconds.items()})
+
+
+def test_a_batch_twice_as_large_that_computes_no_longer_doubles_the_rate() -> None:
+    free = diagnosis(own=OWN.replace(num_workers=2), double_compute_seconds=0.095)
+    rates = free.batch_rates((32, 64, 1024))
+    assert rates == pytest.approx({32: 320, 64: 640, 1024: 10240})
+
+
+def test_an_idle_gpu_takes_larger_batches_until_its_kernels_fill_a_step() -> None:
+    """As in a script, which chooses its batch itself."""
+    idle = diagnosis(loading=(), transfer_seconds=0, double_compute_seconds=None, busy_seconds=0.01)
+    rates = idle.batch_rates((16, 32, 320, 3200))
+    assert rates == pytest.approx({16: 160, 32: 320, 320: 3200, 3200: 3200})
+
+
+def test_nothing_is_expected_of_batches_where_nothing_tells() -> None:
+    assert diagnosis(double_compute_seconds=None).batch_rates((32, 64)) == {}
+
+
+def test_the_narrowed_space_has_the_rates_of_the_batches_in_it() -> None:
+    space = space_of(batch_size=(16, 32, 64))
+    assert narrowed(space, diagnosis()).batch_rates.keys() == {16, 32, 64}
+
+
 def test_nothing_is_frozen_if_every_stage_counts() -> None:
     assert diagnosis().frozen() == {}
 

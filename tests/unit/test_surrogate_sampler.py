@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,6 +75,16 @@ def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space: SearchSpa
     for seed in range(3):
         found = max(map(additive, searched(space, additive, 14, seed)))
         assert found >= 0.95 * best
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_what_the_diagnosis_tells_of_batches_decides_which_come_first(
+    space: SearchSpace, pays: bool
+) -> None:
+    rates = {size: float(size or 1) if pays else 8.0 for size in space.domains["batch_size"]}
+    told = replace(space, batch_rates=rates)
+    sizes = [int(config["batch_size"] or 1) for config in searched(told, lambda _: 1.0, 3)]
+    assert (max(sizes) >= 32) is pays
 
 
 def test_configurations_that_cost_much_come_later(space: SearchSpace) -> None:

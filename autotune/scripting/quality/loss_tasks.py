@@ -110,9 +110,13 @@ class LossTasks:
         own = Course(steps, self.recorder.fault, misfit)
         return own if self.world.is_alone else _together(self.world.shares(own))
 
-    def observing(self, task: Observe, until: float) -> StepRequests[ObservedLoss]:
-        """Watch the loss until it has fallen, no longer than `until` on the monotonic clock."""
+    def observing(self, task: Observe, deadline: float) -> StepRequests[ObservedLoss]:
+        """Watch the loss until it has fallen, for half of the time until `deadline` at most.
+
+        `deadline` is on the monotonic clock. A step may then take as long again.
+        """
         start, look = time.monotonic(), FIRST
+        until = start + (deadline - start) / 2
         while self.world.told(self._is_worth_watching(start, until, task.loss_seconds)):
             if self.progress.steps >= look:
                 course = self._course()
@@ -120,7 +124,7 @@ class LossTasks:
                     break
                 look *= 2
             yield 1
-        return self.observed(task)
+        return self.observed(task, time.monotonic() - start)
 
     def _is_worth_watching(self, start: float, until: float, seconds: float) -> bool:
         now = time.monotonic()
@@ -133,12 +137,15 @@ class LossTasks:
         turns = self.recorder.turns
         return SEVERAL.format(count=len(turns.optimizers)) if turns.are_taken else ""
 
-    def observed(self, task: Observe) -> ObservedLoss:
-        """Return the loss of the training so far, and whether it can judge."""
+    def observed(self, task: Observe, seconds: float | None = None) -> ObservedLoss:
+        """Return the loss of the training so far, and whether it can judge.
+
+        `seconds` is for how long it was watched; None if the script ended by itself.
+        """
         course = self._course()
         losses, doubt = course.losses, course.doubt
         if not doubt and not falls(losses):
-            doubt = no_fall(len(losses), task.loss_seconds)
+            doubt = no_fall(len(losses), seconds)
         first = losses[:FIRST_STEPS]
         return ObservedLoss(
             task.source,

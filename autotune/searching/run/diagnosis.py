@@ -9,7 +9,7 @@ batch computes is assumed where it was not timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.configuration.evidence_parts import Stage
@@ -213,6 +213,38 @@ class Diagnosis:
         works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
         if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
             yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
+
+    def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
+        """Return the samples per second to expect of each batch size under the user's settings.
+
+        The result is empty where nothing tells how long a larger batch computes.
+        """
+        seconds = {size: self._step_seconds(int(size or 1)) for size in sizes}
+        return {size: int(size or 1) / taken for size, taken in seconds.items() if taken}
+
+    def _step_seconds(self, batch_size: int) -> float | None:
+        """Return the seconds of a step, with the loading and copying of its samples; None if open.
+
+        A batch of size B computes in a + b B seconds. Where none of twice the size was timed, its
+        kernels on a GPU take b B, beside a step that takes as long as the baseline's.
+        """
+        stages = self.stages
+        compute, double, busy = (
+            stages.compute_seconds,
+            stages.double_compute_seconds,
+            stages.busy_seconds,
+        )
+        times = batch_size / stages.batch_size
+        if double is not None:
+            each = min(max(0.0, double - compute), compute)
+            seconds = compute - each + each * times
+        elif busy is not None:
+            seconds = max(compute, busy * times)
+        else:
+            return None
+        if not self.baseline["num_workers"]:
+            seconds += (self.load_seconds + stages.transfer_seconds) * times
+        return seconds
 
     def useless(self, offered: Sequence[Value] = ()) -> dict[str, tuple[Useless, str]]:
         """Return, by knob, a predicate for values that cannot gain anything, and the reason.

@@ -12,7 +12,10 @@ from autotune.searching.run.diagnosis import Diagnosis
 
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
-    """Return the space without values that cannot matter; the baseline stays inside."""
+    """Return the space without values that cannot matter, with the rates to expect of batch sizes.
+
+    The baseline stays inside.
+    """
     if diagnosis.doubt:
         return space.noted([f"nothing is left out: {diagnosis.doubt}"])
     domains = dict(space.domains)
@@ -27,7 +30,8 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         if dropped:
             notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
         domains[name] = tuple(value for value in domains[name] if value not in dropped)
-    return replace(space, domains=domains, notes=tuple(notes))
+    rates = diagnosis.batch_rates(domains["batch_size"])
+    return replace(space, domains=domains, notes=tuple(notes), batch_rates=rates)
 
 
 def as_asked(
