@@ -1,9 +1,9 @@
-"""Measure autotune on a GPU in half an hour, in three commands.
+"""Measure autotune on a GPU, in three commands of five, five and nine minutes.
 
-    python benchmarks/gpu/kit.py part1 --out DIR      nine minutes: search, rival, judge, tests
-    python benchmarks/gpu/kit.py part2 --out DIR      eight: a training script, judge, probes
-    python benchmarks/gpu/kit.py rest --out DIR       nine: a larger network, all tests, A/A
-    python benchmarks/gpu/kit.py part1 --out DIR --only "resnet18 search,resnet18 judge"
+    python benchmarks/gpu/kit.py part1 --out DIR      tests, search of a training script, judge
+    python benchmarks/gpu/kit.py part2 --out DIR      search of a model.py, judge, probes
+    python benchmarks/gpu/kit.py rest --out DIR       a larger network, rival, A/A
+    python benchmarks/gpu/kit.py part2 --out DIR --only "resnet18 search,resnet18 judge"
     python benchmarks/gpu/kit.py part1 --out DIR --device cpu --smoke     a check that all runs
 
 Each step is a group of processes with a timeout within that of its part. All of them are killed at

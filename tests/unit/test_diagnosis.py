@@ -215,6 +215,8 @@ def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -
         (0.099, 0.045, "launching"),
         (0.099, None, "launching"),
         (0.099, 0.097, "computing"),  # both take as long: the GPU is never idle
+        (0.079, 0.021, "launching"),  # as timed on an H200, where one of the timings was disturbed
+        (0.079, 0.085, "computing"),  # kernels take longer than their launching
         (0.02, 0.045, "computing"),  # it is idle, but not because of Python
         (None, None, "computing"),
     ],

@@ -123,13 +123,16 @@ class Diagnosis:
     def is_launch_bound(self) -> bool:
         """True if the GPU waits for Python to launch the kernels of a step.
 
-        Launching then takes as long as the step, and where the profiler tells, the GPU is idle for
-        part of it.
+        Launching then takes as long as the step. Where the profiler tells how long kernels run, the
+        GPU is idle for part of the step, and launching, which takes longer, for most of it.
         """
         launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
-        if launch is None or launch < (1 - 2 * _NOISE) * compute:
+        if launch is None:
             return False
-        return self.busy_share is None or self.busy_share < _BUSY
+        if self.stages.busy_seconds is None or self.busy_share is None:
+            return launch >= (1 - 2 * _NOISE) * compute
+        is_longer = launch > max(self.stages.busy_seconds, compute / _FAR_FASTER)
+        return is_longer and self.busy_share < _BUSY
 
     @property
     def reached_share(self) -> float | None:
