@@ -11,7 +11,7 @@ from functools import cached_property
 from random import Random
 from typing import Literal
 
-from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.space_file import Beginning, SpaceFile, beginning_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
@@ -22,18 +22,6 @@ from autotune.values.workload_facts import WorkloadFacts
 
 EffectiveBatch = Literal["free", "keep"] | int
 """Samples of an optimizer step: any number, the baseline's, or this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """The part of a search space that is tried first, and for how long."""
-
-    offers: Mapping[str, tuple[Value, ...]]
-    """Values of each knob; all of the space for a knob that is not named."""
-    trials: int
-    """Trials, the baseline included, after which the whole space is tried."""
-    seconds: float
-    """Seconds of the search after which it is."""
 
 
 # Domain of a knob that is younger than the record of a space.
@@ -219,7 +207,7 @@ def narrow(
         sizes = _dividing(file, domains, facts, baseline, effective_batch)
         domains |= {"batch_size": sizes, "accumulation_steps": (effective_batch // sizes[0],)}
         notes.append(_kept(effective_batch, sizes))
-    first = _beginning(file, machine, baseline, effective_batch)
+    first = beginning_of(file, machine, baseline, effective_batch)
     return SearchSpace(domains, tuple(notes), effective_batch, _effects(file, own), first)
 
 
@@ -240,23 +228,6 @@ def _irrelevance(
 def _effects(file: SpaceFile, own: Iterable[str]) -> dict[str, Effect]:
     """Return the effect of each knob of the user's own."""
     return {name: file.own.effects.get(name, "numerics") for name in own}
-
-
-def _beginning(
-    file: SpaceFile, machine: Machine, baseline: TrainingConfig, effective_batch: int | None
-) -> Beginning | None:
-    """Return the values of the space that a file names as its first, with the baseline's."""
-    if (first := file.first) is None:
-        return None
-    offers = {
-        name: (
-            baseline[name],
-            *(knob.resolve(value, machine) for value in first.offers.get(name, ())),
-        )
-        for name, knob in KNOBS.items()
-        if name != "batch_size" or effective_batch is None  # its divisors are in no file
-    }
-    return Beginning(offers, first.trials, first.seconds or math.inf)
 
 
 def _dividing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration.space_values import OwnKnobs, read_own_knobs, read_values
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.older_names import RENAMED, fault_of_older, present_name, present_value
 from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
+from autotune.values.machine import Machine
 from autotune.values.strict_yaml import Document, read
 from autotune.values.text import did_you_mean
 
@@ -54,6 +57,35 @@ class SpaceFile:
         """Return file:line:column of a knob, or of one of its values."""
         place = self.own.places.get(name, (name,))
         return self.document.position(*place, *(() if index is None else (index,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The part of a search space that is tried first, and for how long."""
+
+    offers: Mapping[str, tuple[Value, ...]]
+    """Values of each knob; all of the space for a knob that is not named."""
+    trials: int
+    """Trials, the baseline included, after which the whole space is tried."""
+    seconds: float
+    """Seconds of the search after which it is."""
+
+
+def beginning_of(
+    file: SpaceFile, machine: Machine, baseline: TrainingConfig, effective_batch: int | None
+) -> Beginning | None:
+    """Return the values of the space that a file names as its first, with the baseline's."""
+    if (first := file.first) is None:
+        return None
+    offers = {
+        name: (
+            baseline[name],
+            *(knob.resolve(value, machine) for value in first.offers.get(name, ())),
+        )
+        for name, knob in KNOBS.items()
+        if name != "batch_size" or effective_batch is None  # its divisors are in no file
+    }
+    return Beginning(offers, first.trials, first.seconds or math.inf)
 
 
 def shipped_spaces() -> dict[str, Path]:
