@@ -46,7 +46,10 @@ class SdpaBackend(Knob):
     script_obstacle = "it needs a context around the script's own forward pass"
     summary = "Kernel of scaled_dot_product_attention; null is PyTorch's choice for each call."
     pays = "Long sequences, and shapes for which PyTorch's order of preference is not the best."
-    hurts = "A kernel that does not take a call's mask, type or shape fails the training."
+    hurts = (
+        "A kernel that does not take a call's mask, type or shape fails the training. Beside "
+        "activation_checkpointing so does any but PyTorch's choice, which the second pass takes."
+    )
     call = "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)"
     source = "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html"
 
