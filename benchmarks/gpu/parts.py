@@ -19,7 +19,7 @@ TESTED = r"\d+ (?:passed|failed|skipped|deselected|error).* in [0-9.]+s"
 def part1(device: str, smoke: bool) -> list[Step]:
     """Return the GPU tests, and the search of an unmodified training script with its judge."""
     flags = [
-        "--allow", "numerics", "--map", "batch_size=--batch-size",
+        "--map", "batch_size=--batch-size",
         "--metric-regex", "val loss ([0-9.]+)", "--metric-mode", "min",
     ]  # fmt: skip
     script = search("transformer", "train_transformer.py", flags, 110, smoke)
