@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.knobs.compiled_calls import compile_in_place, compiled_modules, repeated_blocks
+from autotune.knobs.compiled_calls import (
+    GraphGradients,
+    compile_in_place,
+    compiled_modules,
+    repeated_blocks,
+)
 from autotune.knobs.torch_private import (
     compile_modes,
     compiled_call,
@@ -132,10 +137,9 @@ def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
     if mode is None:
         return model
     blocks = repeated_blocks(model) if settings["compile_scope"] == _BLOCKS else []
+    graphs = GraphGradients(model) if mode in _GRAPHS else None
     for module in blocks or [model]:
-        compile_in_place(
-            module, copies=mode in _GRAPHS, mode=mode, dynamic=settings["compile_dynamic"]
-        )
+        compile_in_place(module, graphs, mode=mode, dynamic=settings["compile_dynamic"])
     return model
 
 

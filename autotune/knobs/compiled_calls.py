@@ -10,13 +10,14 @@ import dataclasses
 import functools
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.torch_private import (
     compiled_call,
     eager_call,
     is_compiled_wrapper,
+    is_view,
     set_compiled_call,
 )
 
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 _FEWEST_BLOCKS = 3
 
 
-def compile_in_place(module: nn.Module, copies: bool, **options: Any) -> None:
+def compile_in_place(
+    module: nn.Module, graphs: GraphGradients | None = None, **options: Any
+) -> None:
     """Let calls of `module` in training run code that is compiled at the first of them.
 
     Args:
         module: the model or a part of it.
-        copies: give results that belong to the caller; see `for_training`.
+        graphs: gradients of the whole model, in modes with CUDA graphs; see `for_training`.
         options: keyword arguments of torch.compile.
     """
     import torch
@@ -45,7 +48,7 @@ def compile_in_place(module: nn.Module, copies: bool, **options: Any) -> None:
         set_compiled_call(module, torch.compile(_inlined(eager_call(module)), **options))
     else:
         module.compile(**options)
-    for_training(module, copies)
+    for_training(module, graphs)
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
@@ -106,11 +109,11 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
-def for_training(model: nn.Module, copies: bool) -> None:
+def for_training(model: nn.Module, graphs: GraphGradients | None) -> None:
     """Run `model` compiled while gradients are recorded, and eager otherwise.
 
     An evaluation has batches of other shapes, each of which would be compiled, and may keep
-    results. With `copies`, results in training are copies that belong to the caller, because CUDA
+    results. With `graphs`, results in training are copies that belong to the caller, because CUDA
     graphs write the results of all calls to the same memory. Copies stay in the autograd graph.
     Gradients that are still there at a call are copied, too: the next ones are added to them.
 
@@ -122,41 +125,53 @@ def for_training(model: nn.Module, copies: bool) -> None:
     eager, compiled = eager_call(model), compiled_call(model)
     if compiled is None:
         return
-    gradients = _Gradients(model)
+    parameters = list(model.parameters())
 
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():  # inference mode included
             return eager(*args, **kwargs)
-        if not copies:
+        if graphs is None:
             return compiled(*args, **kwargs)
-        gradients.copy_out()
+        graphs.copy_out(parameters)
         return _copied(compiled(*args, **kwargs))
 
     set_compiled_call(model, call)
 
 
-class _Gradients:
-    """The gradients of a module, which CUDA graphs write to memory of their own."""
+class GraphGradients:
+    """Gradients of a model under CUDA graphs, which write them to the same memory in each run.
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    Autograd adds the next gradients to those that are still there. The graph refuses to have that
+    memory read once it runs again, so they are copied before.
+    """
 
-    @functools.cached_property
-    def _parameters(self) -> list[nn.Parameter]:
-        return [one for one in self._module.parameters() if one.requires_grad]
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._known: dict[int, weakref.ref[Tensor]] | None = None
 
-    @functools.cached_property
-    def _copies(self) -> list[Callable[[], Tensor | None]]:
-        return [lambda: None] * len(self._parameters)
+    def copy_out(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Copy the gradients that came since the last call, if one of `parameters` has such a one.
 
-    def copy_out(self) -> None:
-        """Copy each gradient that may lie in a graph's memory, before the graph runs again."""
-        for place, parameter in enumerate(self._parameters):
+        Left alone are those that were there before the first call, and views: memory of the user's
+        own or of DistributedDataParallel.
+        """
+        if self._known is not None and all(map(self._is_known, parameters)):
+            return
+        known = {}
+        for parameter in self._model.parameters():
             gradient = parameter.grad
-            if gradient is not None and gradient is not self._copies[place]():
-                parameter.grad = gradient.clone()
-                self._copies[place] = weakref.ref(parameter.grad)
+            if gradient is None:
+                continue
+            is_left = self._known is None or self._is_known(parameter) or is_view(gradient)
+            if not is_left:
+                parameter.grad = gradient = gradient.clone()
+            known[id(parameter)] = weakref.ref(gradient)
+        self._known = known
+
+    def _is_known(self, parameter: nn.Parameter) -> bool:
+        gradient, known = parameter.grad, (self._known or {}).get(id(parameter))
+        return gradient is None or (known is not None and known() is gradient)
 
 
 def _copied(result: Any) -> Any:

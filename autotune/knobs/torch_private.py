@@ -67,6 +67,14 @@ def set_own_call(model: nn.Module, call: Callable[..., Any]) -> None:
     vars(model)["_compiled_call_impl"] = call
 
 
+def is_view(tensor: Tensor) -> bool:
+    """Return True if a tensor is a view of another one; public names tell of storages alone.
+
+    What a CUDA graph writes may be a part of a storage, and is no view.
+    """
+    return tensor._is_view()
+
+
 def is_compiled_wrapper(model: nn.Module) -> bool:
     """Return True if `model` is what `torch.compile(module)` returned; its class is private."""
     return hasattr(model, "_orig_mod")

@@ -105,7 +105,8 @@ class Observation:
             self._seen = replace(self._seen, workload=facts)
         if not self._task.loss_seconds:
             return self._seen
-        loss = yield from self._losses.observing(self._task, self._deadline)
+        step_seconds = 1 / max(pace, 1e-9)
+        loss = yield from self._losses.observing(self._task, self._deadline, step_seconds)
         return replace(self._seen, loss=loss)
 
     def ended(self) -> Observed | None:

@@ -37,6 +37,13 @@ def test_a_call_of_what_was_compiled_is_not_that_of_the_module_in_it() -> None:
     assert torch.equal(torch_private.own_call(inner)(BATCH), BATCH)
 
 
+def test_a_view_is_told_from_a_tensor_of_its_own() -> None:
+    flat = torch.zeros(4)
+    assert torch_private.is_view(flat[:2].view(2, 1))
+    assert not torch_private.is_view(flat)
+    assert not torch_private.is_view(flat[:2].clone())
+
+
 def test_an_eager_call_runs_hooks() -> None:
     model, seen = nn.Linear(4, 4), []
     model.register_forward_pre_hook(lambda *_: seen.append(1))

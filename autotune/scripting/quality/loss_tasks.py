@@ -110,13 +110,16 @@ class LossTasks:
         own = Course(steps, self.recorder.fault, misfit)
         return own if self.world.is_alone else _together(self.world.shares(own))
 
-    def observing(self, task: Observe, deadline: float) -> StepRequests[ObservedLoss]:
+    def observing(
+        self, task: Observe, deadline: float, step_seconds: float
+    ) -> StepRequests[ObservedLoss]:
         """Watch the loss until it has fallen, for half of the time until `deadline` at most.
 
-        `deadline` is on the monotonic clock. A step may then take as long again.
+        `deadline` is on the monotonic clock. The half has room for a step, of `step_seconds` so
+        far, and the other half for one that takes longer.
         """
         start, look = time.monotonic(), FIRST
-        until = start + (deadline - start) / 2
+        until = start + (deadline - start) / 2 - step_seconds
         while self.world.told(self._is_worth_watching(start, until, task.loss_seconds)):
             if self.progress.steps >= look:
                 course = self._course()

@@ -123,16 +123,14 @@ class Diagnosis:
     def is_launch_bound(self) -> bool:
         """True if the GPU waits for Python to launch the kernels of a step.
 
-        Launching then takes as long as the step. Where the profiler tells how long kernels run, the
-        GPU is idle for part of the step, and launching, which takes longer, for most of it.
+        Launching then takes as long as the step, or with the kernels after it. Where the profiler
+        tells how long these run, launching takes longer, and the GPU is idle for part of the step.
         """
-        launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
+        launch, busy = self.stages.launch_seconds, self.stages.busy_seconds
         if launch is None:
             return False
-        if self.stages.busy_seconds is None or self.busy_share is None:
-            return launch >= (1 - 2 * _NOISE) * compute
-        is_longer = launch > max(self.stages.busy_seconds, compute / _FAR_FASTER)
-        return is_longer and self.busy_share < _BUSY
+        is_all = launch + (busy or 0.0) >= (1 - 2 * _NOISE) * self.stages.compute_seconds
+        return is_all and launch > (busy or 0.0) and (self.busy_share or 0.0) < _BUSY
 
     @property
     def reached_share(self) -> float | None:
@@ -220,7 +218,8 @@ class Diagnosis:
     def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
         """Return the samples per second to expect of each batch size under the user's settings.
 
-        The result is empty where nothing tells how long a larger batch computes.
+        Workers count as many as are fastest. The result is empty where nothing tells how long a
+        larger batch computes.
         """
         seconds = {size: self._step_seconds(int(size or 1)) for size in sizes}
         return {size: int(size or 1) / taken for size, taken in seconds.items() if taken}
@@ -228,26 +227,23 @@ class Diagnosis:
     def _step_seconds(self, batch_size: int) -> float | None:
         """Return the seconds of a step, with the loading and copying of its samples; None if open.
 
-        A batch of size B computes in a + b B seconds. Where none of twice the size was timed, its
-        kernels on a GPU take b B, beside a step that takes as long as the baseline's.
+        A batch of size B computes in a + b B seconds, or where none of twice the size was timed, in
+        those of the baseline's. Its kernels on a GPU take c B.
         """
-        stages = self.stages
+        stages, times = self.stages, batch_size / self.stages.batch_size
         compute, double, busy = (
             stages.compute_seconds,
             stages.double_compute_seconds,
             stages.busy_seconds,
         )
-        times = batch_size / stages.batch_size
-        if double is not None:
-            each = min(max(0.0, double - compute), compute)
-            seconds = compute - each + each * times
-        elif busy is not None:
-            seconds = max(compute, busy * times)
-        else:
+        if double is None and busy is None:
             return None
+        each = 0.0 if double is None else min(max(0.0, double - compute), compute)
+        seconds = max(compute - each + each * times, (busy or 0.0) * times)
+        seconds += stages.transfer_seconds * times
         if not self.baseline["num_workers"]:
-            seconds += (self.load_seconds + stages.transfer_seconds) * times
-        return seconds
+            return seconds + self.load_seconds * times
+        return max(seconds, self.fastest_load_seconds * times)
 
     def useless(self, offered: Sequence[Value] = ()) -> dict[str, tuple[Useless, str]]:
         """Return, by knob, a predicate for values that cannot gain anything, and the reason.
@@ -314,6 +310,7 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
         "copy to device": stages.transfer_seconds,
         "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
+        "kernels in it": stages.busy_seconds or 0.0,
     }
     return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 
