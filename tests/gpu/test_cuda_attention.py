@@ -59,9 +59,10 @@ def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_each_repeated_block_is_compiled(
+def test_each_repeated_block_is_compiled_and_may_add_up_gradients(
     device: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Graphs of all blocks share their memory."""
     with process_state():
-        settings = {"compile_mode": mode, "compile_scope": "blocks"}
+        settings = {"compile_mode": mode, "compile_scope": "blocks", "accumulation_steps": 2}
         assert stepped(device, monkeypatch, **settings).not_applied() == []
