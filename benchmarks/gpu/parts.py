@@ -9,7 +9,7 @@ from pathlib import Path
 from steps import Step
 
 SECONDS = {"part1": 460.0, "part2": 390.0, "rest": 540.0}
-"""Timeout of each part in seconds. On an H200 the steps of the first two took 275 each, without row C2."""
+"""Timeout of each part in seconds; on an H200 the steps of the first two took 275 each."""
 HERE = "{repo}/benchmarks/gpu"
 WORKLOADS = "workloads"  # a link in the scratch folder, so that no output has absolute paths
 ANSWERS = r"^(?:Keep your settings|[0-9.]+x faster|autotune: |not searched).*"
