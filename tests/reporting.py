@@ -72,7 +72,7 @@ def law(config: TrainingConfig, phase: str) -> TrialOutcome:
     if batch == 32 and config["num_workers"]:
         return Crashed("killed by SIGSEGV")
     rate = RATES[batch] * (1.5 if half else 1.0) * (0.9 if config["num_workers"] else 1.0)
-    return Measured(measurement(rate, GIB * batch // 8)) if batch < 32 else at(rate)
+    return Measured(measurement(rate, GIB * batch // 16)) if batch < 32 else at(rate)
 
 
 def searched(folder: Path, **options: Any) -> Path:
