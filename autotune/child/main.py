@@ -37,6 +37,7 @@ from autotune.configuration.job import (
     without_arguments,
 )
 from autotune.scripting.program import AfterImport, run_call
+from autotune.scripting.surroundings.kept_files import KeptFiles
 from autotune.scripting.surroundings.record import Record
 from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
 from autotune.system.launched import KNOWN, TELLS, note_of, this_place
@@ -200,7 +201,12 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     assert job.script is not None
     assert job.model_path is not None
     trials: list[Trial] = []
-    record = Record(folder.path)
+
+    def cannot_keep(detail: str) -> NoReturn:
+        leave(folder, UserError(detail, ""), exit_code(job, UserError(detail, "")))
+
+    keep = job.script.keep
+    record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
     if isinstance(job.task, Observe):
         record.watch(job.task.shares_packages)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from autotune.console.estimate import estimate
 from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
-from autotune.console.progress import signs_of_life, stopped_lines, to_stderr
+from autotune.console.progress import kept_files, signs_of_life, stopped_lines, to_stderr
 from autotune.console.script_lines import written_lines
 from autotune.console.tables import show_profile_of
 from autotune.context.budget_clock import BudgetedRunner, Clock
@@ -102,7 +102,8 @@ def run_search(
     with (
         study_lock(_folder_to_lock(options)),
         display(progress) as show,
-        _runners(options, devices, stop) as (runner, extra_devices),
+        kept_files(options.study.folder) as keep,
+        _runners(options, devices, stop, keep) as (runner, extra_devices),
     ):
         for event in search(options, runner, stop, extra_devices):
             show(event)
@@ -114,7 +115,7 @@ def run_search(
 
 @contextmanager
 def _runners(
-    options: SearchOptions, devices: Sequence[Device], stop: Stop
+    options: SearchOptions, devices: Sequence[Device], stop: Stop, keep: Path
 ) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
     """Open the runner of the search and those of extra devices.
 
@@ -123,24 +124,25 @@ def _runners(
     cache = options.study.folder / "inductor"
     with ExitStack() as opened:
 
-        def runner(cores: Sequence[int] = (), visible: str | None = None) -> SubprocessRunner:
+        def runner(environ: Mapping[str, str]) -> SubprocessRunner:
             made = SubprocessRunner(
                 cache,
-                cores=cores,
+                environ=environ,
                 is_cancelled=stop.is_at_once,
-                visible_devices=visible,
                 interpreter=options.workload.interpreter,
+                keep=keep,
             )
             return opened.enter_context(made)
 
         check_storage(options.study.storage)
         if not devices and not is_shared(options.study.storage):
-            yield runner(), {}
+            yield runner({}), {}
             return
         chosen = devices or [Device(options.resources.device)]
         cores = shared_cores(chosen)
         first, *others = (
-            DeviceRunner(runner(cores[device], device.visible), device, stop) for device in chosen
+            DeviceRunner(runner(replace(device, cores=cores[device]).environ), device, stop)
+            for device in chosen
         )
         yield first, dict(zip(chosen[1:], others, strict=True))
 
@@ -157,12 +159,13 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
     with (
         interrupts(stop),
         display("none" if progress == "none" else "plain") as show,
+        kept_files(options.folder) as keep,
         SubprocessRunner(
             cache,
-            cores=device.cores,
+            environ=device.environ,
             is_cancelled=stop.is_at_once,
-            visible_devices=device.visible,
             interpreter=options.python,
+            keep=keep,
         ) as runner,
     ):
         for event in join(options, DeviceRunner(runner, device, stop), stop):
@@ -193,8 +196,8 @@ def show_plan(options: SearchOptions) -> None:
             longer than the time budget.
     """
     clock = Clock(time_budget_of(options))
-    with _scratch_folder() as folder, signs_of_life(""):
-        runner = _runner(folder, options.workload.interpreter, warm=False)
+    with _scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
+        runner = _runner(folder, options.workload.interpreter, keep, warm=False)
         context = survey(options, BudgetedRunner(runner, clock), folder)
     for line in plan_lines(context):
         to_stderr(line)
@@ -212,7 +215,8 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     comparison = PairedComparison()
     with (
         _scratch_folder() as folder,
-        _runner(folder, options.python) as runner,
+        kept_files() as keep,
+        _runner(folder, options.python, keep) as runner,
         signs_of_life("a round") as write,
     ):
 
@@ -236,7 +240,11 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         UsageError: the trace cannot be written, or there is none.
         WorkloadError: the workload fails with the user's settings.
     """
-    with _scratch_folder() as folder, _runner(folder, options.workload.interpreter) as runner:
+    with (
+        _scratch_folder() as folder,
+        kept_files() as keep,
+        _runner(folder, options.workload.interpreter, keep) as runner,
+    ):
         # The profiler does not report failed writes. It writes here; a file found here is copied.
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
         task = Profile(trace_path=None if trace is None else str(written.resolve()))
@@ -318,8 +326,10 @@ def check_knobs(device: str, model: Path, python: Interpreter) -> tuple[KnobFact
     return facts.knobs
 
 
-def _runner(folder: Path, python: Interpreter, *, warm: bool = True) -> SubprocessRunner:
-    return SubprocessRunner(folder / "inductor", warm=warm, interpreter=python)
+def _runner(
+    folder: Path, python: Interpreter, keep: Path | None = None, *, warm: bool = True
+) -> SubprocessRunner:
+    return SubprocessRunner(folder / "inductor", warm=warm, interpreter=python, keep=keep)
 
 
 @contextmanager

@@ -33,6 +33,16 @@ BY_FLAG_ALONE = ("batch_size", "accumulation_steps", "in_order", "device_prefetc
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Where runs of a script keep what they find before they overwrite or delete it."""
+
+    folder: str
+    since: float
+    """Time at which these runs began, on the clock of the file system; what has changed since is
+    theirs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """Call of a script by a child process."""
 
@@ -52,6 +62,8 @@ class Script:
     workdir: str | None = None
     """Folder in which a job gets a folder of its own to run in; None: the current one. The runner
     replaces it by that folder."""
+    keep: Keep | None = None
+    """Place for files that the script would overwrite; the runner names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,22 @@ _EVERY_SECONDS = 10.0
 _OWN_TRIAL = "your settings, in the search"
 
 
+@contextmanager
+def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
+    """Yield where runs of a script keep what they overwrite or delete; say at the end if they did.
+
+    Args:
+        folder: the study's; runs that belong to none have the folder of all studies.
+    """
+    place = folder / "kept" / time.strftime("%Y%m%d-%H%M%S")
+    try:
+        yield place
+    finally:
+        if place.is_dir():
+            with suppress(OSError):  # the terminal may be gone
+                to_stderr(f"Files that runs of the script changed or deleted are kept in {place}")
+
+
 def to_stderr(line: str) -> None:
     """Write a line to stderr, without foreign control characters and passwords."""
     sys.stderr.write(clean(line) + "\n")

@@ -257,6 +257,16 @@ def loader_iterators() -> Any:
     return _BaseDataLoaderIter
 
 
+def torch_s_own(iterator: Any) -> Any:
+    """Return the iterator of torch's that a loader's iterator wraps; it itself if it wraps none.
+
+    Loaders of graphs wrap it to build each batch in the main process.
+    """
+    own = loader_iterators()
+    inner = (it for it in getattr(iterator, "__dict__", {}).values() if isinstance(it, own))
+    return iterator if isinstance(iterator, own) else next(inner, iterator)
+
+
 def watch_indices(note: Callable[[Any, object, Any, bool], None]) -> None:
     """Call `note` with each index that an iterator of a DataLoader takes from its sampler.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from autotune.configuration.job import Inspect, Job
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop
+from autotune.system.child_ties import environ_for
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
 
@@ -53,6 +54,12 @@ class Device:
     def folder_name(self) -> str:
         """Name of the folder for its trials."""
         return self.name.replace(":", "-")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables by which processes keep to the device."""
+        seen = {} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible}
+        return environ_for(self.cores) | seen
 
     def locks(self, uuid: str = "") -> tuple[str, ...]:
         """Return the names of the locks that a trial on it needs; see `lock_names`."""

@@ -12,12 +12,15 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
+from autotune.configuration.script import Keep
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.processes import logs
 from autotune.processes.launch import (
@@ -38,7 +41,7 @@ from autotune.processes.running_child import (
     RunningChild,
 )
 from autotune.processes.warm_hosts import Hosts
-from autotune.system.child_ties import environ_for, open_lifeline
+from autotune.system.child_ties import open_lifeline
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import (
     EVALUATION,
@@ -80,10 +83,10 @@ class SubprocessRunner:
         self,
         compile_cache: Path,
         warm: bool = True,
-        cores: Sequence[int] = (),
+        environ: Mapping[str, str] = MappingProxyType({}),
         is_cancelled: Callable[[], bool] = lambda: False,
-        visible_devices: str | None = None,
         interpreter: Interpreter | None = None,
+        keep: Path | None = None,
     ) -> None:
         """Set up a runner without starting anything.
 
@@ -91,20 +94,21 @@ class SubprocessRunner:
             compile_cache: Inductor's cache, one per study: repeated compilations are cheap, and the
                 first is known to be cold.
             warm: use warm hosts where possible (on Linux).
-            cores: cores that children stay on; empty for all.
+            environ: what children get in addition to this process's, such as `Device.environ`.
             is_cancelled: called about once a second; True ends the running job.
-            visible_devices: `CUDA_VISIBLE_DEVICES` of children; None for that of this process.
             interpreter: Python of children; None for that of this process.
+            keep: folder, made when it is needed, for files as they were before a script overwrote
+                or deleted them; None to keep none.
         """
         self._family = Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
         interpreter = interpreter or own_interpreter()
         self._python = interpreter.path
-        self._environ = {**self._family.environ, **cache, **environ_for(cores)}
+        self._environ = {**self._family.environ, **cache, **environ}
         self._environ |= interpreter.environ
-        if visible_devices is not None:
-            self._environ["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._is_cancelled = is_cancelled
+        self._keep_in = None if keep is None else keep.resolve()
+        self._began: float | None = None
         self._hosts = Hosts(self._python, self._environ)
         self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
 
@@ -128,7 +132,7 @@ class SubprocessRunner:
         files = TrialFolder(folder.resolve())
         make_private(files.path)
         files.remove_earlier()
-        job = _with_workdir(job, files)
+        job = _with_places(job, files, self._keep(files))
         write_atomically(files.job, job_to_json(job))
         try:
             with open_lifeline() as lifeline:
@@ -145,6 +149,15 @@ class SubprocessRunner:
         if isinstance(outcome, Observed):
             self._hosts.learn(job, outcome.surroundings.packages)
         return outcome
+
+    def _keep(self, files: TrialFolder) -> Keep | None:
+        """Return where scripts keep files that are older than the first job."""
+        if self._keep_in is None:
+            return None
+        if self._began is None:  # by the clock of the file system
+            with TemporaryFile(dir=files.path) as new:
+                self._began = os.fstat(new.fileno()).st_ctime
+        return Keep(str(self._keep_in), self._began)
 
     def _watched(self, job: Job, files: TrialFolder, lifeline: int) -> TrialOutcome:
         """Run a child for the job to its end and return its outcome; no process of it is left."""
@@ -233,12 +246,14 @@ class SubprocessRunner:
         return "asked for" if job.host is None else self._why_fresh
 
 
-def _with_workdir(job: Job, files: TrialFolder) -> Job:
-    """Return the job with a new folder for its script to run in, which all its processes share."""
-    if job.script is None or job.script.workdir is None:
+def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
+    """Return the job with the folders of its script: a new one to run in, and one to keep files."""
+    if job.script is None:
         return job
-    place = files.workdir_in(job.script.workdir)
-    return replace(job, script=replace(job.script, workdir=str(place)))
+    script = replace(job.script, keep=keep)
+    if script.workdir is not None:
+        script = replace(script, workdir=str(files.workdir_in(script.workdir)))
+    return replace(job, script=script)
 
 
 def _environ(job: Job) -> dict[str, str]:

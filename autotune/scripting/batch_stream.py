@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.knobs.torch_private import loader_iterators
+from autotune.knobs.torch_private import loader_iterators, torch_s_own
 from autotune.scripting.observed_training import bytes_in
 from autotune.scripting.steps import Lead, ModelCalls, plays_episodes
 from autotune.training.loading.batch_sizes import BatchSizes, length_of
@@ -127,7 +127,7 @@ class BatchStream(Batches):
         def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
             start = time.perf_counter()
             iterator = begin(loader)
-            self._begun(loader, iterator, start)
+            self._begun(loader, torch_s_own(iterator), start)
             return iterator
 
         def __next__(iterator: Any) -> Any:  # noqa: N807

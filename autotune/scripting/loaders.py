@@ -27,6 +27,7 @@ from autotune.knobs.torch_private import (
     has_iterator,
     loader_iterators,
     stop_workers,
+    torch_s_own,
 )
 from autotune.scripting.dataset_changes import snapshot
 from autotune.scripting.loader_sites import Sites
@@ -119,8 +120,8 @@ class TrainingLoaders:
                 iterator = begin(loader)
             else:
                 if untried is not None:
-                    self._untried[iterator] = untried
-            self._of[iterator] = weakref.ref(loader)
+                    self._untried[torch_s_own(iterator)] = untried
+            self._of[torch_s_own(iterator)] = weakref.ref(loader)
             return iterator
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
@@ -157,7 +158,7 @@ class TrainingLoaders:
         except Exception as error:
             self._fall_back(untried, error)
         stop_workers(iterator)
-        self._instead[iterator] = begin(untried.loader)
+        self._instead[iterator] = torch_s_own(begin(untried.loader))
         return give(self._instead[iterator])
 
     def _fall_back(self, untried: _Untried, error: Exception) -> None:

@@ -167,15 +167,16 @@ def test_it_says_first_what_the_script_was_seen_to_write(
     done = compared(monkeypatch, folder, runner, "best.yaml", "--", "--name", "a b")
     assert done.code == 0, done.err
     said = done.err[done.err.index("runs: ") :].splitlines()
-    assert said[:6] == [
+    assert said[:7] == [
         "runs: python train.py --name 'a b'",
         "  in its first steps it writes to: runs, /srv/out; later checkpoints are not known",
         "  each run overwrites: last.pt",
         "  each run deletes: old",
+        "  files that a run changes or deletes are kept as they were",
         "  --workdir temporary tries it in folders that are removed",
         "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
     ]
-    assert "round" in said[6]
+    assert "round" in said[7]
 
 
 BS = ScriptFlag(("-b", "--batch-size"), 16)

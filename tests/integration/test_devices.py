@@ -5,6 +5,7 @@ import os
 import pytest
 
 from autotune.context.inspection import inspection
+from autotune.processes.devices import Device
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected
 
@@ -15,7 +16,8 @@ from autotune.values.outcome import Inspected
 def test_a_child_uses_no_other_cores(warm, tmp_path):
     before = len(os.sched_getaffinity(0))
     core = max(os.sched_getaffinity(0))
-    with SubprocessRunner(tmp_path / "inductor", warm, cores=(core,)) as runner:
+    device = Device(f"cpu:{core}", (core,))
+    with SubprocessRunner(tmp_path / "inductor", warm, device.environ) as runner:
         found = runner.run(inspection("cpu", None), tmp_path / "trial")
     assert isinstance(found, Inspected)
     assert found.machine.host.affinity_count == 1

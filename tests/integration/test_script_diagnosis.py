@@ -80,7 +80,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
     traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("aten::") for event in traced)
     assert nobody_is_left(tmp_path)
-    assert not (tmp_path / "studies").exists()
+    assert [path.name for path in (tmp_path / "studies").iterdir()] == ["kept"]
 
 
 def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path: Path) -> None:

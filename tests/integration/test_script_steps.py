@@ -250,6 +250,16 @@ def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
 
 
+def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask: Ask) -> None:
+    seen = observed(ask("own_iterator.py", "wrapped"))
+    assert seen.training_loader.startswith("own_iterator.py:")
+    assert seen.workload.baseline["num_workers"] == 0
+    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
+    settings: dict[str, Value] = {"num_workers": 1, "prefetch_factor": 2}
+    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
+    assert isinstance(ask("own_iterator.py", "wrapped", **asked), Measured)
+
+
 @pytest.mark.parametrize("what", ["task", "looked at first"])
 def test_settings_are_read_back_where_training_calls(ask: Ask, what: str) -> None:
     """The task's own compile() would compile the model in it, which training does not call."""

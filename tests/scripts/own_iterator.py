@@ -1,4 +1,4 @@
-"""Trains with a DataLoader whose class gives out its batches itself: torchdata's, or by hand."""
+"""Trains with a DataLoader of another class: torchdata's, or one that gives out batches by hand."""
 
 import sys
 
@@ -8,6 +8,24 @@ from torch.utils.data import DataLoader, TensorDataset
 
 if "torchdata" in sys.argv:
     from torchdata.stateful_dataloader import StatefulDataLoader as Loader
+elif "wrapped" in sys.argv:
+
+    class Built:
+        """Builds each batch in the main process, as loaders of graphs do."""
+
+        def __init__(self, iterator):
+            self.iterator = iterator
+
+        def __next__(self):
+            x, y = next(self.iterator)
+            return x + 1, y
+
+    class Loader(DataLoader):
+        """Has an iterator around torch's own."""
+
+        def _get_iterator(self):
+            return Built(super()._get_iterator())
+
 else:
 
     class Loader(DataLoader):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.scripting.surroundings.kept_files import KeptFiles
 from autotune.scripting.surroundings.packages import Imports
 from autotune.scripting.surroundings.script_flags import ScriptFlags
 from autotune.scripting.surroundings.trackers import Trackers
-from autotune.scripting.surroundings.written_files import WrittenFiles
+from autotune.scripting.surroundings.written_files import Refuse, WrittenFiles
 from autotune.values.outcome import Observed, TrialOutcome
 from autotune.values.workload_facts import Surroundings
 
@@ -19,18 +20,18 @@ _MOST = 40
 class Record:
     """What surrounds the training of this process's script."""
 
-    def __init__(self, own: Path) -> None:
-        """Switch trackers off; `own` is the trial's folder."""
-        self._flags, self._files = ScriptFlags(), WrittenFiles(own)
+    def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
+        """Switch trackers off and keep files; the other arguments are those of `WrittenFiles`."""
+        self._flags, self._files = ScriptFlags(), WrittenFiles(own, kept, refuse)
         self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own)
         self._trackers.switch_off()
+        self._files.watch()
 
     def watch(self, shares_packages: bool) -> None:
         """Record from now on; packages only if a host is to import them."""
         self._shares_packages = shares_packages
         self._flags.watch()
-        self._files.watch()
 
     def added_to(self, outcome: TrialOutcome) -> TrialOutcome:
         """Return an observation with its surroundings; another outcome as it is."""

@@ -1,37 +1,57 @@
 """Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
 
-Libraries that write in C or Rust raise no such event; `torch.save` is wrapped for that, and an
-SQLite database is looked at. Nor do other processes, and a name relative to an open folder
-(`dir_fd`) tells no place.
+Before each is changed, what was there is kept (`KeptFiles`). Libraries that write in C or Rust
+raise no such event; `torch.save` and safetensors' `save_file` are wrapped for that, and an SQLite
+database is looked at. Nor do other processes, and a name relative to an open folder (`dir_fd`)
+tells no place.
 """
 
 from __future__ import annotations
 
-import functools
+import inspect
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from threading import local
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from autotune.scripting.program import AfterImport
+from autotune.scripting.surroundings.kept_files import KeptFiles
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
 _CHANGES = {"os.rename", "os.truncate", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
 _EVENTS = frozenset({"open", "sqlite3.connect", *_CHANGES})
+_NOT_KEPT = (
+    "it would change or delete {place}, of which no copy can be kept ({why}). Free some space, or "
+    "let it write elsewhere, as by --workdir temporary"
+)
 # An event has -1 where a path is relative to no open folder.
 _NO_FOLDER = -1
 _SYSTEM = ("/dev", "/proc", "/sys")
 
 
+Refuse = Callable[[str], NoReturn]
+
+
 class WrittenFiles:
     """Files that this process wrote, from the call of `watch` on."""
 
-    def __init__(self, own: Path) -> None:
-        """Prepare; `own` is the trial's folder, in which files do not count."""
+    def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
+        """Prepare.
+
+        Args:
+            own: the trial's folder, in which files do not count.
+            kept: where files are kept as they were; None to keep none.
+            refuse: called with the reason before a file is changed that cannot be kept.
+        """
+        self._kept, self._refuse = kept, refuse
+        self._busy = local()
         self._process = os.getpid()
         self._start = f"{Path.cwd()}/"
         # Asked for now: within an event, its own lock may be held.
@@ -54,21 +74,25 @@ class WrittenFiles:
     def watch(self) -> None:
         """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
-        AfterImport("torch", self._watch_saves)
+        AfterImport("torch", partial(self._watch_saves, "torch", "save"))
+        safe = "safetensors.torch"
+        AfterImport(safe, partial(self._watch_saves, safe, "save_file"))
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS or os.getpid() != self._process:
+            return
+        if getattr(self._busy, "is_keeping", False):  # keeping a file writes another one
             return
         with suppress(Exception):  # an error would make the script's own call fail
             match event, arguments:
                 # A folder is opened for writing to hold a file without a name.
                 case "open", (path, _, int(flags)) if flags & _WRITING and not _is_folder(path):
-                    self.writes(path)
+                    self.writes(path, is_emptied=bool(flags & os.O_TRUNC))
                 case "os.truncate", (path, _):
                     self.writes(path)
                 case "os.rename", (source, target, *folders) if set(folders) <= {_NO_FOLDER}:
-                    self._deletes(source)
-                    self.writes(target)
+                    self._deletes(source, is_moved=True)
+                    self.writes(target, is_replaced=True)
                 case "os.mkdir", (path, _, *folders) if set(folders) <= {_NO_FOLDER}:
                     self._made(path)
                 case "os.remove" | "os.rmdir", (path, *folders) if set(folders) <= {_NO_FOLDER}:
@@ -84,12 +108,14 @@ class WrittenFiles:
             if not self._is_temporary(place):
                 self.folders[place] = None
 
-    def _deletes(self, path: Any) -> None:
+    def _deletes(self, path: Any, is_moved: bool = False) -> None:
         if (place := self._counting(path)) and self._was_there(place):
             self.deleted[place] = None
+            if not is_moved:
+                self._keeping(place, KeptFiles.keep_entry)
 
-    def writes(self, path: Any) -> None:
-        """Note that a file is about to be written."""
+    def writes(self, path: Any, is_replaced: bool = False, is_emptied: bool = True) -> None:
+        """Note that a file is about to be replaced, written anew (emptied) or changed in place."""
         place = self._counting(path)
         if place is None:
             return
@@ -99,6 +125,22 @@ class WrittenFiles:
             self._created.add(place)
         elif self._was_there(place):
             self.overwritten[place] = None
+            if is_replaced:
+                self._keeping(place, KeptFiles.keep_entry)
+            else:
+                self._keeping(place, partial(KeptFiles.keep_content, is_emptied=is_emptied))
+
+    def _keeping(self, place: str, keep: Callable[[KeptFiles, str], None]) -> None:
+        """Keep what is there; end the process before it is lost."""
+        if self._kept is None:
+            return
+        self._busy.is_keeping = True
+        try:
+            keep(self._kept, place)
+        except OSError as error:
+            self._refuse(_NOT_KEPT.format(place=place, why=error.strerror or error))
+        finally:
+            self._busy.is_keeping = False
 
     def _connects(self, name: str) -> None:
         """Note a database, which SQLite will write itself, or only read."""
@@ -141,18 +183,19 @@ class WrittenFiles:
         """Return True in the temporary folder; only what existed there before is named."""
         return place.startswith(self._temporary) and not place.startswith(self._start)
 
-    def _watch_saves(self) -> None:
-        import torch
+    def _watch_saves(self, module: str, name: str) -> None:
+        """Wrap a function whose second argument is the file that it writes in C or Rust."""
+        original = getattr(sys.modules[module], name)
+        second = list(inspect.signature(original).parameters)[1]
 
-        original = torch.save
+        @wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            file = args[1] if len(args) > 1 else kwargs.get(second)
+            with suppress(Exception):  # it may be no path
+                self.writes(file)
+            return original(*args, **kwargs)
 
-        @functools.wraps(original)
-        def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> Any:
-            with suppress(Exception):  # f may be no path
-                self.writes(f)
-            return original(obj, f, *args, **kwargs)
-
-        torch.save = save
+        setattr(sys.modules[module], name, save)
 
 
 def _changed_at(place: str) -> float:
