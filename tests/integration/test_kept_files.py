@@ -33,6 +33,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    cached = tmp_path / "temporary" / "torchinductor_mine" / "lock"
+    cached.parent.mkdir(parents=True)
+    cached.write_text("a file of the compiler, which needs no keeping")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     shutil.copy(SCRIPT, folder / "train.py")
     monkeypatch.chdir(folder)
     return folder

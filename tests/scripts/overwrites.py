@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ def save(model: torch.nn.Module) -> None:
     Path("deleted.txt").unlink(missing_ok=True)
     shutil.rmtree("checkpoint", ignore_errors=True)
     Path("made.txt").write_text("by the script")
+    Path(tempfile.gettempdir(), "torchinductor_mine", "lock").write_text("by the compiler")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ class WrittenFiles:
         self._temporary = f"{tempfile.gettempdir()}/"
         caches = {os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME")} - {None}
         left_out = (str(own), *_SYSTEM, *map(os.path.expanduser, _CACHES), *map(str, caches))
-        self._left_out = tuple(f"{path}/" for path in left_out)
+        # The compiler keeps some files in its own place wherever its cache is.
+        compiler = f"{self._temporary}torchinductor_"
+        self._left_out = (compiler, *(f"{path}/" for path in left_out))
         # On the clock of file systems: the folder was made for this process.
         self._began = own.stat().st_ctime
         self._created: set[str] = set()
