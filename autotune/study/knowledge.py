@@ -45,7 +45,7 @@ class Knowledge:
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
-        self._smallest_oom: dict[tuple[object, ...], int] = {}
+        self._too_large: dict[tuple[object, ...], int] = {}
         self._failed_modes: Counter[Value] = Counter()
         self._ran_modes: set[Value] = set()
         self._broken_modes: tuple[Value, ...] = ()
@@ -58,9 +58,9 @@ class Knowledge:
         self._news.append(trial)
         self._known.add(trial.config)
         self._refuse()
-        if trial.verdict.margins["memory"] > 0:
+        if trial.verdict.margins["memory"] > 0 or trial.details.outcome == "timed_out":
             key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
-            self._smallest_oom[key] = min(batch, self._smallest_oom.get(key, batch))
+            self._too_large[key] = min(batch, self._too_large.get(key, batch))
         if knob := trial.details.not_applied:
             self._leave_out(knob, trial.config)
         if trial.verdict.value is not None:
@@ -113,8 +113,8 @@ class Knowledge:
         """Return True if `config` needs no measurement.
 
         It was measured, trains exactly like one that was revoked, has at least the batch size of
-        one that ran out of memory, is compiled in a broken mode, or has a value that did not take
-        effect.
+        one that ran out of memory or time, is compiled in a broken mode, or has a value that did
+        not take effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True
@@ -124,7 +124,7 @@ class Knowledge:
             return True
         if any(config[knob] == value for knob, value in self._ineffective):
             return True
-        smallest = self._smallest_oom.get(_any_batch(config))
+        smallest = self._too_large.get(_any_batch(config))
         return smallest is not None and smallest <= int(config["batch_size"] or 0)
 
     @property

@@ -113,10 +113,13 @@ def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp
     assert events[-1].best.config["batch_size"] == 64
 
 
-def test_the_region_without_enough_memory_is_not_entered_twice(tmp_path):
+@pytest.mark.parametrize(
+    "failure", [OutOfMemory("device", "CUDA out of memory", 9 * GIB), TimedOut("start", 24.0)]
+)
+def test_the_region_without_enough_memory_or_time_is_not_entered_twice(failure, tmp_path):
     def bounded(config, phase):
         if batch_of(config) > 100:
-            return OutOfMemory("device", "CUDA out of memory", 9 * GIB)
+            return failure
         return in_proportion(config, phase)
 
     runner = ScriptedRunner(bounded)
