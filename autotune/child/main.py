@@ -203,7 +203,8 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     trials: list[Trial] = []
 
     def cannot_keep(detail: str) -> NoReturn:
-        leave(folder, UserError(detail, ""), exit_code(job, UserError(detail, "")))
+        refused = UserError(detail, "")
+        leave(folder, refused, exit_code(job, refused))
 
     keep = job.script.keep
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)

@@ -34,12 +34,11 @@ BY_FLAG_ALONE = ("batch_size", "accumulation_steps", "in_order", "device_prefetc
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Where runs of a script keep what they find before they overwrite or delete it."""
+    """A folder in which a script's files are kept before a run of it changes or deletes them."""
 
     folder: str
     since: float
-    """Time at which these runs began, on the clock of the file system; what has changed since is
-    theirs."""
+    """Time of the first run, on the clock of the file system. Files written since are not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ _OWN_TRIAL = "your settings, in the search"
 
 @contextmanager
 def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
-    """Yield where runs of a script keep what they overwrite or delete; say at the end if they did.
+    """Yield a folder for files that runs of a script change; name it at the end if it has any.
 
     Args:
         folder: the study's; runs that belong to none have the folder of all studies.

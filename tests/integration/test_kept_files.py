@@ -16,6 +16,7 @@ from children import autotune
 from covering import covers
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "overwrites.py"
+MOVED = "newest.txt"  # the script gives it the name older.txt and then writes it
 BEFORE = {
     "last.pt": "the weights of a week",
     "log.txt": "epoch 1\n",
@@ -33,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (folder / MOVED).write_text("of the user's")
     cached = tmp_path / "temporary" / "torchinductor_mine" / "lock"
     cached.parent.mkdir(parents=True)
     cached.write_text("a file of the compiler, which needs no keeping")
@@ -63,11 +65,13 @@ def run(
 
 def kept(folder: Path) -> dict[str, str]:
     below = folder / "kept" / folder.relative_to("/")
-    return {
+    found = {
         str(path.relative_to(below)): path.read_text()
         for path in (folder / "kept").rglob("*")
         if path.is_file()
     }
+    assert found.pop("older.txt") == "of the user's"
+    return found
 
 
 @covers("U16")
@@ -84,6 +88,7 @@ def test_what_a_run_changes_or_deletes_is_kept_as_it_was(
     for _ in range(2):  # the second run finds files of the first, which do not count
         assert isinstance(run(runner, folder, task, after), outcome)
         assert kept(folder) == BEFORE
+        (folder / MOVED).write_text("later")
     assert (folder / "last.pt").read_bytes() != BEFORE["last.pt"].encode()
     assert not (folder / "checkpoint").exists()
 
@@ -111,4 +116,7 @@ def test_a_person_is_told_where(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     place = done.stderr.partition("changed or deleted are kept in ")[2].split()[0]
     found = folder / place / folder.relative_to("/")
-    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == set(BEFORE)
+    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == {
+        *BEFORE,
+        "older.txt",
+    }

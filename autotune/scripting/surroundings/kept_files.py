@@ -53,7 +53,8 @@ class KeptFiles:
     def _keep(self, path: Path, transfer: Callable[[Path, Path], object]) -> None:
         """Keep a file unless a run of the script made it, or it is kept already."""
         kept, found = self._folder / path.relative_to("/"), path.stat()
-        is_of_runs = found.st_ctime >= self._since
+        # Renaming a file or changing its mode leaves the time at which it was written.
+        is_of_runs = min(found.st_mtime, found.st_ctime) >= self._since
         if is_of_runs or not stat.S_ISREG(found.st_mode) or kept.exists():
             return
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -93,8 +93,7 @@ class WrittenFiles:
                 case "os.truncate", (path, _):
                     self.writes(path)
                 case "os.rename", (source, target, *folders) if set(folders) <= {_NO_FOLDER}:
-                    self._deletes(source, is_moved=True)
-                    self.writes(target, is_replaced=True)
+                    self._moves(source, target)
                 case "os.mkdir", (path, _, *folders) if set(folders) <= {_NO_FOLDER}:
                     self._made(path)
                 case "os.remove" | "os.rmdir", (path, *folders) if set(folders) <= {_NO_FOLDER}:
@@ -110,11 +109,19 @@ class WrittenFiles:
             if not self._is_temporary(place):
                 self.folders[place] = None
 
-    def _deletes(self, path: Any, is_moved: bool = False) -> None:
+    def _deletes(self, path: Any) -> None:
         if (place := self._counting(path)) and self._was_there(place):
             self.deleted[place] = None
-            if not is_moved:
-                self._keeping(place, KeptFiles.keep_entry)
+            self._keeping(place, KeptFiles.keep_entry)
+
+    def _moves(self, source: Any, target: Any) -> None:
+        """Note a new name; what was there under the old one still counts as such."""
+        place, new = self._counting(source), self._counting(target)
+        was_there = place is not None and self._was_there(place)
+        self.writes(target, is_replaced=True)
+        if place is not None and was_there:
+            self.deleted[place] = None
+            self._created.discard(new or "")
 
     def writes(self, path: Any, is_replaced: bool = False, is_emptied: bool = True) -> None:
         """Note that a file is about to be replaced, written anew (emptied) or changed in place."""
