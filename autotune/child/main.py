@@ -204,7 +204,10 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
     def cannot_keep(detail: str) -> NoReturn:
         refused = UserError(detail, "")
-        leave(folder, refused, exit_code(job, refused))
+        try:
+            leave(folder, refused, exit_code(job, refused))
+        finally:  # a full disk may take no outcome either
+            os._exit(1)
 
     keep = job.script.keep
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)

@@ -58,8 +58,10 @@ class Knowledge:
         self._news.append(trial)
         self._known.add(trial.config)
         self._refuse()
-        if trial.verdict.margins["memory"] > 0 or trial.details.outcome == "timed_out":
-            key, batch = _any_batch(trial.config), int(trial.config["batch_size"] or 0)
+        is_slow = trial.details.outcome == "timed_out"
+        if is_slow or trial.verdict.margins["memory"] > 0:
+            key = (_any_batch_of_a_step if is_slow else _any_batch)(trial.config)
+            batch = int(trial.config["batch_size"] or 0)
             self._too_large[key] = min(batch, self._too_large.get(key, batch))
         if knob := trial.details.not_applied:
             self._leave_out(knob, trial.config)
@@ -124,8 +126,9 @@ class Knowledge:
             return True
         if any(config[knob] == value for knob, value in self._ineffective):
             return True
-        smallest = self._too_large.get(_any_batch(config))
-        return smallest is not None and smallest <= int(config["batch_size"] or 0)
+        limits = map(self._too_large.get, (_any_batch(config), _any_batch_of_a_step(config)))
+        batch = int(config["batch_size"] or 0)
+        return any(limit is not None and limit <= batch for limit in limits)
 
     @property
     def _cannot_compile(self) -> bool:
@@ -160,6 +163,11 @@ class Knowledge:
         worst = min((v.value for v in told if v.value is not None), default=0.0)
         measured = worst if verdict.value is None else verdict.value
         return min(measured, BELOW_BEST * max(best, default=measured))
+
+
+def _any_batch_of_a_step(config: TrainingConfig) -> tuple[object, ...]:
+    """Return such a key for as many batches in a step, on which the time of a step depends."""
+    return (*_any_batch(config), config["accumulation_steps"])
 
 
 def _any_batch(config: TrainingConfig) -> tuple[object, ...]:

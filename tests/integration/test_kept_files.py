@@ -14,15 +14,26 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, Observed, TrialOutcome, UserError
 from children import autotune
 from covering import covers
+from needs import installed
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "overwrites.py"
-MOVED = "newest.txt"  # the script gives it the name older.txt and then writes it
 BEFORE = {
     "last.pt": "the weights of a week",
     "log.txt": "epoch 1\n",
     "replaced.json": "before",
     "deleted.txt": "wanted",
     "checkpoint/model/weights": "of an epoch",
+    "newest.txt": "news",
+    "best.txt": "of Monday",
+    "second.txt": "of Sunday",
+    "moved.txt": "moved",
+}
+KEPT = {
+    **{name: BEFORE[name] for name in list(BEFORE)[:5]},
+    "older.txt": "news",  # under the names that they had when they went
+    "second.txt": "of Sunday",
+    "second.txt~2": "of Monday",
+    "made/moved.txt": "moved",
 }
 
 
@@ -34,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (folder / MOVED).write_text("of the user's")
+    (folder / "link").symlink_to("anywhere")
     cached = tmp_path / "temporary" / "torchinductor_mine" / "lock"
     cached.parent.mkdir(parents=True)
     cached.write_text("a file of the compiler, which needs no keeping")
@@ -51,13 +62,13 @@ def runner(folder: Path) -> Iterator[SubprocessRunner]:
 
 
 def run(
-    runner: SubprocessRunner, folder: Path, task: Measure | Observe, after: int = 3
+    runner: SubprocessRunner, folder: Path, task: Measure | Observe, after: int = 3, *words: str
 ) -> TrialOutcome:
     job = Job(
         task,
         device="cpu",
         model_path=str(folder / "train.py"),
-        script=Script((str(after),)),
+        script=Script((str(after), *words)),
         deadline_seconds=120.0,
     )
     return runner.run(job, folder / "trial")
@@ -65,13 +76,12 @@ def run(
 
 def kept(folder: Path) -> dict[str, str]:
     below = folder / "kept" / folder.relative_to("/")
-    found = {
+    assert (below / "link").readlink() == Path("anywhere")
+    return {
         str(path.relative_to(below)): path.read_text()
         for path in (folder / "kept").rglob("*")
         if path.is_file()
     }
-    assert found.pop("older.txt") == "of the user's"
-    return found
 
 
 @covers("U16")
@@ -87,8 +97,7 @@ def test_what_a_run_changes_or_deletes_is_kept_as_it_was(
 ) -> None:
     for _ in range(2):  # the second run finds files of the first, which do not count
         assert isinstance(run(runner, folder, task, after), outcome)
-        assert kept(folder) == BEFORE
-        (folder / MOVED).write_text("later")
+        assert kept(folder) == KEPT
     assert (folder / "last.pt").read_bytes() != BEFORE["last.pt"].encode()
     assert not (folder / "checkpoint").exists()
 
@@ -108,7 +117,15 @@ def test_a_large_file_that_is_changed_in_place_is_left_alone(
     with (folder / "log.txt").open("r+b") as log:
         log.truncate(65 << 20)
     assert isinstance(run(runner, folder, Observe()), Observed)
-    assert set(kept(folder)) == set(BEFORE) - {"log.txt"}
+    assert set(kept(folder)) == set(KEPT) - {"log.txt"}
+
+
+def test_what_safetensors_writes_over_is_kept(runner: SubprocessRunner, folder: Path) -> None:
+    installed("safetensors")
+    (folder / "model.safetensors").write_text("of a week")
+    assert isinstance(run(runner, folder, Observe(), 3, "safetensors"), Observed)
+    found = folder / "kept" / folder.relative_to("/") / "model.safetensors"
+    assert found.read_text() == "of a week"
 
 
 def test_a_person_is_told_where(folder: Path) -> None:
@@ -116,7 +133,4 @@ def test_a_person_is_told_where(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     place = done.stderr.partition("changed or deleted are kept in ")[2].split()[0]
     found = folder / place / folder.relative_to("/")
-    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == {
-        *BEFORE,
-        "older.txt",
-    }
+    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == set(KEPT)

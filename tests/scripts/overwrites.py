@@ -9,17 +9,34 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 
+def move(source: str, target: str) -> None:
+    if Path(source).exists():
+        Path(source).replace(target)
+
+
 def save(model: torch.nn.Module) -> None:
+    if "safetensors" in sys.argv:
+        from safetensors.torch import save_file
+
+        save_file(model.state_dict(), "model.safetensors")
+        return
     torch.save(model.state_dict(), "last.pt")
-    Path("newest.txt").rename("older.txt")
-    Path("older.txt").chmod(0o600)
-    Path("older.txt").write_text("of a run")
     with Path("log.txt").open("a") as log:
         log.write("a run\n")
     Path("new.json").write_text("{}")
-    Path("new.json").replace("replaced.json")
+    move("new.json", "replaced.json")
     Path("deleted.txt").unlink(missing_ok=True)
+    Path("link").unlink(missing_ok=True)
     shutil.rmtree("checkpoint", ignore_errors=True)
+    move("newest.txt", "older.txt")
+    Path("older.txt").chmod(0o600)
+    Path("older.txt").write_text("of a run")
+    for _ in range(2):  # the second time, what was best before the run goes
+        move("best.txt", "second.txt")
+        Path("best.txt").write_text("of a run")
+    Path("made").mkdir(exist_ok=True)
+    move("moved.txt", "made/moved.txt")
+    shutil.rmtree("made")
     Path("made.txt").write_text("by the script")
     Path(tempfile.gettempdir(), "torchinductor_mine", "lock").write_text("by the compiler")
 

@@ -1,27 +1,30 @@
-"""Keep files as they were before a run of the script overwrites or deletes them.
+"""Keep files as they were before a run of the script changes or deletes them.
 
 A trial trains a few steps, but a script may save at the end of a short epoch, and a checkpoint of
-the user's real training may have that name. So whatever was there before the search is kept, by a
-hard link where the script deletes or replaces it, and by a copy where it writes into it.
+the user's real training may have that name. So a copy is made of whatever was written before the
+search. A hard link would take no space, but the script can still write into the file that it names.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 
 from autotune.configuration.script import Keep
 
 # A larger file that is changed in place, such as a memory map, is data and no result.
 _MOST_BYTES_IN_PLACE = 64 << 20
+_SECOND_NS = 10**9
 
 
 class KeptFiles:
-    """A folder of kept files, each below its own path, as the first run found it."""
+    """A folder of kept files, each below its own path; `NAME~2` is another one of that name."""
 
     def __init__(self, keep: Keep) -> None:
         self._folder, self._since = Path(keep.folder), keep.since
@@ -30,61 +33,85 @@ class KeptFiles:
         """Keep a file whose content is about to change.
 
         Args:
-            place: absolute path of the file.
+            place: absolute path of the file, or of a link to it.
             is_emptied: True if it is written anew; False if it is changed in place or appended to.
 
         Raises:
             OSError: it cannot be kept.
         """
-        path = Path(place)
-        if path.exists() and (is_emptied or path.stat().st_size <= _MOST_BYTES_IN_PLACE):
-            self._keep(path, shutil.copyfile)
+        self._keep(Path(place).resolve(), None if is_emptied else _MOST_BYTES_IN_PLACE)
 
     def keep_entry(self, place: str) -> None:
-        """Keep a file, or all files of a folder, whose entry is about to be deleted or replaced.
+        """Keep a file or link, or all of a folder, that is about to be deleted or replaced.
 
         Raises:
             OSError: it cannot be kept.
         """
         for path in _files_below(Path(place)):
-            if not path.is_symlink():
-                self._keep(path, _link_or_copy)
+            self._keep(path)
 
-    def _keep(self, path: Path, transfer: Callable[[Path, Path], object]) -> None:
-        """Keep a file unless a run of the script made it, or it is kept already."""
-        kept, found = self._folder / path.relative_to("/"), path.stat()
-        # Renaming a file or changing its mode leaves the time at which it was written.
-        is_of_runs = min(found.st_mtime, found.st_ctime) >= self._since
-        if is_of_runs or not stat.S_ISREG(found.st_mode) or kept.exists():
-            return
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(kept) as beside:
-            transfer(path, beside)
-            with suppress(OSError):  # the time of change is a help, not the content
-                shutil.copystat(path, beside)
-            beside.replace(kept)
+    def _keep(self, path: Path, most_bytes: int | None = None) -> None:
+        """Copy a file or link, unless a run of the script wrote it or it is kept already."""
+        with suppress(FileNotFoundError):  # another process of the script was faster
+            found = path.lstat()
+            is_kind = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+            # Renaming a file or changing its mode leaves the time at which it was written.
+            is_of_runs = min(found.st_mtime, found.st_ctime) > self._since
+            is_large = most_bytes is not None and found.st_size > most_bytes
+            if is_kind and not is_of_runs and not is_large and (kept := self._free(path, found)):
+                with _beside(kept) as beside:
+                    shutil.copyfile(path, beside, follow_symlinks=False)
+                    with suppress(OSError):
+                        shutil.copymode(path, beside, follow_symlinks=False)
+                    times = (found.st_atime_ns, found.st_mtime_ns)
+                    os.utime(beside, ns=times, follow_symlinks=False)
+                    _publish(beside, kept)
+
+    def _free(self, path: Path, found: os.stat_result) -> Path | None:
+        """Return a free name for the copy of a file; None if there is a copy already."""
+        first = self._folder / str(path).lstrip("/")
+        others = (first.with_name(f"{first.name}~{number}") for number in count(2))
+        for kept in chain([first], others):
+            try:
+                there = kept.lstat()
+            except FileNotFoundError:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                return kept
+            if there.st_size == found.st_size and _written_alike(there, found):
+                return None
+        raise AssertionError
+
+
+def _written_alike(kept: os.stat_result, found: os.stat_result) -> bool:
+    """Return True for equal times; some file systems store those of a copy in even seconds."""
+    apart = abs(kept.st_mtime_ns - found.st_mtime_ns)
+    return apart == 0 or (kept.st_mtime_ns % _SECOND_NS == 0 and apart < 2 * _SECOND_NS)
 
 
 def _files_below(path: Path) -> Iterator[Path]:
     if not path.is_dir() or path.is_symlink():
         yield path
         return
-    for inner in path.iterdir():
-        yield from _files_below(inner)
-
-
-def _link_or_copy(path: Path, kept: Path) -> None:
-    try:
-        kept.hardlink_to(path)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(path, kept)
+    with suppress(FileNotFoundError):
+        for inner in path.iterdir():
+            yield from _files_below(inner)
 
 
 @contextmanager
 def _beside(kept: Path) -> Iterator[Path]:
     """Yield a name beside a file, so that the file is there whole or not at all."""
-    beside = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")
+    beside = kept.with_name(f".{secrets.token_hex(8)}")
     try:
         yield beside
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _publish(beside: Path, kept: Path) -> None:
+    """Give a whole copy its name; another process's copy stays, since it may be the earlier one."""
+    try:
+        os.link(beside, kept, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        beside.replace(kept)

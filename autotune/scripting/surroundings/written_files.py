@@ -1,14 +1,13 @@
 """Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
 
 Before each is changed, what was there is kept (`KeptFiles`). Libraries that write in C or Rust
-raise no such event; `torch.save` and safetensors' `save_file` are wrapped for that, and an SQLite
+raise no such event; `torch.save` and the writer of safetensors are wrapped for that, and an SQLite
 database is looked at. Nor do other processes, and a name relative to an open folder (`dir_fd`)
 tells no place.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import tempfile
@@ -55,9 +54,10 @@ class WrittenFiles:
         self._process = os.getpid()
         self._start = f"{Path.cwd()}/"
         # Asked for now: within an event, its own lock may be held.
-        self._temporary = f"{tempfile.gettempdir()}/"
-        caches = {os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME")} - {None}
-        left_out = (str(own), *_SYSTEM, *map(os.path.expanduser, _CACHES), *map(str, caches))
+        self._temporary = f"{os.path.realpath(tempfile.gettempdir())}/"
+        named = (os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME"))
+        caches = (*map(os.path.expanduser, _CACHES), *filter(None, named))
+        left_out = (*_SYSTEM, *map(os.path.realpath, (str(own), *caches)))
         # The compiler keeps some files in its own place wherever its cache is.
         compiler = f"{self._temporary}torchinductor_"
         self._left_out = (compiler, *(f"{path}/" for path in left_out))
@@ -76,9 +76,11 @@ class WrittenFiles:
     def watch(self) -> None:
         """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
-        AfterImport("torch", partial(self._watch_saves, "torch", "save"))
-        safe = "safetensors.torch"
-        AfterImport(safe, partial(self._watch_saves, safe, "save_file"))
+        AfterImport("torch", partial(self._watch_saves, "torch", "save", "f"))
+        # The function that save_file calls, which others have imported by name before.
+        for module in ("safetensors.torch", "safetensors.numpy"):
+            wrap = partial(self._watch_saves, module, "serialize_file", "filename")
+            AfterImport(module, wrap)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS or os.getpid() != self._process:
@@ -93,7 +95,8 @@ class WrittenFiles:
                 case "os.truncate", (path, _):
                     self.writes(path)
                 case "os.rename", (source, target, *folders) if set(folders) <= {_NO_FOLDER}:
-                    self._moves(source, target)
+                    self._deletes(source, is_moved=True)
+                    self.writes(target, is_replaced=True)
                 case "os.mkdir", (path, _, *folders) if set(folders) <= {_NO_FOLDER}:
                     self._made(path)
                 case "os.remove" | "os.rmdir", (path, *folders) if set(folders) <= {_NO_FOLDER}:
@@ -109,35 +112,30 @@ class WrittenFiles:
             if not self._is_temporary(place):
                 self.folders[place] = None
 
-    def _deletes(self, path: Any) -> None:
-        if (place := self._counting(path)) and self._was_there(place):
-            self.deleted[place] = None
+    def _deletes(self, path: Any, is_moved: bool = False) -> None:
+        """Note that a file or folder is about to go; what is only moved needs no keeping."""
+        if (place := self._counting(path)) is None:
+            return
+        if not is_moved:
             self._keeping(place, KeptFiles.keep_entry)
-
-    def _moves(self, source: Any, target: Any) -> None:
-        """Note a new name; what was there under the old one still counts as such."""
-        place, new = self._counting(source), self._counting(target)
-        was_there = place is not None and self._was_there(place)
-        self.writes(target, is_replaced=True)
-        if place is not None and was_there:
+        if self._was_there(place):
             self.deleted[place] = None
-            self._created.discard(new or "")
 
     def writes(self, path: Any, is_replaced: bool = False, is_emptied: bool = True) -> None:
         """Note that a file is about to be replaced, written anew (emptied) or changed in place."""
         place = self._counting(path)
         if place is None:
             return
+        if is_replaced:
+            self._keeping(place, KeptFiles.keep_entry)
+        else:
+            self._keeping(place, partial(KeptFiles.keep_content, is_emptied=is_emptied))
         if not self._is_temporary(place):
             self.folders[os.path.dirname(place)] = None  # noqa: PTH120 - it stays text
         if not os.path.lexists(place):
             self._created.add(place)
         elif self._was_there(place):
             self.overwritten[place] = None
-            if is_replaced:
-                self._keeping(place, KeptFiles.keep_entry)
-            else:
-                self._keeping(place, partial(KeptFiles.keep_content, is_emptied=is_emptied))
 
     def _keeping(self, place: str, keep: Callable[[KeptFiles, str], None]) -> None:
         """Keep what is there; end the process before it is lost."""
@@ -146,8 +144,9 @@ class WrittenFiles:
         self._busy.is_keeping = True
         try:
             keep(self._kept, place)
-        except OSError as error:
-            self._refuse(_NOT_KEPT.format(place=place, why=error.strerror or error))
+        except Exception as error:
+            why = getattr(error, "strerror", None) or repr(error)
+            self._refuse(_NOT_KEPT.format(place=place, why=why))
         finally:
             self._busy.is_keeping = False
 
@@ -180,10 +179,16 @@ class WrittenFiles:
         return not self._is_temporary(place) or os.lstat(place).st_ctime < self._began
 
     def _counting(self, path: Any) -> str | None:
-        """Return the absolute path if it counts; caches and devices do not."""
+        """Return the absolute path if it counts; caches and devices do not.
+
+        Links among its folders are followed, and it itself is not.
+        """
         if isinstance(path, int):
             return None
-        place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - without following links
+        folder, name = os.path.split(os.fsdecode(path))
+        is_name = name not in ("", ".", "..")
+        place = os.path.realpath(folder if is_name else os.fsdecode(path))
+        place = f"{place.rstrip('/')}/{name}" if is_name else place
         if place.startswith(self._left_out) or "/__pycache__/" in place:
             return None
         return place
@@ -192,10 +197,9 @@ class WrittenFiles:
         """Return True in the temporary folder; only what existed there before is named."""
         return place.startswith(self._temporary) and not place.startswith(self._start)
 
-    def _watch_saves(self, module: str, name: str) -> None:
+    def _watch_saves(self, module: str, name: str, second: str) -> None:
         """Wrap a function whose second argument is the file that it writes in C or Rust."""
         original = getattr(sys.modules[module], name)
-        second = list(inspect.signature(original).parameters)[1]
 
         @wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
