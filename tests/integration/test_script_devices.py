@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +69,8 @@ def searched(
     """A search at the command line whose processes are scripted, and its runners."""
     cards: list[Card] = []
 
-    def runner(*_: object, visible_devices: str | None = None, **__: object) -> Card:
-        cards.append(Card(visible_devices, observed))
+    def runner(*_: object, environ: Mapping[str, str], **__: object) -> Card:
+        cards.append(Card(environ.get("CUDA_VISIBLE_DEVICES"), observed))
         return cards[-1]
 
     monkeypatch.setattr(execute, "SubprocessRunner", runner)
