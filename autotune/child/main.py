@@ -193,7 +193,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     The hooks are set up when the script imports torch, not before. The process ends as soon as the
     job is done.
 
-    Side effects: sets AUTOTUNE_TRIAL, the variables that carry settings, and what `Trackers` does.
+    Side effects: sets AUTOTUNE_TRIAL, the variables that carry settings, and what `Record` does.
 
     Raises:
         BaseException: whatever the script raises.

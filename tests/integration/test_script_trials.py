@@ -138,6 +138,19 @@ def test_a_batch_size_that_the_script_does_not_use_is_not_applied(
         assert outcome == NotApplied("batch_size", "32", "16")
 
 
+def test_a_script_has_a_terminal_at_which_nobody_types(ask: Ask, tmp_path: Path) -> None:
+    """`stty size` is how scripts of 2017 and their copies find how wide to draw."""
+    script = tmp_path / "draws.py"
+    script.write_text(
+        "import os, sys\n"
+        "rows, columns = os.popen('stty size', 'r').read().split()\n"
+        "assert (rows, columns) == ('24', '80')\n"
+        "assert [sys.stdin.read() for _ in range(9)] == [''] * 9\n"
+        "import torch\n"
+    )
+    assert reason(ask(str(script))) == NO_STEP
+
+
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from autotune.scripting.surroundings.kept_files import KeptFiles
 from autotune.scripting.surroundings.packages import Imports
 from autotune.scripting.surroundings.script_flags import ScriptFlags
+from autotune.scripting.surroundings.terminal import give_terminal
 from autotune.scripting.surroundings.trackers import Trackers
 from autotune.scripting.surroundings.written_files import Refuse, WrittenFiles
 from autotune.values.outcome import Observed, TrialOutcome
@@ -21,12 +22,13 @@ class Record:
     """What surrounds the training of this process's script."""
 
     def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
-        """Switch trackers off and keep files; the other arguments are those of `WrittenFiles`."""
+        """Give the script a terminal, switch trackers off, keep files (see `WrittenFiles`)."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own, kept, refuse)
         self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own)
         self._trackers.switch_off()
         self._files.watch()
+        give_terminal()
 
     def watch(self, shares_packages: bool) -> None:
         """Record from now on; packages only if a host is to import them."""
