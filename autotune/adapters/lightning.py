@@ -5,19 +5,21 @@
         MyModule, MyDataModule, BASELINE
     )
 
-`training_step`, `configure_optimizers` and `train_dataloader` are used. Hooks that move or change a
-batch, schedulers and callbacks are not.
+`setup`, `configure_model`, `training_step`, `configure_optimizers` and `train_dataloader` are used.
+Hooks that move or change a batch, schedulers and callbacks are not, nor is anything of a Trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
@@ -41,7 +43,8 @@ def from_lightning(
     """Return the functions of a model.py.
 
     `build_dataset` raises ValueError if the DataLoader has another batch size or other workers than
-    the baseline.
+    the baseline. All of them raise ValueError if the module asks for a Trainer, which a model.py
+    does not have.
 
     Args:
         module: builds the module, such as its class. It is called anew for each training.
@@ -58,7 +61,10 @@ def from_lightning(
                 "steps the optimizer itself. Search the script that trains it instead."
             )
         built.add(trained)
-        return TrainingStep(trained, lambda batch: trained.training_step(batch, 0))
+        with _without_trainer(trained):
+            trained.setup("fit")
+            trained.configure_model()
+        return TrainingStep(trained, _step_of(trained))
 
     @cache
     def loader() -> DataLoader[Any]:
@@ -67,11 +73,18 @@ def from_lightning(
             return source
         source.prepare_data()
         source.setup("fit")
-        return source.train_dataloader()  # type: ignore[no-any-return]
+        found = source.train_dataloader()
+        if not isinstance(found, DataLoader):
+            raise ValueError(
+                f"train_dataloader of {type(source).__name__} gives a {type(found).__name__}, and "
+                "a model.py has one DataLoader. Search the script that trains with it instead."
+            )
+        return found
 
     def build_dataset() -> Dataset[Any]:
         own = {"batch_size": loader().batch_size, "num_workers": loader().num_workers}
-        check_baseline("the DataLoader", own, baseline)
+        known = {name: value for name, value in own.items() if value is not None}
+        check_baseline("the DataLoader", known, baseline)
         return loader().dataset
 
     def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:
@@ -80,7 +93,37 @@ def from_lightning(
     def collate_fn(samples: list[Any]) -> Any:
         return loader().collate_fn(samples)
 
-    return Parts(build_model, build_dataset, loss_of_step, build_optimizer, collate_fn)
+    def compute_loss(model: nn.Module, batch: Any) -> Tensor:
+        # Around what is compiled, which a block inside would break up.
+        with _without_trainer(model.trained):
+            return loss_of_step(model, batch)
+
+    return Parts(build_model, build_dataset, compute_loss, build_optimizer, collate_fn)
+
+
+@contextmanager
+def _without_trainer(trained: Any) -> Iterator[None]:
+    """Tell what to do where the module asks for its Trainer in this block.
+
+    Raises:
+        ValueError: it does.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "not attached to a `Trainer`" not in str(error):
+            raise
+        raise ValueError(
+            f"{type(trained).__name__} uses self.trainer, and a model.py has none. Search the "
+            "script that trains it instead."
+        ) from error
+
+
+def _step_of(trained: LightningModule) -> Callable[[Any], Any]:
+    """Return the module's training step, which may take the batch's number as well."""
+    taken = inspect.signature(trained.training_step).parameters
+    numbers = (0,) if len(taken) > 1 else ()
+    return lambda batch: trained.training_step(batch, *numbers)
 
 
 def _optimizer_of(trained: LightningModule) -> Optimizer:
@@ -89,22 +132,16 @@ def _optimizer_of(trained: LightningModule) -> Optimizer:
     Raises:
         ValueError: it configures none or several, or asks its Trainer, which there is not.
     """
-    try:
+    with _without_trainer(trained):
         found: Any = trained.configure_optimizers()
-    except RuntimeError as error:
-        if "not attached to a `Trainer`" not in str(error):
-            raise
-        raise ValueError(
-            f"configure_optimizers of {type(trained).__name__} uses self.trainer, and a model.py "
-            "has none. Search the script that trains it instead."
-        ) from error
     if isinstance(found, tuple) and found and isinstance(found[0], list):
         found = found[0]
     several = found if isinstance(found, list | tuple) else [found]
     ones = [one["optimizer"] if isinstance(one, Mapping) else one for one in several]
     if len(ones) != 1 or not isinstance(ones[0], Optimizer):
+        number = sum(isinstance(one, Optimizer) for one in ones)
         raise ValueError(
-            f"configure_optimizers of {type(trained).__name__} gives {len(ones)} optimizers, and a "
+            f"configure_optimizers of {type(trained).__name__} gives {number} optimizers, and a "
             "model.py has one. Search the script that trains it instead."
         )
     return ones[0]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
+from autotune.knobs.base import Value, spelled
 
 T = TypeVar("T")
 
@@ -80,24 +80,25 @@ class Built(Generic[T]):
 
 
 def check_baseline(
-    who: str, own: Mapping[str, int | None], baseline: Mapping[str, Value] | None
+    who: str, own: Mapping[str, Value], baseline: Mapping[str, Value] | None
 ) -> None:
-    """Check that the baseline has what the library's training has, where that is known.
+    """Check that the baseline has what the library's training has.
 
     Args:
         who: the object with these settings, as messages name it.
-        own: settings of the training by the name of their knob; None where unknown.
+        own: settings of the training by the name of their knob.
         baseline: BASELINE of the model.py; None for the defaults.
 
     Raises:
         ValueError: they differ; the message has the right ones.
     """
     said = TrainingConfig.of(baseline or {})
-    right = {name: value for name, value in own.items() if value is not None}
-    wrong = [name for name, value in right.items() if value != said[name]]
+    wrong = [name for name, value in own.items() if value != said[name]]
     if wrong:
-        words = ", ".join(f"{name}={right[name]} (baseline: {said[name]})" for name in wrong)
-        merged = {**(baseline or {}), **{name: right[name] for name in wrong}}
+        words = ", ".join(
+            f"{name}={spelled(own[name])} (baseline: {spelled(said[name])})" for name in wrong
+        )
+        merged = {**(baseline or {}), **{name: own[name] for name in wrong}}
         raise ValueError(
             f"{who}: {words}. Write BASELINE = {merged} and give it as the adapter's argument "
             "`baseline`."

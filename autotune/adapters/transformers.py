@@ -31,14 +31,17 @@ from autotune.adapters.parts import (
 )
 from autotune.knobs.base import Value
 
+# The field's name, and its older one.
+_RECOMPUTES = ("activation_checkpointing", "gradient_checkpointing")
+
 
 def from_trainer(
     build_trainer: Callable[[], Trainer], baseline: Mapping[str, Value] | None = None
 ) -> Parts:
     """Return the functions of a model.py.
 
-    `build_dataset` raises ValueError if the TrainingArguments have another batch size, other
-    workers or another accumulation than the baseline.
+    `build_dataset` raises ValueError if the TrainingArguments have other settings than the
+    baseline, such as another batch size or precision.
 
     Args:
         build_trainer: builds the Trainer with a new model, which it is called for in each training.
@@ -55,12 +58,7 @@ def from_trainer(
     @cache
     def loader() -> DataLoader[Any]:
         trainer = build_trainer()
-        own = {
-            "batch_size": trainer.args.per_device_train_batch_size,
-            "num_workers": trainer.args.dataloader_num_workers,
-            "accumulation_steps": trainer.args.gradient_accumulation_steps,
-        }
-        check_baseline("TrainingArguments", own, baseline)
+        check_baseline("TrainingArguments", _settings_of(trainer.args), baseline)
         found: DataLoader[Any] = trainer.get_train_dataloader()
         return found
 
@@ -81,6 +79,29 @@ def _model_of(trainer: Trainer) -> nn.Module:
     model = trainer.model
     assert isinstance(model, nn.Module)
     return model
+
+
+def _settings_of(args: TrainingArguments) -> dict[str, Value]:
+    """Return the settings that a Trainer would train with, by the name of their knob."""
+    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else None
+    optim = str(getattr(args.optim, "value", args.optim))
+    found: dict[str, Value] = {
+        "batch_size": args.per_device_train_batch_size,
+        "num_workers": args.dataloader_num_workers,
+        "accumulation_steps": args.gradient_accumulation_steps,
+        "amp_dtype": dtype,
+        "compile_mode": (args.torch_compile_mode or "default") if args.torch_compile else None,
+        "optimizer_impl": "fused" if "fused" in optim else None,
+        "activation_checkpointing": any(getattr(args, name, False) for name in _RECOMPUTES),
+    }
+    if args.device.type == "cuda":  # pinned memory is nothing on a CPU
+        found["pin_memory"] = args.dataloader_pin_memory
+    if args.dataloader_num_workers:
+        found["persistent_workers"] = args.dataloader_persistent_workers
+        found["prefetch_factor"] = args.dataloader_prefetch_factor or 2  # torch's default
+    if args.tf32 is not None:
+        found["float32_matmul_precision"] = "high" if args.tf32 else "highest"
+    return found
 
 
 class ApplyBest(TrainerCallback):

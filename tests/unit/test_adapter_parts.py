@@ -37,15 +37,92 @@ def test_what_a_model_py_cannot_be_is_refused_with_the_reason() -> None:
 
     asking = from_lightning(Asks, lambda: None)
     model = asking.build_model()
-    with pytest.raises(ValueError, match=r"of Asks uses self\.trainer.* Search the script that"):
+    with pytest.raises(ValueError, match=r"Asks uses self\.trainer.* Search the script that"):
         asking.build_optimizer(model.parameters())
 
     parts = from_lightning(Two, lambda: None)
     model = parts.build_model()
     with pytest.raises(ValueError, match="of Two gives 2 optimizers"):
         parts.build_optimizer(model.parameters())
+
+    class NoOptimizer(Two):
+        def configure_optimizers(self) -> None:
+            return None
+
+        def training_step(self, batch: torch.Tensor) -> float:
+            return self.trainer.global_step
+
+    parts = from_lightning(NoOptimizer, lambda: None)
+    model = parts.build_model()
+    with pytest.raises(ValueError, match="of NoOptimizer gives 0 optimizers"):
+        parts.build_optimizer(model.parameters())
+    with pytest.raises(ValueError, match=r"NoOptimizer uses self\.trainer"):
+        parts.compute_loss(model, torch.zeros(1, 1))
     with pytest.raises(ValueError, match="ByHand sets automatic_optimization = False"):
         from_lightning(ByHand, lambda: None).build_model()
+
+
+def test_layers_made_by_hooks_and_a_step_of_the_batch_alone_are_a_model_py() -> None:
+    installed("lightning")
+    import torch
+    from lightning.pytorch import LightningDataModule, LightningModule
+
+    from autotune.adapters.lightning import from_lightning
+
+    class Late(LightningModule):
+        def setup(self, stage: str) -> None:
+            self.first = torch.nn.Linear(2, 3)
+
+        def configure_model(self) -> None:
+            self.last = torch.nn.Linear(3, 1)
+
+        def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(batch)).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    class Several(LightningDataModule):
+        def train_dataloader(self) -> dict[str, object]:
+            return {"near": [], "far": []}
+
+    parts = from_lightning(Late, Several)
+    model = parts.build_model()
+    parts.compute_loss(model, torch.ones(4, 2)).backward()
+    (group,) = parts.build_optimizer(model.parameters()).param_groups
+    assert len(group["params"]) == 4
+    with pytest.raises(ValueError, match="train_dataloader of Several gives a dict"):
+        parts.build_dataset()
+
+
+def test_a_baseline_has_the_precision_of_training_arguments() -> None:
+    """Otherwise a search would find what the user's training has already."""
+    installed("transformers")
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    from autotune.adapters.transformers import from_trainer
+
+    samples = [{"x": torch.zeros(1)}] * 8
+
+    def build_trainer() -> Trainer:
+        given = {"bf16": True, "activation_checkpointing": True, "dataloader_num_workers": 1}
+        arguments = TrainingArguments("out", use_cpu=True, report_to="none", **given)
+        return Trainer(torch.nn.Linear(1, 1), arguments, train_dataset=samples)
+
+    right = {
+        "batch_size": 8,
+        "num_workers": 1,
+        "amp_dtype": "bfloat16",
+        "optimizer_impl": "fused",
+        "activation_checkpointing": True,
+    }
+    assert from_trainer(build_trainer, right).build_dataset() is samples
+    with pytest.raises(ValueError, match=r"amp_dtype=bfloat16 \(baseline: null\)") as told:
+        from_trainer(build_trainer, {"batch_size": 8}).build_dataset()
+    written_out = str(told.value).partition("BASELINE = ")[2].partition(" and give")[0]
+    assert ast.literal_eval(written_out) == {**right, "prefetch_factor": 2}
+    assert from_trainer(build_trainer, ast.literal_eval(written_out)).build_dataset()
 
 
 def test_an_optimizer_is_that_of_the_model_whose_parameters_are_given() -> None:
