@@ -181,7 +181,7 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
     "--force",
     is_flag=True,
     help="Begin anew in the same storage if the study was made for something else; the results "
-    "are never compared.",
+    "are never compared. The same command continues what it began.",
 )
 @common.PROCESSES
 @common.LAUNCH

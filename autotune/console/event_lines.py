@@ -94,7 +94,7 @@ def doing(event: Event) -> str:
 
 def waiting_line(seconds: float, what: str) -> str:
     """Return a line that says that a step still runs, after `seconds` of silence."""
-    return f"  ... {what or 'inspecting machine and file'}, {span(seconds)} so far"
+    return f"  ... {what or 'looking at the machine, running the file'}, {span(seconds)} so far"
 
 
 def _processes(context: SearchContext) -> str:

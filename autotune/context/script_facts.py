@@ -32,7 +32,6 @@ from autotune.values.text import span
 
 # As argparse does, once it has said what it lacks.
 _NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
-_TOO_FEW = "too few to be timed"
 # What torch and Python say of a script that was started without a launcher.
 _NEEDS_LAUNCHER = re.compile(
     r"environment variable \w+ expected, but not set|process group has not been initialized|"
@@ -115,8 +114,8 @@ def _advice(outcome: TrialOutcome, job: Job) -> str:
                 "It trains in processes that a launcher starts, as torchrun does: give "
                 "--nproc-per-node N.\n"
             )
-        case UserError(detail) if detail.endswith(_TOO_FEW):
-            return "Let it train for longer: on more data, or for more epochs.\n"
+        case UserError(detail) if "too few to be timed" in detail:
+            return ""
         case UserError(_, where) if where:
             ran = "It ran with the arguments after `--`, without a terminal and without input"
             if job.script is not None and job.script.workdir is not None:

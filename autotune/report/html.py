@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from autotune import __version__
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
@@ -61,7 +61,13 @@ def _template() -> Template:
     )
     environment.filters |= {"size": size, "span": span, "numbers": _numbers}
     environment.filters["shade"] = stage_charts.shade
+    environment.filters["breakable"] = _breakable
     return environment.get_template("page.html")
+
+
+def _breakable(name: str) -> Markup:
+    """Return escaped text whose names may be broken after an underscore."""
+    return Markup("_<wbr>").join(map(escape, name.split("_")))
 
 
 def _view(data: ReportData) -> dict[str, Any]:

@@ -39,6 +39,10 @@ NO_STEP = (
     "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
     "process; those that a script starts itself are not looked into"
 )
+TOO_FEW = (
+    "it ended after {steps} steps, too few to be timed; let it train for longer, such as for more "
+    "epochs, which takes a search no longer"
+)
 IN_TURN = (
     "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
     "train one of them, for longer"
@@ -130,7 +134,7 @@ class Trial:
         if isinstance(self._job.task, Probe) and self._job.task.loss:
             return self._losses.probed(self._job.task, self._start)
         if not isinstance(self._job.task, Probe):
-            return UserError(f"it ended after {steps} steps, too few to be timed", "")
+            return UserError(TOO_FEW.format(steps=steps), "")
         if self._folder.rank:
             return Probed((), 0.0)  # rank 0 tells what it printed
         try:

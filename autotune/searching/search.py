@@ -182,6 +182,7 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
         yield StagesTimed(noted, search.context.space)
     known = known_answer(search)
     if known is not None:
+        yield TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
     script = search.context.options.workload.script

@@ -179,7 +179,9 @@ def test_on_paper_short_names_stay_whole_and_the_sentences_are_there(
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 673, "height": 900})  # A4 less its margins
     page.goto(every_kind.as_uri())
-    lines = "nodes => nodes.map(node => [node.textContent, node.getClientRects().length])"
+    lines = """nodes => nodes.map(node => [
+        node.textContent, new Set([...node.getClientRects()].map(box => box.y)).size
+    ])"""
     names = dict(page.locator(".changes th code").evaluate_all(lines))
     assert names
     assert set(names.values()) == {1}, names
@@ -211,6 +213,19 @@ def test_on_a_phone_no_table_is_wider_than_the_window(page: Page, every_kind: Pa
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(every_kind.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_on_a_phone_a_drawing_that_goes_on_says_so(page: Page, every_kind: Path) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(every_kind.as_uri())
+    hints = page.evaluate(
+        """[...document.querySelectorAll(".drawing, .wide")].map(box => [
+            box.scrollWidth > box.clientWidth && box.clientWidth > 0,
+            getComputedStyle(box, "::before").content.includes("scroll sideways"),
+        ])"""
+    )
+    assert [says for goes_on, says in hints if goes_on]
+    assert all(says for goes_on, says in hints if goes_on)
 
 
 def test_on_a_phone_why_a_setting_changes_stands_below_it(page: Page, every_kind: Path) -> None:

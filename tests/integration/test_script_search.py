@@ -21,6 +21,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
+from autotune.scripting.trial import TOO_FEW
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
@@ -454,10 +455,11 @@ def test_packages_are_imported_for_each_process_where_words_may_decide_on_them(
 
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:
-    ended = UserError("it ended after 6 steps, too few to be timed", "")
+    ended = UserError(TOO_FEW.format(steps=6), "")
     options = options_in(tmp_path, SPACE, script=ScriptOptions(()))
-    with pytest.raises(WorkloadError, match="Let it train for longer"):
+    with pytest.raises(WorkloadError, match=r"6 steps, too few .* let it train for longer") as told:
         events_of(options, ScriptedRunner(measure=more_workers_help, observed=ended))
+    assert "model.py instead" not in str(told.value)
 
 
 SIZES = "batch_size: [16, 32]\n"

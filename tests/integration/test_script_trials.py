@@ -14,6 +14,7 @@ from asked_scripts import LOADER, LONG, SCRIPTS, Ask, observed, reason
 from autotune.configuration.job import Measure, Probe
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
+from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import (
     Measured,
     NotApplied,
@@ -163,7 +164,7 @@ def test_a_script_has_a_terminal_at_which_nobody_types(ask: Ask, tmp_path: Path)
             "it trains in 2 processes that it starts itself. Let it leave that to a launcher, as "
             "under torchrun, and say how many: --nproc-per-node 2",
         ),
-        ("too short", "it ended after 4 steps, too few to be timed"),
+        ("too short", TOO_FEW.format(steps=4)),
     ],
 )
 def test_a_script_that_cannot_be_tuned_says_why(ask: Ask, fault: str, expected: str) -> None:

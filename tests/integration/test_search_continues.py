@@ -6,7 +6,7 @@ import optuna
 import pytest
 import yaml
 
-from autotune.searching.run.events import Answered, NothingFeasible, Planned
+from autotune.searching.run.events import Answered, NothingFeasible, Planned, TrialsEnded
 from autotune.values.errors import (
     AutotuneError,
     NotSearchedEnoughError,
@@ -77,7 +77,9 @@ def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):
     answer = events_of(options, ScriptedRunner(in_proportion))[-1]
     options.study.out.unlink()
     runner = ScriptedRunner(in_proportion)
-    assert events_of(options, runner)[-1] == answer
+    *_, reason, again = events_of(options, runner)
+    assert again == answer
+    assert reason == TrialsEnded("all 5 trials are done")
     assert [asked.phase for asked in runner.asked] == ["inspection"]
     assert options.study.out.exists()
 

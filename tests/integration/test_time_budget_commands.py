@@ -20,7 +20,7 @@ def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_pat
     done = autotune(tmp_path, "search", "train.py", "--time-budget", "40s", "--progress", "plain")
     assert done.returncode == 4, done.stderr
     assert time.monotonic() - start < 40
-    assert "... inspecting machine and file, 10 s so far" in done.stderr
+    assert "... looking at the machine, running the file, 10 s so far" in done.stderr
     assert "within 15 s; a process may take a quarter of --time-budget" in done.stderr
 
 

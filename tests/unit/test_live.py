@@ -102,7 +102,9 @@ def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
     progress = LiveProgress(console, now=lambda: clock)
     with progress.drawn():
         progress.wait(10.0)
-        assert "... inspecting machine and file, 10 s so far" in console.file.getvalue()
+        assert (
+            "... looking at the machine, running the file, 10 s so far" in console.file.getvalue()
+        )
         for event in run_by(until(events, TrialStarted, 2), at_once=8):
             progress.show(event)
         before = console.file.tell()
