@@ -1,4 +1,4 @@
-"""What an installation costs, from nothing and with an empty cache: seconds, megabytes, packages.
+"""Measure an installation, from nothing and with an empty cache: seconds, megabytes, packages.
 
     python -m benchmarks.install                  # the core, beside Optuna alone
     python -m benchmarks.install --torch          # also torch with Optuna, beside autotune[torch]

@@ -71,7 +71,7 @@ class Worth:
 
 @dataclass
 class KnobResults:
-    """What is known so far, and the file that keeps it."""
+    """Results so far, and the file that keeps it."""
 
     path: Path
     worths: dict[str, dict[str, Worth]]

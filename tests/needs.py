@@ -27,7 +27,7 @@ HOW = {
     "tyro": _GROUP.format("test"),
     **dict.fromkeys(("sphinx", "myst_parser", "sphinx_click", "furo"), _GROUP.format("site")),
 }
-"""What `pip install` has to be told, in a checkout, to get a library."""
+"""Words for `pip install`, in a checkout, to get a library."""
 
 
 def library(name: str) -> ModuleType:

@@ -55,31 +55,13 @@ def from_lightning(
 
     def build_model() -> nn.Module:
         trained = module()
-        if not trained.automatic_optimization:
-            raise ValueError(
-                f"{type(trained).__name__} sets automatic_optimization = False: its training_step "
-                "steps the optimizer itself. Search the script that trains it instead."
-            )
+        _set_up(trained)
         built.add(trained)
-        with _without_trainer(trained):
-            trained.setup("fit")
-            trained.configure_model()
         return TrainingStep(trained, _step_of(trained))
 
     @cache
     def loader() -> DataLoader[Any]:
-        source = data()
-        if isinstance(source, DataLoader):
-            return source
-        source.prepare_data()
-        source.setup("fit")
-        found = source.train_dataloader()
-        if not isinstance(found, DataLoader):
-            raise ValueError(
-                f"train_dataloader of {type(source).__name__} gives a {type(found).__name__}, and "
-                "a model.py has one DataLoader. Search the script that trains with it instead."
-            )
-        return found
+        return _loader_of(data())
 
     def build_dataset() -> Dataset[Any]:
         own = {"batch_size": loader().batch_size, "num_workers": loader().num_workers}
@@ -99,6 +81,36 @@ def from_lightning(
             return loss_of_step(model, batch)
 
     return Parts(build_model, build_dataset, compute_loss, build_optimizer, collate_fn)
+
+
+def _set_up(trained: LightningModule) -> None:
+    if not trained.automatic_optimization:
+        raise ValueError(
+            f"{type(trained).__name__} sets automatic_optimization = False: its training_step "
+            "steps the optimizer itself. Search the script that trains it instead."
+        )
+    with _without_trainer(trained):
+        trained.setup("fit")
+        trained.configure_model()
+
+
+def _loader_of(source: LightningDataModule | DataLoader[Any]) -> DataLoader[Any]:
+    """Return the only DataLoader of the training.
+
+    Raises:
+        ValueError: there are several.
+    """
+    if isinstance(source, DataLoader):
+        return source
+    source.prepare_data()
+    source.setup("fit")
+    found = source.train_dataloader()
+    if not isinstance(found, DataLoader):
+        raise ValueError(
+            f"train_dataloader of {type(source).__name__} gives a {type(found).__name__}, and "
+            "a model.py has one DataLoader. Search the script that trains with it instead."
+        )
+    return found
 
 
 @contextmanager

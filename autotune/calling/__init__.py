@@ -1,1 +1,1 @@
-"""How a training script is named and called: its file, its flags, its config files, presets."""
+"""The name and call of a training script: its file, its flags, its config files, presets."""

@@ -133,7 +133,7 @@ class SearchContext:
 
     @property
     def unit(self) -> str:
-        """What is counted: samples, or steps where samples are unknown."""
+        """Unit of progress: samples, or steps where samples are unknown."""
         return "samples" if self.counts_samples else "steps"
 
     @property

@@ -1,4 +1,4 @@
-"""What forms say of several processes: how to start them, and their words for DDP's settings."""
+"""Parts of forms for several processes: how to start them, and words for the settings of DDP."""
 
 from __future__ import annotations
 

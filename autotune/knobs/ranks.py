@@ -238,7 +238,7 @@ class Sharding(Knob):
 
 
 class ReshardAfterForward(Knob):
-    """Whether gathered parameters are freed between the forward and the backward pass."""
+    """Freeing of gathered parameters between the forward and the backward pass."""
 
     name = "reshard_after_forward"
     default = True

@@ -53,7 +53,7 @@ def ddp_in(model: nn.Module) -> DistributedDataParallel | None:
 
 
 class Wrappings:
-    """What the script wraps in DDP, and how."""
+    """The models that the script wraps in DDP, with its arguments."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where a launcher has put this process: its rank, as the launcher's variables say it.
+"""The place that a launcher gave this process: its rank, as the launcher's variables say it.
 
 Launchers have words of their own. Torch's come first, because one launcher may start another, such
 as srun a torchrun on each host.

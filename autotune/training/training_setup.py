@@ -55,7 +55,7 @@ class TrainingSetup:
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
-        """What wraps the model in several processes; None in one, and if it is sharded."""
+        """Wrapper of the model in several processes; None in one, and if it is sharded."""
         return self.wrapped if isinstance(self.wrapped, DistributedDataParallel) else None
 
     @property

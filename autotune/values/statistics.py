@@ -30,7 +30,7 @@ class Level(NamedTuple):
     """Quantiles of a one-sided confidence level."""
 
     student: tuple[float, ...]
-    """Of Student's t, for 1 to 11 degrees of freedom. A table: scipy takes a second to import."""
+    """Quantiles of Student's t, for 1 to 11 degrees of freedom; scipy imports for a second."""
     normal: float
 
 

@@ -53,7 +53,7 @@ class ScriptFlag:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What surrounds the training of a script, as its observed run showed it."""
+    """Surroundings of the training of a script, as its observed run showed it."""
 
     flags: tuple[ScriptFlag, ...] = ()
     refused: tuple[str, ...] = ()

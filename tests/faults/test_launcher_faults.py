@@ -142,7 +142,7 @@ def test_a_launcher_has_time_to_end_its_processes_on_other_hosts(
 def test_a_launcher_that_does_not_end_them_ends_the_search(
     outcome_of: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has left there would disturb each further trial."""
+    """Processes that it has left there would disturb each further trial."""
     patience = OF_RANKS._replace(elsewhere=1.0)
     monkeypatch.setattr("autotune.processes.runner.OF_RANKS", patience)
     with pytest.raises(

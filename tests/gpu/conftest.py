@@ -1,4 +1,4 @@
-"""What the tests of devices share: `pytest -m gpu tests/gpu` runs those that need a GPU."""
+"""Fixtures of the tests of devices: `pytest -m gpu tests/gpu` runs those that need a GPU."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ON: dict[str, Value] = {"num_workers": 1, "compile_mode": "default"}
 
 
 def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
-    """What may work on such a machine and needs no process of its own."""
+    """Values that may work on such a machine and needs no process of its own."""
     return [
         (machine.device, knob, value)
         for knob in ALL_KNOBS

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def gated(ask: Callable[[Job], TrialOutcome]) -> Callable[..., Gated]:
-    """What the gate finds."""
+    """The gate's findings."""
 
     def run(device: str, workload: str, **settings: Value) -> Gated:
         plain = TrainingConfig.of({"batch_size": 8, "num_threads": 1}).as_dict()

@@ -1,4 +1,4 @@
-"""What the answer says of its accuracy: over which seeds, by how much, and how fine that is."""
+"""The accuracy that the answer tells: over which seeds, by how much, and how fine that is."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What differs from the baseline decides the evidence: nothing, a gate, a probe, or both."""
+"""Differences from the baseline decide the evidence: nothing, a gate, a probe, or both."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a user's CI calls: the action, the reusable workflow and the hooks, each run for real."""
+"""Parts for a user's CI: the action, the reusable workflow and the hooks, each run for real."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SPLITS = "batch_size: [8, 16, 32, 64]\n"
 
 
 def own(**settings):
-    """What the inspection of a workload with these settings finds."""
+    """The inspection of a workload with these settings."""
     return Inspected(cpu_machine(), replace(FACTS, baseline=settings))
 
 

@@ -1,4 +1,4 @@
-"""What a search does not try, because of what its trials showed or an earlier run left out."""
+"""Values that a search does not try, because of its trials or because an earlier run did not."""
 
 from __future__ import annotations
 

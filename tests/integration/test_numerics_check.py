@@ -28,7 +28,7 @@ def runner(tmp_path_factory):
 
 @pytest.fixture
 def outcome_of(runner, tmp_path):
-    """What the gate finds under these settings, held against default numerics."""
+    """The gate's outcome under these settings, held against default numerics."""
 
     def run(workload, in_double=True, **settings):
         numerics = {name: value for name, value in settings.items() if name in NUMERICS}

@@ -1,4 +1,4 @@
-"""What a preset maps changes what trains, in scripts of its family."""
+"""A flag that a preset maps changes the training, in scripts of its family."""
 
 from __future__ import annotations
 

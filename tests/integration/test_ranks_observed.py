@@ -1,4 +1,4 @@
-"""What two real processes show before the first trial: formats, buffers, uses of parameters."""
+"""Facts that two real processes show before the first trial: formats, buffers, parameters."""
 
 from dataclasses import replace
 

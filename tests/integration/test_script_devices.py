@@ -191,7 +191,7 @@ CALL = ScriptOptions(
 def shared_search(
     folder: Path, storage: str, join: Callable[[Stop], object]
 ) -> tuple[object, object]:
-    """What a search of a script and one that joins it return, or raise."""
+    """Results, or errors, of a search of a script and of one that joins it."""
     options = options_in(folder, SPACE, storage=storage, script=CALL, trials=8)
     stop = Stop()
 

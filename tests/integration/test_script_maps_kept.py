@@ -1,4 +1,4 @@
-"""What a search mapped by itself is in best.yaml, so that run and compare need no --map."""
+"""Flags that a search mapped by itself are in best.yaml, so that run and compare need no --map."""
 
 from __future__ import annotations
 

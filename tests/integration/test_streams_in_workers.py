@@ -196,7 +196,7 @@ def test_a_stream_that_each_worker_gives_whole_gets_none(stream: str) -> None:
 def test_workers_that_each_shuffle_the_whole_stream_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 30000 samples two beginnings of 1000 have some 33 in common, too few for a copy."""
+    """Two beginnings of 1000 of 30000 samples have some 33 in common, too few for a copy."""
     monkeypatch.setattr(sharding, "_SECONDS", 60.0)  # however slow the machine is
     why = workers_obstacle(Stream(shuffled_whole, 30_000))
     assert re.search(r"each worker would load: \d\d of the first 1000 samples of 2 workers", why)

@@ -1,4 +1,4 @@
-"""Where nothing tells the samples of a script's step, every output is in steps/s."""
+"""Every output is in steps/s if nothing tells the samples of a script's step."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def versions(text: str) -> dict[str, str]:
 
 
 def named(which: str) -> dict[str, str]:
-    """What the program of CI prints."""
+    """Output of the program of CI."""
     program = [sys.executable, str(VERSIONS), which]
     return versions(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
 

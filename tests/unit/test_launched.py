@@ -1,4 +1,4 @@
-"""What a launcher's variables tell, what it starts, and how its failures are named."""
+"""Variables of a launcher, the processes it starts, and how its failures are named."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from autotune.scripting.quality.turns import Turns
 from autotune.values.script_losses import FIRST_STEPS
 
 LossOf = Literal["mean", "sum"]
-"""How the losses of a step's backward passes make the step's loss."""
+"""Rule by which the losses of a step's backward passes make the step's loss."""
 NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
 
 

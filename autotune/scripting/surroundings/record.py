@@ -19,7 +19,7 @@ _MOST = 40
 
 
 class Record:
-    """What surrounds the training of this process's script."""
+    """The surroundings of the training in this process's script."""
 
     def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
         """Give the script a terminal, switch trackers off, keep files (see `WrittenFiles`)."""

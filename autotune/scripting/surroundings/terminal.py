@@ -1,4 +1,4 @@
-"""Standard input of a script's run: a terminal at which nobody types."""
+"""Standard input of a script's run: a terminal without input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes' backend can add up, tried with a real exchange of gradients."""
+"""Formats that the backend of several processes can add up, tried with a real exchange."""
 
 from __future__ import annotations
 

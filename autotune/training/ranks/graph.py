@@ -1,4 +1,4 @@
-"""Which parameters a step of training uses, and if each step uses the same."""
+"""Find the parameters that a step of training uses, and if each step uses the same."""
 
 from __future__ import annotations
 

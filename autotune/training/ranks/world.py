@@ -47,7 +47,7 @@ class Lap:
     stopped: int = 0
     """Times that a process other than rank 0 was stopped and continued."""
     gpu: str = ""
-    """What disturbed the GPUs of processes other than rank 0."""
+    """Disturbances of the GPUs of processes other than rank 0."""
 
 
 def slowest(laps: Sequence[Lap]) -> Lap:
