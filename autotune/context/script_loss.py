@@ -35,9 +35,9 @@ _FEWEST_SECONDS = 3.0
 _OTHER_STEPS = 2
 # Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
 _FACTOR = 4
-_DEVIATIONS = 2
-# Share of the loss by which chance may explain a difference; a sum is off by its whole size.
-_MOST_BY_CHANCE = 0.5
+_DEVIATIONS = 3
+# Share of the larger loss by which chance may explain a difference; a sum is off by a half or more.
+_MOST_BY_CHANCE = 0.45
 
 
 def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
@@ -112,8 +112,8 @@ class OtherBatches:
         own, found = observed.loss.first[0], outcome.losses[0]
         return self._refusing(
             mapped,
-            f"the first loss is {own:.4g}, and {found:.4g} with {settings}, so it is no mean over "
-            "the samples that could judge it: it needs --metric-regex",
+            f"the first loss is {own:.4g}, and {found:.4g} with {settings}, too far apart for a "
+            "mean over the samples, which alone could judge it: it needs --metric-regex",
         )
 
     def _refusing(self, mapped: list[str], reason: str) -> ScriptOptions:
@@ -155,7 +155,8 @@ def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
     # Neighbours tell the spread of a batch without the course of training.
     steps = [after - before for before, after in pairwise(own.first)]
     chance = _DEVIATIONS * stdev(steps) / math.sqrt(2) if len(steps) > 1 else 0.0
-    allowed = max(UNNOTICED * abs(first), min(chance, _MOST_BY_CHANCE * abs(first)))
+    most = _MOST_BY_CHANCE * max(abs(first), abs(found))
+    allowed = max(UNNOTICED * abs(first), min(chance, most))
     return abs(found - first) <= allowed
 
 

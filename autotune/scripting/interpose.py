@@ -142,6 +142,8 @@ class Interposition:
         """Record a module in training that is called from outside all known modules."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return  # no training, and sizes are tensors then
         with self._guarded(*_MODEL):
             if module not in self._inside:
                 if not any(weight.requires_grad for weight in module.parameters()):

@@ -22,6 +22,9 @@ BEFORE = {
     "log.txt": "epoch 1\n",
     "replaced.json": "before",
     "deleted.txt": "wanted",
+    "jit.pt": "a model of last week",
+    "jit2.pt": "another one",
+    "forked.txt": "by another process",
     "checkpoint/model/weights": "of an epoch",
     "newest.txt": "news",
     "best.txt": "of Monday",
@@ -29,7 +32,7 @@ BEFORE = {
     "moved.txt": "moved",
 }
 KEPT = {
-    **{name: BEFORE[name] for name in list(BEFORE)[:5]},
+    **{name: BEFORE[name] for name in list(BEFORE)[:8]},
     "older.txt": "news",  # under the names that they had when they went
     "second.txt": "of Sunday",
     "second.txt~2": "of Monday",

@@ -105,7 +105,7 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
     assert done.returncode == 0, done.stderr
     assert f"note: batch_size stays 16: the first loss is {first}" in done.stderr
-    assert "with batch_size=64, so it is no mean over the samples" in done.stderr
+    assert "with batch_size=64, too far apart for a mean over the samples" in done.stderr
     assert "searched as batch_size" not in done.stderr
     assert "  amp_dtype: null, bfloat16\n" in done.stderr
     assert "  batch_size:" not in done.stderr

@@ -40,7 +40,7 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
     "way",
     [
         *("optimizer", "two losses", "compiled step", "lbfgs"),
-        *("backward", "checkpointed", "weighted", "grad", "function"),
+        *("backward", "checkpointed", "weighted", "grad", "function", "traced first"),
     ],
 )
 def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:

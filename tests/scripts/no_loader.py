@@ -30,6 +30,8 @@ loader = DataLoader(TensorDataset(points, targets), batch_size=16)
 kept = list(loader) if args.way == "kept batches" else None
 if args.way == "compiled model":
     model = torch.compile(model, backend="eager")
+if args.way == "traced first":
+    torch.jit.trace(model, points[:2])
 if args.way == "validated first":
     with torch.no_grad():
         for x, _ in loader:

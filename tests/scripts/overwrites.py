@@ -3,6 +3,7 @@
 import shutil
 import sys
 import tempfile
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -21,6 +22,12 @@ def save(model: torch.nn.Module) -> None:
         save_file(model.state_dict(), "model.safetensors")
         return
     torch.save(model.state_dict(), "last.pt")
+    scripted = torch.jit.script(torch.nn.Linear(1, 1))
+    scripted.save("jit.pt")
+    torch.jit.save(scripted, "jit2.pt")
+    writer = get_context("fork").Process(target=Path("forked.txt").write_text, args=("a run",))
+    writer.start()
+    writer.join()
     with Path("log.txt").open("a") as log:
         log.write("a run\n")
     Path("new.json").write_text("{}")

@@ -109,6 +109,13 @@ def test_a_loss_falls_if_it_does_so_beyond_its_spread(slope: float, expected: bo
     assert not falls(course[:10]), "too few"
 
 
+def test_a_loss_that_falls_at_once_falls() -> None:
+    """As in gradient descent on all samples: most of its fall lies in the first steps."""
+    course = [15 * 0.6**step for step in range(40)]
+    assert falls(course)
+    assert not falls([*course, *course[:10]]), "it comes back"
+
+
 def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing() -> None:
     good, none = StepLoss(1, (1.0,)), StepLoss(2, ())
     assert fault_of([good]) == ""

@@ -16,13 +16,17 @@ _BEYOND = 3.0
 
 
 def falls(losses: Sequence[float]) -> bool:
-    """Return True if the last quarter of the losses is below the first one, beyond their spread."""
+    """Return True if the last quarter of the losses is below the first one, beyond their spread.
+
+    A loss that falls at once spreads in its first quarter because it falls; then no loss of the
+    last one reaches any of the first.
+    """
     size = len(losses) // _PARTS
     if len(losses) < FIRST:
         return False
     first, last = losses[:size], losses[-size:]
     error = math.sqrt((variance(first) + variance(last)) / size)
-    return fmean(first) - fmean(last) > _BEYOND * error
+    return max(last) < min(first) or fmean(first) - fmean(last) > _BEYOND * error
 
 
 def fault_of(steps: Sequence[StepLoss]) -> str:

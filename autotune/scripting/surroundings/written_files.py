@@ -1,9 +1,10 @@
 """Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
 
-Before each is changed, what was there is kept (`KeptFiles`). Libraries that write in C or Rust
-raise no such event; `torch.save` and the writer of safetensors are wrapped for that, and an SQLite
-database is looked at. Nor do other processes, and a name relative to an open folder (`dir_fd`)
-tells no place.
+Before each is changed, what was there is kept (`KeptFiles`); a forked process keeps files as well,
+and notes none. Libraries that write in C or Rust raise no such event: `torch.save`, that of a
+ScriptModule, `torch.export.save` and the writer of safetensors are wrapped for that, and an SQLite
+database is looked at. Nor do other programs, and a name relative to an open folder (`dir_fd`) tells
+no place.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ class WrittenFiles:
         """
         self._kept, self._refuse = kept, refuse
         self._busy = local()
-        self._process = os.getpid()
         self._start = f"{Path.cwd()}/"
         # Asked for now: within an event, its own lock may be held.
         self._temporary = f"{os.path.realpath(tempfile.gettempdir())}/"
@@ -76,14 +76,15 @@ class WrittenFiles:
     def watch(self) -> None:
         """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
-        AfterImport("torch", partial(self._watch_saves, "torch", "save", "f"))
+        AfterImport("torch", self._watch_torch)
+        AfterImport("torch.export", partial(self._watch_saves, "torch.export", "save", "f"))
         # The function that save_file calls, which others have imported by name before.
         for module in ("safetensors.torch", "safetensors.numpy"):
             wrap = partial(self._watch_saves, module, "serialize_file", "filename")
             AfterImport(module, wrap)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _EVENTS or os.getpid() != self._process:
+        if event not in _EVENTS:
             return
         if getattr(self._busy, "is_keeping", False):  # keeping a file writes another one
             return
@@ -197,9 +198,18 @@ class WrittenFiles:
         """Return True in the temporary folder; only what existed there before is named."""
         return place.startswith(self._temporary) and not place.startswith(self._start)
 
-    def _watch_saves(self, module: str, name: str, second: str) -> None:
-        """Wrap a function whose second argument is the file that it writes in C or Rust."""
-        original = getattr(sys.modules[module], name)
+    def _watch_torch(self) -> None:
+        torch: Any = sys.modules["torch"]
+        self._watch_saves(torch, "save", "f")
+        self._watch_saves(torch.jit.RecursiveScriptModule, "save", "f")  # torch.jit.save calls it
+
+    def _watch_saves(self, owner: Any, name: str, second: str) -> None:
+        """Wrap a function whose second argument is the file that it writes in C or Rust.
+
+        `owner` is the name of its module, or what has it.
+        """
+        owner = sys.modules[owner] if isinstance(owner, str) else owner
+        original = getattr(owner, name)
 
         @wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
@@ -208,7 +218,7 @@ class WrittenFiles:
                 self.writes(file)
             return original(*args, **kwargs)
 
-        setattr(sys.modules[module], name, save)
+        setattr(owner, name, save)
 
 
 def _changed_at(place: str) -> float:
