@@ -26,7 +26,12 @@ from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.values.errors import StudyMismatchError, UsageError, WorkloadError
+from autotune.values.errors import (
+    NotSearchedEnoughError,
+    StudyMismatchError,
+    UsageError,
+    WorkloadError,
+)
 from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
 from autotune.values.workload_facts import Surroundings, WorkloadFacts
 from children import autotune
@@ -34,6 +39,7 @@ from command_line import command
 from covering import covers
 from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from search_clock import timed_runner
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, float16]\n"
@@ -460,6 +466,24 @@ def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> N
     with pytest.raises(WorkloadError, match=r"6 steps, too few .* let it train for longer") as told:
         events_of(options, ScriptedRunner(measure=more_workers_help, observed=ended))
     assert "model.py instead" not in str(told.value)
+
+
+def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(config: TrainingConfig | None, phase: str) -> float:
+        return 60.0 if phase == "trial" else 4.0
+
+    runner = timed_runner(monkeypatch, seconds=seconds, measure=lambda *_: at(100), observed=SEEN)
+    options = options_in(
+        tmp_path,
+        "num_workers: [0, 1, 2]\nprefetch_factor: [2, 4]\n",
+        script=ScriptOptions(()),
+        trials=50,
+        time_budget_seconds=200.0,
+    )
+    with pytest.raises(NotSearchedEnoughError, match=r"; of 3 min \d+ s, .* the script's start\. "):
+        events_of(options, runner)
 
 
 SIZES = "batch_size: [16, 32]\n"

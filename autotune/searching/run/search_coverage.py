@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from autotune.configuration.answer_words import start_text
 from autotune.configuration.best_config import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
@@ -123,11 +124,19 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
         why = f"{tried}, fewer than the {measured + missing} that an answer needs"
     seconds = _to_go_on(search, missing)
     raise NotSearchedEnoughError(
-        f"not searched enough: {why}. Finished trials are kept: the same command with "
-        f"--time-budget {_flag(seconds)} or more continues with them. best.yaml was not written.",
+        f"not searched enough: {why}{_starts(search)}. Finished trials are kept: the same command "
+        f"with --time-budget {_flag(seconds)} or more continues with them. best.yaml was not "
+        "written.",
         measured=measured,
         seconds=seconds,
     )
+
+
+def _starts(search: SearchRun) -> str:
+    """Return how much of this run the starts of the script took; empty for a model.py."""
+    if search.context.observed is None:
+        return ""
+    return f"; {start_text((max(0.0, search.clock.elapsed), search.starts.seconds))}"
 
 
 def _to_go_on(search: SearchRun, missing: int) -> float:
