@@ -11,12 +11,18 @@ from needs import installed
 from tuned_scripts import SCRIPTS, run
 
 CLI = ("fit", "--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.logger=false")
+HF = ("--output_dir", "out", "--use_cpu", "True", "--report_to", "none")
 FAMILIES = {
     "timm": ("timm_train.py", ("--data-dir", "."), ("timm", "torchvision", "PIL")),
     "lightning": (
         "lightning_cli.py",
         (*CLI, "--trainer.enable_checkpointing=false"),
         ("lightning", "jsonargparse"),
+    ),
+    "hf": (
+        "hf_flags.py",
+        (*HF, "--num_train_epochs", "1", "--save_strategy", "no"),
+        ("transformers", "accelerate"),
     ),
 }
 SETTINGS: list[tuple[dict[str, Value], str]] = [
@@ -35,7 +41,7 @@ SETTINGS: list[tuple[dict[str, Value], str]] = [
 def test_what_a_preset_maps_changes_what_trains(
     tmp_path: Path, preset: str, settings: dict[str, Value], trained: str
 ) -> None:
-    """Both scripts have batches of 4 by themselves, one step for each, without autocast."""
+    """Without a preset the scripts train in batches of 4 or 8, one step each, without autocast."""
     script, arguments, libraries = FAMILIES[preset]
     for library in libraries:
         installed(library)
