@@ -61,6 +61,8 @@ def test_a_model_that_calls_no_attention_has_no_kernel(kernel: str, workload: Wo
     assert KNOBS["sdpa_backend"].read_back(setup) is None
 
 
+# Older releases of torch warn of it in every profile.
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
 def test_a_profile_of_the_users_own_goes_on(blocks_workload: Workload) -> None:
     setup = set_up(blocks_workload, sdpa_backend="math")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
