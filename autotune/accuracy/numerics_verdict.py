@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from autotune.configuration.accuracy_rule import UNNOTICED
+from autotune.configuration.accuracy_rule import OF_SPLIT, UNNOTICED
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -56,14 +56,6 @@ OF_UPDATE = 2.0**-10
 """Error of an update from equal gradients that is no fault.
 
 It is the epsilon of float16 and TF32, the shortest formats in which an optimizer may compute.
-"""
-
-
-OF_SPLIT = {True: 2.0**-14, False: 2.0**-10}
-"""Difference of the summed gradients of micro-batches that is rounding, in float64 or not.
-
-In float64 it leaves room for a layer that computes in float32 all the same. Without float64 it is
-the epsilon of float16 and TF32.
 """
 
 
@@ -119,14 +111,16 @@ class NumericsChecker:
     def split(self, config: TrainingConfig) -> Gated | Failure | None:
         """Return by how much the gradients differ that `config` sums of the baseline's samples.
 
-        Both sides compute eagerly in the baseline's precision, or in float64.
+        Both sides compute eagerly in the baseline's precision, or in float64, and with the knobs of
+        the user's own as `config` has them: one may make a layer of another kind.
         """
         if not self._is_split(config):
             return None
         plain = {name: KNOBS[name].default for name in NUMERICS if name not in PRECISION}
-        reference = self.context.baseline.replace(num_workers=0, **plain)
+        own = {name: config[name] for name in self._changed_own(config)}
+        reference = self.context.baseline.replace(num_workers=0, **plain, **own)
         tested = reference.replace(**{name: config[name] for name in BATCH_KNOBS})
-        return self._measured(_split_key(config), tested, reference)
+        return self._measured(self._split_key(config), tested, reference)
 
     def split_error(self, config: TrainingConfig) -> float | None:
         """Return the difference that `split` found; None if it found none. Runs nothing."""
@@ -141,8 +135,18 @@ class NumericsChecker:
     def _known_split(self, config: TrainingConfig) -> Gated | None:
         if not self._is_split(config):
             return None
-        found = self.study.notes.numerics_check(_split_key(config))
+        found = self.study.notes.numerics_check(self._split_key(config))
         return found if isinstance(found, Gated) else None
+
+    def _split_key(self, config: TrainingConfig) -> str:
+        names = (*BATCH_KNOBS, *self._changed_own(config))
+        return ",".join(f"{name}={config[name]}" for name in names)
+
+    def _changed_own(self, config: TrainingConfig) -> list[str]:
+        """Return the knobs of the user's own that `config` changes, but for exact ones."""
+        space, own = self.context.space, self.context.baseline
+        changing = (name for name in space.effects if space.effect(name) != "exact")
+        return [name for name in changing if config[name] != own[name]]
 
     def _is_split(self, config: TrainingConfig) -> bool:
         """Return whether steps have the baseline's samples in other batches."""
@@ -299,10 +303,6 @@ def errors(gated: Gated, lower_precision: bool) -> tuple[Error, ...]:
 
 def _limit(rounding: float | None, drawn: float = 0.0) -> float:
     return math.inf if rounding is None else max(UNNOTICED, MULTIPLE * rounding + drawn)
-
-
-def _split_key(config: TrainingConfig) -> str:
-    return ",".join(f"{name}={config[name]}" for name in BATCH_KNOBS)
 
 
 def _expected(outcome: TrialOutcome) -> Gated | Failure:

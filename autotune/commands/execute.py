@@ -318,8 +318,9 @@ def check_knobs(device: str, model: Path, python: Interpreter) -> tuple[KnobFact
         facts = inspected.workload
         if facts is None or not facts.knobs:
             raise UsageError(f"{model} has no KNOBS. Write KNOBS = [MyKnob()] in it.")
-        config = TrainingConfig.of(facts.baseline).as_dict()
-        job = replace(inspection(inspected.machine.device, model), task=CheckKnobs(), config=config)
+        machine = inspected.machine
+        config = TrainingConfig.of(facts.baseline).resolved(machine).as_dict()
+        job = replace(inspection(machine.device, model), task=CheckKnobs(), config=config)
         checked = inspect(runner, job, folder / "check")
     if checked.knob_faults:
         raise WorkloadError("\n".join(checked.knob_faults))

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from autotune.configuration.accuracy_rule import OF_SPLIT
 from autotune.configuration.evidence_parts import Pair, Part, Settings
 
 UNCHANGED = "unchanged"
@@ -139,7 +140,8 @@ class AccuracyEvidence(Part):
         if self.split_error is None:
             return ""
         percent = f"{100 * self.split_error:.2g} %"
-        cause = "more than rounding, so it was probed" if self.needs_full_run else "by rounding"
+        is_more = self.needs_full_run and self.split_error > OF_SPLIT[True]
+        cause = "more than rounding, so it was probed" if is_more else "by rounding"
         return f"summed over smaller batches they differ by {percent} on the same samples: {cause}"
 
     @property

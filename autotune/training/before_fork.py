@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def with_dataset(workload: Workload) -> tuple[Workload, float]:
     dataset, built_with = build_dataset(workload), workload.options("dataset_options")
     build = workload.build_dataset
 
+    @wraps(build)  # so that its signature is found
     def build_or_reuse(**options: Any) -> Any:
         return dataset if options == built_with else build(**options)
 

@@ -10,6 +10,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import NothingFeasible, TrialEnded, Warned
 from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory
+from autotune.values.workload_facts import Signature
 from children import SETTINGS, WORKLOADS, autotune, hurried, job_for, run_child
 from factories import cpu_machine, measurement, written
 from scripted_runner import (
@@ -99,6 +100,32 @@ def test_parts_that_do_not_add_up_to_the_same_are_probed_and_it_is_said(found, t
         assert "differ by 30 % on the same samples: more than rounding" in accuracy.split_text
     else:
         assert accuracy.split_text == ""
+
+
+def test_parts_are_checked_for_each_layer_that_a_knob_of_the_users_own_may_make(tmp_path):
+    """Parts of layers that look at one sample say nothing of those that look at a batch."""
+
+    def is_of_batches(config):
+        return config["options.norm"] == "batch"
+
+    def measure(config, phase):
+        return at(1000 / batch_of(config) * (2 if is_of_batches(config) else 1))
+
+    def quality(config, seed):
+        return 0.5 if is_of_batches(config) and batch_of(config) < 64 else 0.9
+
+    def gate(config):
+        return agreeing(gradient_error=0.3 if is_of_batches(config) else 1e-9)
+
+    signatures = {"build_model": Signature("build_model(norm='layer')", {"norm": "layer"})}
+    facts = replace(FACTS, baseline={"batch_size": 64, "num_threads": 1}, signatures=signatures)
+    found = Inspected(cpu_machine(), facts)
+    runner = ScriptedRunner(measure, quality=quality, gate=gate, inspected=found)
+    space = f"{SPLITS}options:\n  norm: [layer, batch]\n"
+    options = options_in(tmp_path, space=space, trials=8, effective_batch="keep")
+    best = events_of(options, runner)[-1].best
+    assert (best.config["batch_size"], best.config["options.norm"]) == (8, "layer")
+    assert not best.constraints.accuracy.needs_full_run
 
 
 def test_parts_that_train_to_less_are_not_the_answer(tmp_path):

@@ -201,6 +201,10 @@ def test_the_check_tells_which_knobs_keep_the_contract_and_what_the_others_break
     model, lines = changed(tmp_path, "KNOBS = [Pause(), Untold()]", "KNOBS = [Pause()]")
     done = finished(run_autotune(tmp_path, "knobs", "--check", model, "--device", "cpu"))
     assert done.stdout == "knobs.pause keeps the contract with 5, 0\n"
+    text = model.read_text().replace("BASELINE = plain.BASELINE", 'BASELINE = {"batch_size": 8}')
+    model.write_text(text)
+    done = finished(run_autotune(tmp_path, "knobs", "--check", model, "--device", "cpu"))
+    assert done.stdout == "knobs.pause keeps the contract with 5, 0\n", "threads are torch's own"
     done = run_autotune(tmp_path, "knobs", "--check", MODEL, "--device", "cpu")
     assert (done.returncode, done.stdout) == (4, "")
     line = lines.index("class Untold(Knob):") + 1

@@ -235,6 +235,12 @@ def test_the_inspection_tells_what_the_functions_take_and_builds_what_is_built_t
         "build_model(careful: bool = True)",
         {"careful": True},
     )
+    signature = outcome.workload.signatures["build_dataset"]
+    assert (signature.text, signature.defaults, signature.takes_any) == (
+        "build_dataset(samples: int = 256)",
+        {"samples": 256},
+        False,
+    )
 
 
 def test_an_argument_that_is_not_taken_is_told_with_its_line_before_anything_is_timed(
