@@ -17,8 +17,8 @@ _HEAD = """\
 # Knobs
 
 The settings that autotune can tune, in the order in which configurations list them. `make docs`
-writes this page from the classes in `autotune/knobs/`. `autotune knobs` shows the values that this
-machine allows.
+writes this page from the classes in `autotune/knobs/`. `autotune knobs` suggests values for this
+machine, and says which it cannot have.
 
 [Knobs of your own](own_knobs.md) stand in a space file, or in model.py as a class like those here.
 `autotune knobs model.py` lists the latter.
