@@ -25,10 +25,10 @@ def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
     if budget is not None and seconds is not None:
         within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
     often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
-    seeds = "their first losses and (longer) accuracy seeds, " if _has_quality(context) else ""
+    checks = " with (longer) checks of their quality" if _has_quality(context) else ""
     yield (
-        f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials, {seeds}"
-        "re-timings, rounds that confirm"
+        f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials{checks}, and "
+        "the comparison that confirms the best"
     )
     if room < least:
         yield f"perhaps too few for an answer, which needs {least}: give a longer --time-budget"

@@ -332,7 +332,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
     assert (
         "about 17 to 45 times, about 3 s each with your settings: as it is, up to 2 trials, "
-        "re-timings, rounds that confirm\n"
+        "and the comparison that confirms the best\n"
     ) in text
     assert (
         "it writes to: the current folder, runs, /srv/out; later checkpoints are not known\n"
@@ -396,8 +396,8 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
     text = "\n".join(plan_lines(plan.context))
     assert (
-        "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials, their "
-        "first losses and (longer) accuracy seeds, re-timings, rounds that confirm"
+        "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials with "
+        "(longer) checks of their quality, and the comparison that confirms the best"
     ) in text
 
 
