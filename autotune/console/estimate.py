@@ -27,8 +27,8 @@ def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
     often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
     checks = " with (longer) checks of their quality" if _has_quality(context) else ""
     yield (
-        f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials{checks}, and "
-        "the comparison that confirms the best"
+        f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials{checks}, "
+        "and the comparison that confirms the best"
     )
     if room < least:
         yield f"perhaps too few for an answer, which needs {least}: give a longer --time-budget"
