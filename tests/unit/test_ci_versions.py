@@ -102,6 +102,7 @@ def test_jobs_run_what_is_there() -> None:
         lowest,
         everything,
         "make test-oldest",
+        "make .venv/.installed-all",
         "make test",
         "make test-long",
     ]
