@@ -56,7 +56,8 @@ def test_an_infeasible_trial_that_was_faster_is_explained_by_its_reason(url: str
 def reasons(source: str) -> dict[str, str]:
     """Return what the page says of each change, by setting."""
     row = r'<tr><th scope="row"><code>(\w+)</code>(?:(?!</tr>).)*<td class="why">(.*?)</td>'
-    found = re.findall(row, report(source, "--html", "-"), re.DOTALL)
+    page = report(source, "--html", "-").replace("<wbr>", "")
+    found = re.findall(row, page, re.DOTALL)
     return {name: html.unescape(why) for name, why in found}
 
 
