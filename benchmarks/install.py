@@ -3,6 +3,7 @@
     python -m benchmarks.install                  # the core, beside Optuna alone
     python -m benchmarks.install --torch          # also torch with Optuna, beside autotune[torch]
     python -m benchmarks.install --demo           # also `make demo` in a new clone
+    python -m benchmarks.install --before COMMIT  # also an earlier version, with --demo its demo
 
 Each is installed by pip into a virtual environment of its own. The seconds are of this network as
 much as of the packages: compare those of one run. With --torch and --demo gigabytes are downloaded.
@@ -22,11 +23,11 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-BEST = ROOT / "studies" / "digits_cnn" / "recorded_best.yaml"
+BEST = Path("studies", "digits_cnn", "recorded_best.yaml")
 STARTS = 9
 PROGRAMS = {
     "import autotune": "import autotune",
-    "autotune.load": f"import autotune; autotune.load({str(BEST)!r})",
+    "autotune.load": "import autotune; autotune.load(BEST)",
     "autotune --help": "import sys; sys.argv[1:] = ['--help']; import autotune.cli as c; c.main()",
     "import optuna": "import optuna",
 }
@@ -47,21 +48,27 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--before", metavar="COMMIT")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="autotune-install-") as scratch:
         folder = Path(scratch)
         costs = [installed(folder / "optuna", "optuna", ["optuna"])]
-        costs.append(installed(folder / "core", "autotune", [str(ROOT)]))
         if arguments.torch:
             costs.append(installed(folder / "torch", "torch, optuna", ["torch", "optuna"]))
             costs.append(installed(folder / "both", "autotune[torch]", [f"{ROOT}[torch]"]))
-        if arguments.demo:
-            costs.append(demo(folder / "demo"))
+        started = []
+        for commit in filter(None, ("HEAD", arguments.before)):
+            clone = cloned(folder / commit, commit)
+            environment = folder / f"core-{commit}"
+            costs.append(installed(environment, f"autotune, {commit}", [str(clone)]))
+            started += starts(environment / "bin" / "python", clone, commit)
+            if arguments.demo:
+                costs.append(demo(clone, f"make demo with its search, {commit}"))
         print("| installation | seconds | MB | packages |\n|---|---|---|---|")
         for cost in costs:
             print(f"| {cost.name} | {cost.seconds:.0f} | {cost.megabytes:.0f} | {cost.packages} |")
         print("\n| start | seconds, median | over an empty program |\n|---|---|---|")
-        print("\n".join(starts(folder / "core" / "bin" / "python")))
+        print("\n".join(started))
 
 
 def installed(folder: Path, name: str, requirements: Sequence[str]) -> Cost:
@@ -75,13 +82,19 @@ def installed(folder: Path, name: str, requirements: Sequence[str]) -> Cost:
     return Cost(name, seconds, megabytes(folder) - size, packages(folder) - before)
 
 
-def demo(folder: Path) -> Cost:
-    """Return the cost of README's demo, with its search, in a clone of this checkout."""
+def cloned(folder: Path, commit: str) -> Path:
+    """Return a clone of this checkout, as it was at some commit."""
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
+    subprocess.run(["git", "-C", folder, "checkout", "--quiet", commit], check=True)
+    return folder
+
+
+def demo(folder: Path, name: str) -> Cost:
+    """Return the cost of README's demo in a clone, with its search."""
     size, begun = megabytes(folder), time.monotonic()
     subprocess.run(["make", "demo"], cwd=folder, env=without_cache(), check=True)
     seconds = time.monotonic() - begun
-    return Cost("make demo, with its search", seconds, megabytes(folder) - size, packages(folder))
+    return Cost(name, seconds, megabytes(folder) - size, packages(folder))
 
 
 def without_cache() -> dict[str, str]:
@@ -89,12 +102,12 @@ def without_cache() -> dict[str, str]:
     return {**os.environ, "PIP_NO_CACHE_DIR": "1"}
 
 
-def starts(python: Path) -> Iterator[str]:
+def starts(python: Path, clone: Path, version: str) -> Iterator[str]:
     """Yield a row for each program: its median seconds, and those beyond an empty one."""
     empty = seconds_of(python, "")
     for name, program in PROGRAMS.items():
-        taken = seconds_of(python, program)
-        yield f"| {name} | {taken:.3f} | {taken - empty:.3f} |"
+        taken = seconds_of(python, program.replace("BEST", repr(str(clone / BEST))))
+        yield f"| {name}, {version} | {taken:.3f} | {taken - empty:.3f} |"
 
 
 def seconds_of(python: Path, program: str) -> float:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch._dynamo.utils import counters
 
+from autotune.knobs import KNOBS
+
 
 @contextmanager
 def process_state() -> Iterator[None]:
@@ -26,6 +28,7 @@ def process_state() -> Iterator[None]:
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark
+    KNOBS["sdpa_backend"].on_process(None)
     # What one test compiled must not count as compiled for the next.
     torch._dynamo.reset()
     counters.clear()

@@ -20,7 +20,6 @@ from typing import Literal
 from autotune.accuracy.failed_probes import own_accuracy_fails
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
-    PRECISION,
     NumericsChecker,
     NumericsChecks,
     NumericsFault,
@@ -28,7 +27,7 @@ from autotune.accuracy.numerics_verdict import (
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import Probe
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from autotune.configuration.accuracy_rule import OF_SPLIT, UNNOTICED
 from autotune.configuration.job import Gate
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.processes.runner import Runner
@@ -33,8 +33,6 @@ from autotune.values.outcome import (
 
 EXCHANGE = "ddp_comm_dtype"
 """Knob of numerics that several processes show alone."""
-PRECISION = ("amp_dtype", "float32_matmul_precision", EXCHANGE)
-"""Knobs of numerics that lower the precision; the others reorder the same arithmetic."""
 NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
 _IN_ONE = tuple(name for name in NUMERICS if name != EXCHANGE)

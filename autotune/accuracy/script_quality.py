@@ -15,7 +15,6 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
-    PRECISION,
     NumericsChecker,
     NumericsChecks,
     NumericsFault,
@@ -26,7 +25,7 @@ from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.values.outcome import (
     Failure,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from autotune.knobs import knob_named, own_fault
 from autotune.knobs.base import Effect, Value
-from autotune.knobs.own import KINDS
+from autotune.knobs.own import ALLOCATOR, KINDS, OLDER_ALLOCATOR
 from autotune.values.strict_yaml import Document, Place
 from autotune.values.text import did_you_mean
 
@@ -47,6 +47,11 @@ def read_own_knobs(document: Document, faults: list[str]) -> OwnKnobs:
                 faults.append(f"{document.key_position(kind, word)}: {fault}.")
             else:
                 faults.extend(_read_own_knob(own, document, (kind, word), written))
+    if {f"env.{ALLOCATOR}", f"env.{OLDER_ALLOCATOR}"} <= own.offers.keys():
+        faults.append(
+            f"{document.key_position('env', OLDER_ALLOCATOR)}: {OLDER_ALLOCATOR} is the older name "
+            f"of {ALLOCATOR}, which is written by the name that torch reads; keep {ALLOCATOR}."
+        )
     return own
 
 

@@ -117,6 +117,13 @@ class TrainingConfig:
         """
         return self.note_key(knob.name for knob, _ in self.items() if knob.effect != "exact")
 
+    def course(self) -> tuple[object, ...]:
+        """Return a key that is equal where trainings differ in their batches and rounding alone.
+
+        Knobs of the user's own count, as for `quality_key`.
+        """
+        return (*(self[name] for name in _COURSE), *self.own)
+
     def note_key(self, names: Iterable[str]) -> str:
         """Return the settings of these knobs as a text by which a study keeps its notes."""
         return note_key((name, self[name], knob_named(name).default) for name in names)
@@ -124,6 +131,13 @@ class TrainingConfig:
 
 BATCH_KNOBS = ("batch_size", "accumulation_steps")
 """Knobs whose product is the effective batch."""
+PRECISION = ("amp_dtype", "float32_matmul_precision", "ddp_comm_dtype")
+"""Knobs of numerics that lower the precision; the others reorder the same arithmetic."""
+_COURSE = tuple(
+    knob.name
+    for knob in ALL_KNOBS
+    if knob.name in PRECISION or (knob.effect == "statistics" and knob.name not in BATCH_KNOBS)
+)
 _POSITION = {knob.name: position for position, knob in enumerate(ALL_KNOBS)}
 
 

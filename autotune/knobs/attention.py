@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,8 @@ from autotune.values.workload_facts import WorkloadFacts
 if TYPE_CHECKING:
     from torch import nn
 
-_BACKENDS: Mapping[str, str] = {
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "math": "MATH",
-    "cudnn": "CUDNN_ATTENTION",
-}
-_HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": tuple(_BACKENDS)}
+_KERNELS = ("flash", "efficient", "math", "cudnn")
+_HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": _KERNELS}
 # Names of operators begin so; the one of flash attention on a CPU has a longer name.
 _OPERATOR = "aten::_scaled_dot_product_"
 _MATH = f"{_OPERATOR}attention_math"
@@ -34,6 +29,8 @@ _NAMES = ("scaled_dot_product_attention", "sdpa")
 _PASSES = 2
 _seen: dict[Value, list[frozenset[str]]] = {}
 """By value, the operators of attention in each of the first forward passes under it."""
+_before: dict[str, bool] = {}
+"""Kernels that were permitted before one was chosen."""
 
 
 class SdpaBackend(Knob):
@@ -41,17 +38,16 @@ class SdpaBackend(Knob):
 
     name = "sdpa_backend"
     default = None
-    values = OneOf((None, *_BACKENDS))
+    values = OneOf((None, *_KERNELS))
     effect = "numerics"
-    script_obstacle = "it needs a context around the script's own forward pass"
     summary = "Kernel of scaled_dot_product_attention; null is PyTorch's choice for each call."
     pays = "Long sequences, and shapes for which PyTorch's order of preference is not the best."
     hurts = (
-        "A kernel that does not take a call's mask, type or shape fails the training. Beside "
-        "activation_checkpointing so does any but PyTorch's choice, which the second pass takes."
+        "A kernel that does not take a call's mask, type or shape fails the training, and an "
+        "evaluation in the same process, which uses it too."
     )
-    call = "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)"
-    source = "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html"
+    call = "torch.backends.cuda.enable_flash_sdp(True), and False for the other kernels"
+    source = "https://docs.pytorch.org/docs/stable/backends.html#torch-backends-cuda"
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         if value is None or value in _HERE.get(machine.device_type, ()):
@@ -65,23 +61,16 @@ class SdpaBackend(Knob):
 
     def on_process(self, value: Value) -> None:
         _seen.pop(value, None)
+        _permit(value)
         _mark_compiled_code(value)
 
     def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
-        if value is None:
+        if value is None or len(_seen.get(value, ())) >= _PASSES or is_profiling():
             return nullcontext()
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        kernel: AbstractContextManager[None] = sdpa_kernel(
-            getattr(SDPBackend, _BACKENDS[str(value)])
-        )
-        if len(_seen.get(value, ())) < _PASSES and not is_profiling():
-            return _watched(value, kernel)
-        return kernel
+        return _watched(value)
 
     def read_back(self, setup: Setup) -> Value:
-        with setup.forward_context():
-            permitted = _permitted()
+        permitted = _permitted()
         # Permission proves nothing: the model may not call it, or the compiler replace it.
         passes = _seen.get(permitted)
         return permitted if passes and _kernel_of(passes[-1]) == permitted else None
@@ -99,35 +88,59 @@ def _mark_compiled_code(value: Value) -> None:
 
 
 @contextmanager
-def _watched(value: Value, kernel: AbstractContextManager[None]) -> Iterator[None]:
-    """Enter the context of a kernel, and note which operators of attention run in it."""
+def _watched(value: Value) -> Iterator[None]:
+    """Note which operators of attention run in this block."""
     from torch.autograd.profiler import profile
 
-    with kernel, profile(use_kineto=False) as watch:
+    with profile(use_kineto=False) as watch:
         yield
     names = {event.name for event in watch.function_events or ()}
-    if names:  # nothing runs in the context that `read_back` enters
+    if names:  # nothing runs in a context that is entered to read another knob back
         found = frozenset(name for name in names if name.startswith(_OPERATOR))
         _seen.setdefault(value, []).append(found)
 
 
-def _permitted() -> Value:
-    """Return the kernel that is permitted alone; None if several are."""
+def _permit(value: Value) -> None:
+    """Permit one kernel alone; None: those that were permitted before any was chosen.
+
+    For the whole process, not in a context around the forward pass: what recomputes activations
+    runs in the backward pass, and a script has a forward pass of its own.
+    """
     from torch.backends import cuda
 
-    asked: Mapping[str, Callable[[], bool]] = {
-        "flash": cuda.flash_sdp_enabled,
-        "efficient": cuda.mem_efficient_sdp_enabled,
-        "math": cuda.math_sdp_enabled,
-        "cudnn": cuda.cudnn_sdp_enabled,
+    switches = {
+        "flash": cuda.enable_flash_sdp,
+        "efficient": cuda.enable_mem_efficient_sdp,
+        "math": cuda.enable_math_sdp,
+        "cudnn": cuda.enable_cudnn_sdp,
     }
-    names = [name for name, is_permitted in asked.items() if is_permitted()]
+    if value is not None and not _before:
+        _before.update(_permissions())
+    for name, is_permitted in _before.items():
+        switches[name](is_permitted if value is None else name == value)
+
+
+def _permissions() -> dict[str, bool]:
+    """Return which kernels are permitted; the switches hold for a CPU as well."""
+    from torch.backends import cuda
+
+    return {
+        "flash": cuda.flash_sdp_enabled(),
+        "efficient": cuda.mem_efficient_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+    }
+
+
+def _permitted() -> Value:
+    """Return the kernel that is permitted alone; None if several are."""
+    names = [name for name, is_permitted in _permissions().items() if is_permitted]
     return names[0] if len(names) == 1 else None
 
 
 def _kernel_of(operators: frozenset[str]) -> Value:
     """Return the kernel of the operators that ran; None if none or several did."""
-    kernels = {name for name in _BACKENDS for o in operators if o.startswith(_OPERATOR + name)}
+    kernels = {name for name in _KERNELS for o in operators if o.startswith(_OPERATOR + name)}
     if not kernels and (_MATH in operators or compiled_graphs()):
         # The compiler takes the formula apart, so that no operator of it is left.
         return "math"

@@ -56,10 +56,11 @@ _PREFIXES = ("AUTOTUNE_", "PYTHON", "LD_", "DYLD_")
 _NEEDED = {"CUDA_VISIBLE_DEVICES", "USER", "TMPDIR", "WANDB_MODE", "RANK", "WORLD_SIZE"}
 _NEEDED |= {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
 _NEEDED |= {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
-_ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+ALLOCATOR, OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+"""Both names of the variable that configures torch's allocator."""
 # Oldest torch whose CUDAAllocatorConfig::instance reads the newer name, if the older is not set.
 _READS_ALLOCATOR = (2, 10)
-_ONLY_CUDA = {_ALLOCATOR, _OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
+_ONLY_CUDA = {ALLOCATOR, OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
 
 
 class OwnKnob(Knob):
@@ -104,11 +105,11 @@ def name_to_read(word: str, torch: str | None = None) -> str:
 
     `torch` is its version; None for the one of this process.
     """
-    if word != _ALLOCATOR:
+    if word != ALLOCATOR:
         return word
     version = torch or own_interpreter().torch or ""  # "" reaches all
-    is_newer = reaches(version, _READS_ALLOCATOR) and os.environ.get(_OLDER_ALLOCATOR) is None
-    return word if is_newer else _OLDER_ALLOCATOR
+    is_newer = reaches(version, _READS_ALLOCATOR) and os.environ.get(OLDER_ALLOCATOR) is None
+    return word if is_newer else OLDER_ALLOCATOR
 
 
 def coded_name(name: str) -> str:

@@ -10,7 +10,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
+from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compiled_calls import compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
@@ -29,7 +30,7 @@ from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, Wrappings, ddp_in, is_eage
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
-from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast
+from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast, within
 from autotune.training.apply_settings import Settings
 
 # Steps that show every module that training calls; then settings that change the model are applied.
@@ -38,7 +39,14 @@ SETTLED = 2
 _DONE = 4
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
-_MODEL = ("channels_last", "compile_mode", "compile_dynamic", "compile_scope", "amp_dtype")
+_MODEL = (
+    "channels_last",
+    "compile_mode",
+    "compile_dynamic",
+    "compile_scope",
+    "amp_dtype",
+    "sdpa_backend",
+)
 # Read back from every model. Others can rightly differ: without convolutions there is no layout.
 _OF_EACH_MODEL = ("compile_mode", "compile_dynamic")
 _NO_MODEL = "the script calls its model only inside code that it compiles"
@@ -83,7 +91,7 @@ class Interposition:
         with self._guarded(*LOADER_KNOBS):
             self.loaders.watch()
         with self._guarded("optimizer_impl"):
-            if "optimizer_impl" in self.asked and self.config["optimizer_impl"]:
+            if self._wants("optimizer_impl"):
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*(knob.name for knob in DDP_KNOBS)):
             self.wrappings.watch(self._wrapped)
@@ -215,28 +223,41 @@ class Interposition:
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
-        if "compile_mode" in self.asked and self.config["compile_mode"]:
-            with self._guarded("compile_mode"):
-                for model in filter(is_eager, models):
-                    self._settings.compiled(model)
-                    if not self.is_trial:
-                        for module in compiled_modules(model):
-                            or_eager(module, partial(self._fail, "compile_mode"))
-        if (
-            "amp_dtype" in self.asked
-            and self.config["amp_dtype"]
-            and not self.observed.autocast_dtype
-        ):
+        self._compile(models)
+        if self._wants("amp_dtype") and not self.observed.autocast_dtype:
             with self._guarded("amp_dtype"):
                 failed = partial(self._fail, "amp_dtype")
                 for model in models:
                     under_autocast(model, self._autocast, self._saw_autocast, failed)
+        if self._wants("sdpa_backend"):
+            with self._guarded("sdpa_backend"):
+                for model in models:
+                    if mentions_attention(model, ()):
+                        within(model, self._attention)
         if self._counts_samples and not self.loaders.gave:
             for model in called:
                 counted(model, self.calls)
 
+    def _wants(self, name: str) -> bool:
+        """Return True if a setting other than off is to be applied."""
+        return name in self.asked and bool(self.config[name])
+
+    def _compile(self, models: Iterable[nn.Module]) -> None:
+        if not self._wants("compile_mode"):
+            return
+        with self._guarded("compile_mode"):
+            for model in filter(is_eager, models):
+                self._settings.compiled(model)
+                if not self.is_trial:
+                    for module in compiled_modules(model):
+                        or_eager(module, partial(self._fail, "compile_mode"))
+
     def _autocast(self, device: torch.device) -> Any:
         return self._settings.autocast(device)
+
+    def _attention(self) -> AbstractContextManager[None]:
+        """Return a context in which the first calls show which kernel of attention runs."""
+        return KNOBS["sdpa_backend"].forward_context(self.config["sdpa_backend"], "")
 
     def _saw_autocast(self, dtype: torch.dtype | None) -> None:
         self.observed.autocast_dtype = dtype

@@ -17,6 +17,7 @@ from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
@@ -238,6 +239,7 @@ class Observation:
             sample_bytes=self._stream.sample_bytes,
             local_modules=self._local_modules(),
             repeated_blocks=self._repeats_blocks(),
+            attention=self._attends(),
         )
 
     def _local_modules(self) -> dict[str, str]:
@@ -246,6 +248,10 @@ class Observation:
         path = Path(self._job.model_path)
         packages = (self._job.script.module or "").count(".")
         return local_modules(path, path.resolve().parents[packages])
+
+    def _attends(self) -> bool:
+        files = [Path(self._job.model_path or "")]
+        return any(mentions_attention(model, files) for model in self._observed.models)
 
     def _repeats_blocks(self) -> bool:
         try:

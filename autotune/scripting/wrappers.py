@@ -114,6 +114,20 @@ def counted(model: nn.Module, calls: ModelCalls) -> None:
     set_own_call(model, call)
 
 
+def within(model: nn.Module, context: Callable[[], AbstractContextManager[None]]) -> None:
+    """Run every training call of `model` in a context of its own, without changing it."""
+    inner = own_call(model)
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return inner(*args, **kwargs)
+        with context():
+            return inner(*args, **kwargs)
+
+    set_own_call(model, call)
+
+
 def in_float32(result: Any) -> Any:
     """Return a model's nested result with every float16 or bfloat16 tensor as float32."""
     return with_tensors(result, _lengthened)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -41,7 +42,9 @@ class Knowledge:
         """Times that a process died while it measured a configuration."""
         self.interrupted: dict[TrainingConfig, None] = {}
         """Configurations that a person or a process's death interrupted; they are tried first."""
-        self._refused: frozenset[str] = frozenset()  # trainings that seeds showed to be worse
+        self._refused: frozenset[object] = frozenset()  # trainings that seeds showed to be worse
+        # Smallest effective batch above the baseline's with which a training was refused.
+        self._least_refused: Mapping[tuple[object, ...], int] = {}
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
@@ -87,11 +90,22 @@ class Knowledge:
         self._refuse()
 
     def _refuse(self) -> None:
-        self._refused = frozenset(
-            trial.config.quality_key()
-            for trial in self.finished
-            if trial.details.training_equivalent in self._revocations
-        )
+        refused = [trial.config for trial in self.finished if self._is_worse(trial)]
+        self._refused = frozenset(map(_training, refused))
+        least: dict[tuple[object, ...], int] = {}
+        for config in filter(self._takes_larger_steps, refused):
+            batch = config.effective_batch
+            least[config.course()] = min(batch, least.get(config.course(), batch))
+        self._least_refused = least
+
+    def _is_worse(self, trial: FinishedTrial) -> bool:
+        """Return True if seeds showed a trial's training to be worse than allowed."""
+        known = trial.details.quality is not None and trial.verdict.margins["accuracy"] > 0
+        return known or trial.details.training_equivalent in self._revocations
+
+    def _takes_larger_steps(self, config: TrainingConfig) -> bool:
+        """Return True for a larger effective batch than the baseline's, so that it takes fewer."""
+        return config.effective_batch > self.finished[0].config.effective_batch
 
     def is_revoked(self, trial: FrozenTrial) -> bool:
         """Return True if the accuracy of that trial was revoked."""
@@ -114,13 +128,15 @@ class Knowledge:
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` needs no measurement.
 
-        It was measured, trains exactly like one that was revoked, has at least the batch size of
-        one that ran out of memory or time, is compiled in a broken mode, or has a value that did
-        not take effect.
+        It was measured, trains exactly like one that was revoked, takes even fewer steps than one
+        that was revoked and took too few, has at least the batch size of one that ran out of memory
+        or time, is compiled in a broken mode, or has a value that did not take effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True
-        if self._refused and config.quality_key() in self._refused:
+        if self._refused and _training(config) in self._refused:
+            return True
+        if self._least_refused.get(config.course(), math.inf) <= config.effective_batch:
             return True
         if config[MODE] and self._cannot_compile:
             return True
@@ -163,6 +179,11 @@ class Knowledge:
         worst = min((v.value for v in told if v.value is not None), default=0.0)
         measured = worst if verdict.value is None else verdict.value
         return min(measured, BELOW_BEST * max(best, default=measured))
+
+
+def _training(config: TrainingConfig) -> tuple[object, ...]:
+    """Return a key that is equal where trainings differ in rounding alone."""
+    return (*config.course(), *(config[name] for name in BATCH_KNOBS))
 
 
 def _any_batch_of_a_step(config: TrainingConfig) -> tuple[object, ...]:

@@ -144,6 +144,26 @@ def test_recomputed_activations_run_again_and_give_the_same_gradients(
     assert all(map(torch.equal, found[False], found[True]))
 
 
+@pytest.mark.parametrize("kernel", CPU_KERNELS)
+def test_what_is_recomputed_runs_the_same_kernel(kernel: str, blocks_workload: Workload) -> None:
+    setup = set_up(blocks_workload, activation_checkpointing=True, sdpa_backend=kernel)
+    trained(setup, steps=3)
+    assert setup.not_applied() == []
+
+
+def test_without_a_kernel_all_are_permitted_that_were_before() -> None:
+    cuda, knob = torch.backends.cuda, KNOBS["sdpa_backend"]
+    cuda.enable_cudnn_sdp(False)
+    try:
+        for value in ("math", "flash", None):
+            knob.on_process(value)
+        assert cuda.flash_sdp_enabled()
+        assert cuda.math_sdp_enabled()
+        assert not cuda.cudnn_sdp_enabled()
+    finally:
+        cuda.enable_cudnn_sdp(True)
+
+
 @pytest.mark.slow
 def test_recomputation_is_seen_in_compiled_code(blocks_workload: Workload) -> None:
     setup = set_up(blocks_workload, activation_checkpointing=True, compile_mode="default")

@@ -31,7 +31,7 @@ DEADLINE = 30.0
 Ends = Callable[..., TrialOutcome]
 
 
-@pytest.fixture(params=["forked", "launched"])
+@pytest.fixture(params=["forked", pytest.param("launched", marks=pytest.mark.long)])
 def outcome_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]:
     with SubprocessRunner(tmp_path / "inductor", warm=request.param == "forked") as runner:
         ask = Ask(InTwo(runner, DEADLINE), tmp_path / "trial")

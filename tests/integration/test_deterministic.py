@@ -186,6 +186,7 @@ def test_own_settings_without_such_a_kernel_end_the_search(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_script_is_searched_and_run_in_the_mode(tmp_path: Path) -> None:
     written(tmp_path, SCRIPT.format(epochs=100000), "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\n")

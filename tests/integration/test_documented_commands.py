@@ -42,11 +42,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=90)
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
-if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+processes = int(os.environ.get("WORLD_SIZE", 1))
+if processes > 1:
     torch.distributed.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(TensorDataset(torch.ones(512, 4)), batch_size=8)
+loader = DataLoader(TensorDataset(torch.ones(128 if processes > 1 else 512, 4)), batch_size=8)
 for _ in range(parser.parse_args().epochs):
     for (batch,) in loader:
         model(batch).square().mean().backward()

@@ -180,6 +180,7 @@ def test_the_judge_gives_each_side_each_place_and_each_neighbour_equally_often(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_judge_finds_what_twice_the_batch_brings_where_a_step_only_waits(
     tmp_path: Path,
 ) -> None:

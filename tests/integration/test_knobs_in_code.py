@@ -87,6 +87,7 @@ def test_reports_exports_and_comparisons_have_it(searched: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_same_command_continues_and_another_search_begins_with_it(searched: Path) -> None:
     search = ("search", MODEL.name, "--space", "space.yaml", "--accuracy-samples", "512")
     done = finished(hurried(searched, *search, "--trials", "4", "--out", "best.yaml"))

@@ -274,6 +274,23 @@ def test_a_model_is_compiled_in_place(ask: Ask) -> None:
     assert outcome.measurement.compile_seconds > 0
 
 
+@pytest.mark.parametrize("kernel", ["flash", "math"])
+def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask: Ask, kernel: str) -> None:
+    assert observed(ask("attends.py")).workload.attention
+    settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16"}
+    outcome = ask("attends.py", task=Measure(QUICK), settings=settings, asked=tuple(settings))
+    assert isinstance(outcome, Measured), outcome
+
+
+def test_a_kernel_that_nothing_runs_cannot_win(ask: Ask) -> None:
+    assert not observed(ask("batch_sampler_loop.py")).workload.attention
+    settings = {"sdpa_backend": "math"}
+    outcome = ask(
+        "batch_sampler_loop.py", task=Measure(QUICK), settings=settings, asked=("sdpa_backend",)
+    )
+    assert outcome == NotApplied("sdpa_backend", "math", "null")
+
+
 def test_a_setting_that_the_script_overrides_cannot_win(ask: Ask) -> None:
     task = Measure(QUICK)
     outcome = ask(

@@ -316,6 +316,7 @@ def test_an_installed_command_is_found_as_a_shell_finds_it(
     assert "train-it does not exist" in command("search", "train-it").err
 
 
+@pytest.mark.long
 def test_a_changed_module_of_a_script_is_another_study(package: Path) -> None:
     train = package / "pack" / "train.py"
     train.write_text("from pack.sizes import LARGE\n" + train.read_text())

@@ -17,10 +17,18 @@ from autotune.searching.run.events import (
     TrialEnded,
 )
 from autotune.values.measurement import Noise
-from autotune.values.outcome import Crashed, Measured, NotApplied, OutOfMemory, TimedOut, UserError
+from autotune.values.outcome import (
+    Crashed,
+    Inspected,
+    Measured,
+    NotApplied,
+    OutOfMemory,
+    TimedOut,
+    UserError,
+)
 from covering import covers
-from factories import GIB, measurement
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from factories import GIB, cpu_machine, measurement
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 
 def in_proportion(config, phase):
@@ -129,6 +137,29 @@ def test_the_region_without_enough_memory_or_time_is_not_entered_twice(failure, 
     assert too_large, "or nothing is shown"
     assert too_large == sorted(too_large, reverse=True)
     assert 8 < best.config["batch_size"] <= 100
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_larger_batches_than_one_of_which_seeds_showed_a_loss_are_not_tried(seed, tmp_path):
+    """Beside others of its precision: layout and order of sums make no difference to a seed."""
+    sizes = 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512
+    space = f"batch_size: [{', '.join(map(str, sizes))}]\nchannels_last: [false, true]\n"
+    facts = replace(FACTS, image_batches=True)
+
+    def quality(config, seed):
+        return 0.9 if batch_of(config) <= 16 else 0.5
+
+    runner = ScriptedRunner(
+        in_proportion, quality=quality, inspected=Inspected(cpu_machine(), facts)
+    )
+    best = answer_of(tmp_path, runner, space=space, trials=24, seed=seed).best
+    assert best.config["batch_size"] == 16
+    asked = [(one.phase, one.batch_size or 0) for one in runner.asked]
+    refused = [n for n, (phase, size) in enumerate(asked) if phase == "accuracy" and size > 16]
+    assert refused, "or nothing is shown"
+    for number in refused:
+        later = [size for phase, size in asked[number:] if phase == "trial"]
+        assert max(later, default=0) < asked[number][1]
 
 
 def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):

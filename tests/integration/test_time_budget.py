@@ -59,7 +59,7 @@ def test_as_long_as_there_is_no_candidate_all_the_time_is_for_trials(budget, tim
 
 def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
     answers = []
-    for budget in range(130, 300, 17):
+    for budget in range(130, 300, 34):
         folder = tmp_path / str(budget)
         folder.mkdir()
         runner = timed(measure=larger_is_faster, seconds=lambda config, phase: 5.0)
@@ -69,7 +69,7 @@ def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
             assert not events[-1].best.keeps_baseline, budget
             answers.append(budget)
         assert runner.elapsed <= budget + 2 * 5.0, budget
-    assert len(answers) > 6, answers
+    assert len(answers) > 3, answers
 
 
 @pytest.mark.parametrize("budget", [130.0, 160.0, 180.0])

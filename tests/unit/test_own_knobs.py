@@ -274,6 +274,12 @@ def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
     assert narrowed(path, cuda_machine()).domains[name] == (None, "expandable_segments:True")
 
 
+def test_both_names_of_one_variable_are_refused(tmp_path: Path) -> None:
+    text = 'env:\n  PYTORCH_ALLOC_CONF: [null, "a:b"]\n  PYTORCH_CUDA_ALLOC_CONF: [null, "c:d"]\n'
+    with pytest.raises(UsageError, match=r"space.yaml:3:3: PYTORCH_CUDA_ALLOC_CONF is the older"):
+        read_space(written(tmp_path, text))
+
+
 @pytest.mark.parametrize(
     ("torch", "name"),
     [
