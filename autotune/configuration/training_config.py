@@ -117,12 +117,14 @@ class TrainingConfig:
         """
         return self.note_key(knob.name for knob, _ in self.items() if knob.effect != "exact")
 
-    def course(self) -> tuple[object, ...]:
-        """Return a key that is equal where trainings differ in their batches and rounding alone.
+    def departures(self, other: TrainingConfig) -> frozenset[tuple[str, Value]]:
+        """Return what changes the course of training from `other`'s, but for the batch size.
 
-        Knobs of the user's own count, as for `quality_key`.
+        What only rounds differently is no part of it. Knobs of the user's own are, as in
+        `quality_key`.
         """
-        return (*(self[name] for name in _COURSE), *self.own)
+        names = dict.fromkeys((*_COURSE, *(name for name, _ in (*self.own, *other.own))))
+        return frozenset((name, self[name]) for name in names if self[name] != other[name])
 
     def note_key(self, names: Iterable[str]) -> str:
         """Return the settings of these knobs as a text by which a study keeps its notes."""
@@ -136,7 +138,7 @@ PRECISION = ("amp_dtype", "float32_matmul_precision", "ddp_comm_dtype")
 _COURSE = tuple(
     knob.name
     for knob in ALL_KNOBS
-    if knob.name in PRECISION or (knob.effect == "statistics" and knob.name not in BATCH_KNOBS)
+    if knob.name in PRECISION or (knob.effect == "statistics" and knob.name != "batch_size")
 )
 _POSITION = {knob.name: position for position, knob in enumerate(ALL_KNOBS)}
 

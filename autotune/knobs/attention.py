@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,18 +118,21 @@ def _permit(value: Value) -> None:
         _before.update(_permissions())
     for name, is_permitted in _before.items():
         switches[name](is_permitted if value is None else name == value)
+    if value is None:
+        _before.clear()
 
 
 def _permissions() -> dict[str, bool]:
     """Return which kernels are permitted; the switches hold for a CPU as well."""
     from torch.backends import cuda
 
-    return {
-        "flash": cuda.flash_sdp_enabled(),
-        "efficient": cuda.mem_efficient_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
+    asked: Mapping[str, Callable[[], bool]] = {
+        "flash": cuda.flash_sdp_enabled,
+        "efficient": cuda.mem_efficient_sdp_enabled,
+        "math": cuda.math_sdp_enabled,
+        "cudnn": cuda.cudnn_sdp_enabled,
     }
+    return {name: is_permitted() for name, is_permitted in asked.items()}
 
 
 def _permitted() -> Value:

@@ -51,6 +51,8 @@ class Revocation:
 
     margin: Annotated[FiniteFloat, Field(gt=0)]
     reason: Annotated[str, Field(min_length=1)]
+    in_doubt: bool = False
+    """True if the seeds did not show that it is worse, but could not prove that it is not."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from optuna.trial import FrozenTrial
 
 from autotune.configuration.constraints import Verdict
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.knobs.base import Value, spelled
 from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
 from autotune.storage.note_types import Revocation
@@ -24,6 +24,19 @@ _MOST_LOST = 1
 _MOST_ABANDONED = 1
 MODE = "compile_mode"
 _MOST_FAILED_MODE = 2
+
+
+class _Training(NamedTuple):
+    """A training, but for how it rounds."""
+
+    departures: frozenset[tuple[str, Value]]
+    """Its differences from the baseline's course."""
+    batch: int
+    """Its effective batch."""
+
+    def __str__(self) -> str:
+        settings = render(dict(sorted(self.departures)))
+        return settings and f" with {settings}"
 
 
 class Knowledge:
@@ -42,9 +55,8 @@ class Knowledge:
         """Times that a process died while it measured a configuration."""
         self.interrupted: dict[TrainingConfig, None] = {}
         """Configurations that a person or a process's death interrupted; they are tried first."""
-        self._refused: frozenset[object] = frozenset()  # trainings that seeds showed to be worse
-        # Smallest effective batch above the baseline's with which a training was refused.
-        self._least_refused: Mapping[tuple[object, ...], int] = {}
+        self._worse: tuple[_Training, ...] = ()
+        self._undecided: frozenset[_Training] = frozenset()
         self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
@@ -90,22 +102,24 @@ class Knowledge:
         self._refuse()
 
     def _refuse(self) -> None:
-        refused = [trial.config for trial in self.finished if self._is_worse(trial)]
-        self._refused = frozenset(map(_training, refused))
-        least: dict[tuple[object, ...], int] = {}
-        for config in filter(self._takes_larger_steps, refused):
-            batch = config.effective_batch
-            least[config.course()] = min(batch, least.get(config.course(), batch))
-        self._least_refused = least
+        worse, undecided = dict[_Training, None](), set[_Training]()
+        for trial in self.finished:
+            revocation = self._revocations.get(trial.details.training_equivalent or "")
+            if revocation is not None and revocation.in_doubt:
+                undecided.add(self._trained(trial.config))
+            elif revocation is not None:
+                worse[self._trained(trial.config)] = None
+        self._undecided = frozenset(undecided)
+        self._worse = tuple(
+            one for one in worse if not any(self._covers(o, one) for o in worse if o != one)
+        )
 
-    def _is_worse(self, trial: FinishedTrial) -> bool:
-        """Return True if seeds showed a trial's training to be worse than allowed."""
-        known = trial.details.quality is not None and trial.verdict.margins["accuracy"] > 0
-        return known or trial.details.training_equivalent in self._revocations
+    def _trained(self, config: TrainingConfig) -> _Training:
+        return _Training(config.departures(self.finished[0].config), config.effective_batch)
 
-    def _takes_larger_steps(self, config: TrainingConfig) -> bool:
-        """Return True for a larger effective batch than the baseline's, so that it takes fewer."""
-        return config.effective_batch > self.finished[0].config.effective_batch
+    @property
+    def _own_batch(self) -> int:
+        return self.finished[0].config.effective_batch
 
     def is_revoked(self, trial: FrozenTrial) -> bool:
         """Return True if the accuracy of that trial was revoked."""
@@ -134,9 +148,7 @@ class Knowledge:
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True
-        if self._refused and _training(config) in self._refused:
-            return True
-        if self._least_refused.get(config.course(), math.inf) <= config.effective_batch:
+        if (self._worse or self._undecided) and self._is_refused(config):
             return True
         if config[MODE] and self._cannot_compile:
             return True
@@ -145,6 +157,21 @@ class Knowledge:
         limits = map(self._too_large.get, (_any_batch(config), _any_batch_of_a_step(config)))
         batch = int(config["batch_size"] or 0)
         return any(limit is not None and limit <= batch for limit in limits)
+
+    def _is_refused(self, config: TrainingConfig) -> bool:
+        training = self._trained(config)
+        return training in self._undecided or any(
+            self._covers(one, training) for one in self._worse
+        )
+
+    def _covers(self, one: _Training, other: _Training) -> bool:
+        """Return True if `other` is worse where `one` is: it departs as far, in steps as large.
+
+        Fewer steps of the same rate train less. Of smaller batches than the baseline's, nothing is
+        known but what was trained.
+        """
+        larger = other.batch >= one.batch >= self._own_batch
+        return one.departures <= other.departures and (larger or other.batch == one.batch)
 
     @property
     def _cannot_compile(self) -> bool:
@@ -158,7 +185,12 @@ class Knowledge:
     def left_out(self) -> list[str]:
         """Return what is not tried any more, each with the reason."""
         modes, values = self._broken_modes, self._ineffective
+        larger = (one for one in self._worse if one.batch > self._own_batch)
         return [
+            *(
+                f"effective batches of {n.batch} and more{n}, since {n.batch} trained worse"
+                for n in larger
+            ),
             *(f"compile_mode={mode}, which failed again and again and never ran" for mode in modes),
             *(f"{name}={spelled(value)}, which did not take effect" for name, value in values),
         ]
@@ -179,11 +211,6 @@ class Knowledge:
         worst = min((v.value for v in told if v.value is not None), default=0.0)
         measured = worst if verdict.value is None else verdict.value
         return min(measured, BELOW_BEST * max(best, default=measured))
-
-
-def _training(config: TrainingConfig) -> tuple[object, ...]:
-    """Return a key that is equal where trainings differ in rounding alone."""
-    return (*config.course(), *(config[name] for name in BATCH_KNOBS))
 
 
 def _any_batch_of_a_step(config: TrainingConfig) -> tuple[object, ...]:

@@ -284,10 +284,10 @@ class TuningStudy:
             amend(self._stored)
         self._stored.close()
 
-    def revoke(self, training_equivalent: str, margin: float, reason: str) -> None:
+    def revoke(self, training_equivalent: str, revocation: Revocation) -> None:
         """Revoke all trials of a training equivalence: they count as infeasible from now on."""
         with self._mutex.turn():
-            self.notes.revoke(training_equivalent, Revocation(margin, reason))
+            self.notes.revoke(training_equivalent, revocation)
             self._knowledge.revoke(self.notes.revocations)
 
     def left_out(self) -> list[str]:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from autotune.storage.leases import own_lease
+from autotune.storage.note_types import Revocation
 from autotune.values.errors import StorageError
 from covering import covers
 from held import trials_in
@@ -66,7 +67,7 @@ def test_a_revocation_counts_for_all_while_the_server_keeps_what_was_told(shared
         for value, kind in ((3.0, "large"), (2.0, "own")):
             finish(first, first.claim(9)[0], value, training_equivalent=kind)
         running, _ = second.claim(9)
-        first.revoke("large", 0.02, "accuracy: worse")
+        first.revoke("large", Revocation(0.02, "accuracy: worse"))
         finish(second, running, 1.0, training_equivalent="large")
         second.catch_up()
         seen = [[trial.verdict.feasible for trial in one.finished()] for one in (first, second)]

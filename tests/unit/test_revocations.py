@@ -11,6 +11,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
+from autotune.storage.note_types import Revocation
 from autotune.study import revocations
 from autotune.values.errors import StorageError
 from study_factories import HOLDS, OOM, finish, opened, reported, tell
@@ -32,7 +33,7 @@ def reasons(study) -> list[str]:
 
 
 def test_trials_that_train_alike_are_infeasible_after_a_revocation(told, url):
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     assert reasons(told) == ["accuracy: worse", "memory", ""]
     assert [trial.verdict.margins["accuracy"] for trial in told.finished()] == [0.02, 0.0, -0.01]
     assert [trial.verdict.feasible for trial in told.finished()] == [False, False, True]
@@ -41,7 +42,7 @@ def test_trials_that_train_alike_are_infeasible_after_a_revocation(told, url):
 
 
 def test_a_study_that_is_opened_or_read_later_has_the_revocation(told, nine, url):
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     again = opened(url, nine)
     again.reap()
@@ -73,7 +74,7 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
 
 def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
     number, _ = told.ask()
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     trial = finish(told, number, 9.0, training_equivalent="large")
     assert trial.verdict.reason == "accuracy: worse"
     assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
@@ -82,13 +83,13 @@ def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
 
 
 def test_a_single_trial_may_be_revoked(told):
-    told.revoke("trial 2", 1.0, "accuracy: gradients differ")
+    told.revoke("trial 2", Revocation(1.0, "accuracy: gradients differ"))
     assert reasons(told) == ["", "memory", "accuracy: gradients differ"]
     told.disconnect()
 
 
 def test_optuna_alone_reads_the_revocation(told, url):
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     study = optuna.load_study(study_name="s", storage=url)
     assert list(study.trials[0].constraints.values()) == [-0.5, 0.02, -1.0]
@@ -114,7 +115,7 @@ def test_all_else_stays_as_it_was(told, url, nine):
     finish(told, told.ask()[0], 1.0)  # after the other study's trial
     optuna_dashboard.save_note(of_optuna(url), "of the study")
     before, others = of_optuna(url).trials, other.trials
-    told.revoke("own", 0.02, "accuracy: worse")
+    told.revoke("own", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     after = of_optuna(url)
     assert [trial.state for trial in after.trials] == [trial.state for trial in before]
@@ -149,7 +150,7 @@ def test_what_the_dashboard_shows_of_a_trial_stays_with_it(told, url, tmp_path):
     before = names(stored.storage, stored.study_id)
     for name in before:
         stored.storage.set_study_system_attr(stored.study_id, name, json.dumps(name))
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     storage = optuna.storages.RDBStorage(url)
     study_id = storage.get_study_id_from_name("s")
@@ -163,7 +164,7 @@ def test_what_the_dashboard_shows_of_a_trial_stays_with_it(told, url, tmp_path):
 def test_killed_while_it_is_rebuilt_the_database_is_whole_and_the_next_run_rebuilds_it(
     step: str, told, url: str, nine: SearchSpace, tmp_path: Path, monkeypatch
 ) -> None:
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
 
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -185,7 +186,7 @@ def test_a_database_that_others_hold_is_rebuilt_by_the_next_run(
     told, url: str, nine: SearchSpace, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(revocations, "PATIENCE_SECONDS", 0.1)
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM trials").fetchall()
@@ -204,7 +205,7 @@ def test_a_study_without_revocations_is_left_alone(told, tmp_path: Path) -> None
 
 
 def test_a_database_that_was_deleted_is_not_made_by_a_study_that_closes(told, tmp_path) -> None:
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     (tmp_path / "study.db").unlink()
     told.disconnect()
     assert not (tmp_path / "study.db").exists()
@@ -216,7 +217,7 @@ def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
     plain = sampler._seen
     monkeypatch.setattr(sampler, "_seen", lambda *a: seen.append(plain(*a)) or seen[-1])
     told.ask()
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.ask()
     told.disconnect()
     before, after = (found.feasible for found in seen)
@@ -227,7 +228,7 @@ def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
 def test_a_trial_of_another_kind_or_of_an_older_study_stays(told):
     number, config = told.ask()
     finish(told, number, 1.0)
-    told.revoke("large", 0.02, "accuracy: worse")
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
     assert told.finished()[-1].verdict.feasible
     assert isinstance(config, TrainingConfig)
     told.disconnect()

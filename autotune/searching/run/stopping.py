@@ -37,7 +37,7 @@ def end_reason(search: SearchRun) -> str | None:
         return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
     if not search.study.exhausted():
         return None
-    return "every configuration was tried" if not search.study.skipped_modes else _ALL_AFFORDABLE
+    return "nothing else is worth a trial" if not search.study.skipped_modes else _ALL_AFFORDABLE
 
 
 def widen_when_due(search: SearchRun) -> None:

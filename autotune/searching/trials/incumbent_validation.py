@@ -11,7 +11,7 @@ from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.finished_trial import FinishedTrial, alone, best_feasible
-from autotune.storage.note_types import VALIDATION
+from autotune.storage.note_types import VALIDATION, Revocation
 from autotune.study.samplers import AUTO
 from autotune.values.outcome import Failure, Lost, describe
 
@@ -172,14 +172,14 @@ def _revoked(
     A numerics check or a failure concerns this trial alone.
     """
     if isinstance(found, AccuracyVerdict):
-        margin, reason = found.margin, found.reason
+        why = Revocation(found.margin, found.reason, in_doubt=found.decision != "reject")
     else:
-        margin, reason = _FAILED, f"accuracy probe: {describe(found)}"
+        why = Revocation(_FAILED, f"accuracy probe: {describe(found)}")
     by_seeds = isinstance(found, AccuracyVerdict) and found.qualities
     of_all = trial.details.training_equivalent if by_seeds else None
-    search.study.revoke(of_all or alone(trial.number), margin, reason)
+    search.study.revoke(of_all or alone(trial.number), why)
     best = best_feasible(search.study.finished()) or search.baseline
-    return IncumbentRevoked(trial, reason, best, search.baseline)
+    return IncumbentRevoked(trial, why.reason, best, search.baseline)
 
 
 def _training_equivalent(accuracy: Accuracy, trial: FinishedTrial) -> str:

@@ -32,6 +32,7 @@ from autotune.searching.trials.trial_cost import skip_dear_modes, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
 from autotune.storage.database import check_still_there
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.storage.note_types import Revocation
 from autotune.study.study import INTERRUPTED
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.values.text import readable
@@ -179,6 +180,9 @@ def _judge(
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+    if found.decision == "reject" and found.qualities:
+        ruling = Revocation(found.margin, found.reason)
+        search.study.revoke(accuracy.prober.training_equivalent(config).quality_key(), ruling)
     judged = judge(outcome, objective, limit, found.margin, found.reason)
     measured = found.qualities and accuracy.rule.metric != UNCHANGED
     return judged, readable(fmean(found.qualities)) if measured else None
