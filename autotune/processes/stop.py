@@ -16,6 +16,7 @@ from pathlib import Path
 
 from autotune.configuration.job import Job
 from autotune.processes.runner import Runner
+from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Answer, TrialOutcome, describe
 
 # Words in a failure for signals that ask a process to end.
@@ -56,6 +57,20 @@ class Stop:
         """
         if self._requested.is_set() and not getattr(self._here, "in_trial", False):
             raise KeyboardInterrupt
+
+    @contextmanager
+    def comes_first(self) -> Iterator[None]:
+        """Stop the block for a request, where it ends for want of time after one.
+
+        Raises:
+            KeyboardInterrupt: a stop was asked for.
+            NotSearchedEnoughError: none was.
+        """
+        try:
+            yield
+        except NotSearchedEnoughError:
+            self.check()
+            raise
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -98,7 +98,7 @@ def search(
     clock = Clock(time_budget_of(options))
     starts = ScriptStarts()
     runner = StoppableRunner(BudgetedRunner(runner, clock, starts), stop)
-    with storage_errors(options.study.storage):
+    with storage_errors(options.study.storage), stop.comes_first():
         search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
         begun = search.context.options.accuracy
         try:

@@ -12,6 +12,7 @@ import yaml
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
+from autotune.processes.stop import Stop
 from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
@@ -41,6 +42,24 @@ def all_alike(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 def larger_is_faster(config: TrainingConfig, phase: str) -> TrialOutcome:
     return at(100 + batch_of(config))
+
+
+@pytest.mark.parametrize(
+    ("is_stopped", "ends"), [(False, NotSearchedEnoughError), (True, KeyboardInterrupt)]
+)
+def test_who_stopped_a_search_is_not_told_of_the_time_that_it_lacks(
+    is_stopped, ends, timed, tmp_path
+):
+    stop = Stop()
+
+    def measure(config, phase):
+        if is_stopped:
+            stop.request()
+        return at(100)
+
+    runner = timed(measure=measure, seconds=lambda config, phase: 60.0)
+    with pytest.raises(ends):
+        list(search(options_with(tmp_path, 70.0), runner, stop))
 
 
 @pytest.mark.parametrize("budget", [240.0, 300.0, 600.0])
