@@ -185,7 +185,13 @@ def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_pa
 
 @pytest.mark.parametrize(
     ("workload", "agrees"),
-    [("plain", True), ("tiny_conv", True), ("batch_norm", False), ("mean_of_tokens", False)],
+    [
+        *(("plain", True), ("tiny_conv", True)),
+        *(
+            (name, False)
+            for name in ("batch_norm", "mean_of_tokens", "contrastive", "sum_of_samples")
+        ),
+    ],
 )
 @pytest.mark.parametrize("in_double", [True, False], ids=["double", "single"])
 def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
