@@ -50,7 +50,7 @@ FACTS: dict[str, Any] = {
     "gates": {"amp_dtype=null": "{}"},
     "anchors@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "phase_seconds": {"accuracy": 9.5},
-    "rulings": {"batch_size=64": {"margin": 0.02, "reason": "accuracy: worse"}},
+    "rulings": {"batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False}},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
     "timed_again": {"4": [101.5, 99.0]},
     "confirmation": {

@@ -20,7 +20,7 @@
 #   cudnn_benchmark=true: torch.backends.cudnn.benchmark = ...
 #   accumulation_steps=2: (loss / accumulation_steps).backward() for each batch, then optimizer.step()
 #   optimizer_impl=fused: torch.optim.AdamW(..., fused=True), or foreach=True or False
-#   sdpa_backend=flash: torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+#   sdpa_backend=flash: torch.backends.cuda.enable_flash_sdp(True), and False for the other kernels
 #   activation_checkpointing=true: torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)
 #   cpu_affinity=workers_apart: os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)
 #   lr_factor=1.5: multiply your learning rates by it
