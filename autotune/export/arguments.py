@@ -40,4 +40,4 @@ def _is_of_process(knob: Knob, value: Value) -> bool:
         return AFFINITY.worker_init(value, None) is None
     if variables := knob.environ(value):
         return all(os.environ.get(name) == wanted for name, wanted in variables.items())
-    return type(knob).read_process is not Knob.read_process
+    return type(knob).on_process is not Knob.on_process

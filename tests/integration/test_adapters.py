@@ -234,12 +234,12 @@ def test_settings_that_are_calls_in_a_module_are_read_back_from_it(tmp_path: Pat
 
 def test_a_setting_that_nobody_can_read_back_is_named_and_not_refused(tmp_path: Path) -> None:
     installed("lightning")
-    answer_in(tmp_path, MINE.replace(sdpa_backend="math", optimizer_impl="fused"))
+    answer_in(tmp_path, MINE.replace(activation_checkpointing=True, optimizer_impl="fused"))
     written(tmp_path, FIT_IMAGES, "train.py")
     done = trained(tmp_path, "strict", "fused")
     assert "trained" in done.stdout, done.stderr
     assert "the Trainer cannot tell of these settings of study" in done.stderr
-    assert "sdpa_backend=math: " in done.stderr
+    assert "activation_checkpointing=true: " in done.stderr
 
 
 @pytest.mark.parametrize("optim", [pytest.param("sgd", marks=pytest.mark.long), "adafactor"])
