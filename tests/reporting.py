@@ -76,7 +76,7 @@ def law(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 
 def searched(folder: Path, **options: Any) -> Path:
-    """The folder of a search of every configuration, with a trial of each kind."""
+    """The folder of a search of all but one configuration, with a trial of each kind."""
     runner = ScriptedRunner(
         law,
         quality=lambda config, seed: 0.5 if batch_of(config) == 64 else 0.9,

@@ -77,7 +77,9 @@ class ObservedTraining:
 
         The first one set is `model`.
         """
-        return [model for ref in (self._model, *self._others) if ref and (model := ref())]
+        # Not by their truth, which what torch.compile returns asks the model's length for.
+        found = (ref() for ref in (self._model, *self._others) if ref is not None)
+        return [model for model in found if model is not None]
 
     @models.setter
     def models(self, models: Sequence[nn.Module]) -> None:

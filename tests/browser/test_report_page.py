@@ -131,7 +131,7 @@ def test_no_words_of_a_plot_are_cut_off_or_written_over_others(
 def test_infeasible_trials_are_marked_by_shape_and_colour(page: Page, every_kind: Path) -> None:
     found = drawings(page, every_kind)
     (history,) = [drawing for name, drawing in found.items() if "in the order they ran" in name]
-    assert len(history["kinds"]) == 16
+    assert len(history["kinds"]) == 15
     assert {"baseline", "feasible", "accuracy", "failed"} <= set(history["kinds"])
     colours = {
         kind: page.locator(f"#history ~ .drawing .mark.{kind}").first.evaluate(COLOUR)

@@ -86,7 +86,7 @@ def test_the_terminal_says_answer_trials_failures_and_time(folder: Path) -> None
     best = read_best(folder / "best.yaml")
     assert f"{best.evidence.speedup.ratio:.2f}x faster than your settings" in out
     rows = re.findall(r"^ +\d+ +(?:\d+\.\d|-) ", out, re.MULTILINE)
-    assert len(rows) == 16
+    assert len(rows) == 15
     assert "2 x crashed: killed by SIGSEGV" in out or "crashed: killed by SIGSEGV" in out
     assert "out of memory" in out
     assert "trials: timing" in out
@@ -96,7 +96,7 @@ def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(folder: Pat
     code, out, err = run(folder, "--csv", "-")
     assert (code, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [int(row["trial"]) for row in rows] == list(range(16))
+    assert [int(row["trial"]) for row in rows] == list(range(15))
     assert {row["feasible"] for row in rows} == {"True", "False"}
     assert {row["outcome"] for row in rows} >= {"measured", "crashed", "out_of_memory", "accuracy"}
 
@@ -107,7 +107,7 @@ def test_json_has_a_schema_version_and_the_answer(folder: Path) -> None:
     told = json.loads(out)
     assert (told["schema_version"], told["answer"]) == (1, "faster")
     assert told["best"] == read_best(folder / "best.yaml").model_dump(mode="json")
-    assert len(told["trials"]) == 16
+    assert len(told["trials"]) == 15
     assert told["effects"][0]["knob"] in {"batch_size", "amp_dtype"}
     assert told["confirmation"]["candidates"], "the search kept what became of the candidates"
 
