@@ -146,6 +146,7 @@ def test_arguments_that_an_older_file_counted_may_differ(tmp_path: Path, path: P
     assert shown.stdout.strip().endswith("--save-steps 9 --batch-size 32"), shown.stderr
 
 
+@pytest.mark.long
 def test_a_comparison_passes_it_too(tmp_path: Path, path: Path) -> None:
     done = autotune(tmp_path, "compare", "train.py", path, "--rounds", "6", "--", "--epochs", "999")
     assert "cannot be applied" not in done.stderr

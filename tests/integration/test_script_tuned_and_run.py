@@ -45,7 +45,10 @@ class Tuned:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=NEEDS)
+_LONG = pytest.param("lightning_fit", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=["plain_loop", "hf_trainer", _LONG])
 def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     if needed := NEEDS[request.param]:
         installed(needed)
