@@ -1,5 +1,7 @@
 """Lightning: a module and its data as a model.py, and the callback that applies a best.yaml.
 
+Of either package, lightning or pytorch_lightning:
+
     BASELINE = {"batch_size": 64, "num_workers": 4}
     build_model, build_dataset, compute_loss, build_optimizer, collate_fn = from_lightning(
         MyModule, MyDataModule, BASELINE
@@ -16,9 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
@@ -33,6 +34,14 @@ from autotune.adapters.parts import (
     with_options,
 )
 from autotune.knobs.base import Value
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+else:
+    try:
+        from lightning.pytorch import Callback
+    except ModuleNotFoundError:  # the package of the same code under its older name
+        from pytorch_lightning import Callback
 
 
 def from_lightning(

@@ -55,7 +55,7 @@ def doctor(device: str, python: Interpreter) -> None:
     """Show the facts on this machine: device, cores, memory, torch."""
     from autotune.console.tables import show_machine
 
-    show_machine(_inspect(device, None, python).machine)
+    show_machine(_inspect(device, None, python).machine, python)
 
 
 @click.command(short_help="Print the JSON Schema of a file.")

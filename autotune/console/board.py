@@ -30,8 +30,8 @@ _BARS = " "
 _WORDS = {_BARS, "settings", "verdict"}
 # Spaces between two columns.
 _GAP = 2
-# Lines that the trials leave free: title, header, legend, status and a margin.
-_OTHER_LINES = 11
+# Lines that the trials leave free: title, header, legend, a reason, status and a margin.
+_OTHER_LINES = 13
 _FEWEST_ROWS = 3
 
 
@@ -83,6 +83,7 @@ class Board:
         if self.trials:
             yield self._table(options.max_width, console.height, signs)
             yield self._legend(signs)
+            yield from self._last_reason()
         if self.comparisons:
             yield self._rounds_table()
         yield from (_line(note) for note in self.notes)
@@ -180,6 +181,12 @@ class Board:
             "dim",
         )
         return text
+
+    def _last_reason(self) -> Iterator[Text]:
+        """Yield the whole reason if the last trial is infeasible: a row may have cut it."""
+        trial = self.trials[-1].trial
+        if not self.whole and not trial.verdict.feasible:
+            yield _line(f"trial {trial.number}: {verdict_text(trial)}", "red")
 
     def _rounds_table(self) -> Table:
         """Return the table of confirmation rounds, one row for each candidate."""

@@ -19,7 +19,8 @@ from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.stage_timing import diagnosis_of
 from autotune.searching.run.stopping import ENOUGH
-from autotune.system.optional_packages import how_to_get, is_installed
+from autotune.system.interpreter import Interpreter
+from autotune.system.optional_packages import how_to_get
 from autotune.values.machine import Machine
 from autotune.values.outcome import Failure, describe
 from autotune.values.stages import Diagnosed, Profiled
@@ -60,8 +61,8 @@ def show_spaces() -> None:
     _print(table)
 
 
-def show_machine(machine: Machine) -> None:
-    """Print the facts on this machine."""
+def show_machine(machine: Machine, python: Interpreter) -> None:
+    """Print the facts on this machine, and what the Python that trains lacks to tell more."""
     host = machine.host
     quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
     limit = "none" if host.memory_limit_bytes is None else size(host.memory_limit_bytes)
@@ -85,8 +86,8 @@ def show_machine(machine: Machine) -> None:
         "Python, torch": f"{machine.python}, {machine.torch}",
         "fingerprint": machine.fingerprint,
     }
-    if machine.device.startswith("cuda") and not is_installed("pynvml"):
-        facts["throttling, energy, other users of the GPU"] = f"need {how_to_get('pynvml')}"
+    if machine.device.startswith("cuda") and "pynvml" not in python.packages:
+        facts["throttling, energy, other users of the GPU"] = f"need {how_to_get('pynvml', python)}"
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, fact in facts.items():
         table.add_row(name, _cell(fact))

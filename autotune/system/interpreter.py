@@ -32,10 +32,12 @@ _OLDEST_PYTHON = (3, 11)
 # pyproject.toml.
 _NEEDED: dict[str, tuple[str, tuple[int, ...]]] = {
     "numpy": ("numpy", (1, 26)),
-    "psutil": ("psutil", (5, 9, 8)),
+    "psutil": ("psutil", (5, 8)),
     "pydantic": ("pydantic", (2, 11)),
     "yaml": ("PyYAML", (6, 0, 2)),
 }
+# What some measurements use where it is installed, and what installs packages.
+_OPTIONAL = {"pip": "pip", "pynvml": "nvidia-ml-py"}
 _STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
 # Prints the environment of an interpreter, its version, and those of packages, "" where unknown.
 _DESCRIBE = """\
@@ -64,7 +66,7 @@ class Interpreter:
     python: str
     """Version, such as 3.12.1."""
     packages: Mapping[str, str] = field(hash=False)
-    """Version of each package needed, by the name of its import; "" where it is unknown."""
+    """Version of each package looked for, by the name of its import; "" where it is unknown."""
     is_other: bool = False
     """True if it is not the one of this process."""
 
@@ -82,6 +84,13 @@ class Interpreter:
         return {
             "PYTHONPATH": os.pathsep.join([str(_STAND_IN), *([inherited] if inherited else [])])
         }
+
+    def command_to_install(self, *requirements: str) -> str:
+        """Return the command that installs packages; environments that uv made have no pip."""
+        words = " ".join(f"'{requirement}'" for requirement in requirements)
+        if "pip" in self.packages:
+            return f"{self.path} -m pip install {words}"
+        return f"uv pip install --python {self.path} {words}"
 
     def answer(self, code: str, *arguments: str) -> str:
         """Return what a program prints that it runs, with this package.
@@ -113,8 +122,8 @@ class Interpreter:
             if name not in self.packages or not reaches(self.packages[name], oldest)
         ]
         if lacking:
-            words = " ".join(f"'{requirement}'" for requirement in lacking)
-            yield f"  packages are missing or too old: {self.path} -m pip install {words}"
+            command = self.command_to_install(*lacking)
+            yield f"  packages are missing or too old: {command}"
 
     def _torch_faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
         if self.torch is None:
@@ -187,7 +196,8 @@ def _run(
 
 def _distributions() -> dict[str, str]:
     """Return the distribution of each import."""
-    return {"torch": "torch", **{name: which for name, (which, _) in _NEEDED.items()}}
+    needed = {name: which for name, (which, _) in _NEEDED.items()}
+    return {"torch": "torch", **needed, **_OPTIONAL}
 
 
 def _version(name: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 
+from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 
 # From the name of an import to the requirement that installs it, as an extra of ours has it.
@@ -23,10 +23,11 @@ def is_installed(name: str) -> bool:
     return find_spec(name) is not None
 
 
-def how_to_get(name: str) -> str:
-    """Return which package is meant, and the command that installs it for this Python."""
+def how_to_get(name: str, python: Interpreter | None = None) -> str:
+    """Return which package is meant, and the command that installs it. Default: for this Python."""
     required = _REQUIRED[name]
-    return f"the package {required.partition('[')[0]}: {sys.executable} -m pip install '{required}'"
+    command = (python or own_interpreter()).command_to_install(required)
+    return f"the package {required.partition('[')[0]}: {command}"
 
 
 def check_installed(name: str, needed_by: str) -> None:

@@ -180,6 +180,18 @@ def test_a_training_of_the_library_is_searched_as_a_model_py(
     assert (best.evidence.searched.measured, best.evidence.searched.failed) == (2, 0)
 
 
+def test_the_package_of_lightning_by_its_older_name_does_alone(tmp_path: Path) -> None:
+    installed("pytorch_lightning")
+    answer_in(tmp_path, MINE.replace(optimizer_impl="fused"))
+    parts = LIGHTNING + LIGHTNING_MODEL.replace("from parts import Data, Net", "")
+    step = "compute_loss(build_model(), next(iter(DataLoader(build_dataset(), 4)))).backward()\n"
+    alone = 'import sys\nsys.modules["lightning"] = None\n'
+    older = (alone + parts + step + FIT_IMAGES).replace("lightning.pytorch", "pytorch_lightning")
+    written(tmp_path, older, "train.py")
+    done = trained(tmp_path, "strict", "fused")
+    assert "trained" in done.stdout, done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "program", "differs"),

@@ -103,8 +103,15 @@ def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path)
         f"autotune: {lacking} cannot train under autotune:",
         "  torch 2.4.1; this command needs 2.11 or newer.",
         f"  packages are missing or too old: {lacking} -m pip install "
-        "'psutil>=5.9.8' 'pydantic>=2.11'",
+        "'psutil>=5.8' 'pydantic>=2.11'",
     ]
+
+
+def test_an_environment_without_pip_gets_the_command_of_uv(tmp_path: Path, folder: Path) -> None:
+    lacking = environment(tmp_path / "of_uv", {*NOT_TRAINING, "psutil", "pip"})
+    done = finished(Path(sys.executable), folder, "doctor", "--python", lacking)
+    how = f"uv pip install --python {lacking} 'psutil>=5.8'"
+    assert done.stderr.splitlines()[-1] == f"  packages are missing or too old: {how}"
 
 
 def test_a_torch_that_is_too_old_to_search_may_do_for_a_run(tmp_path: Path, folder: Path) -> None:

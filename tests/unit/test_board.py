@@ -75,6 +75,17 @@ def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes
     assert "no room for [bold]128" in re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\n", "")
 
 
+def test_a_narrow_terminal_has_the_whole_reason_of_the_last_trial(events: list[Event]) -> None:
+    failed = [
+        number
+        for number, event in enumerate(events, 1)
+        if isinstance(event, TrialEnded) and not event.trial.verdict.feasible
+    ]
+    shown = frame(events[: failed[0]], width=80)
+    assert "no room for [bold]128" not in row(shown, "batch_size=128")
+    assert "no room for [bold]128" in " ".join(shown.split())
+
+
 def test_a_void_round_stands_among_the_remarks_and_disturbed_ones_in_the_table(
     events: list[Event],
 ) -> None:

@@ -30,13 +30,38 @@ def test_each_command_and_option_of_the_docs_exists(line: str) -> None:
     assert given <= known | {"--help"}, line
 
 
-# Lines of other programs, and what runs them.
+# Lines of other programs, and what runs them or a line of the same form.
+EXPORTED = "tests/contract/test_export_targets.py"
+SLURM = "nothing: it needs Slurm; test_cluster_examples.py runs the file with a stand-in for srun"
+WORKFLOW = ".github/workflows/ci.yaml"
 RUN_BY = {
     "pip install /path/to/the/clone": "benchmarks/install.py",
+    "pip install '/path/to/the/clone[all]'": "Makefile",
+    "pip install '/path/to/the/clone[nvidia]'": "nothing: `[all]` holds it",
+    "pip install '/path/to/the/clone[postgres]'": "nothing: `[all]` holds it",
+    "pip install numpy psutil pydantic PyYAML": "nothing: other_interpreter holds what it leaves",
     "pipx install /path/to/the/clone": "nothing: by hand",
     "export AUTOTUNE_PYTHON=/path/to/.venv/bin/python": (
         "tests/integration/test_other_interpreter.py"
     ),
+    "kubectl apply -f search.yaml": "nothing: it needs Kubernetes; the file itself is parsed",
+    "PYTHON=python3.12 make test": WORKFLOW,
+    "LOCK=FILE make test": WORKFLOW,
+    "cd /shared/train && sbatch /path/to/the/clone/examples/cluster/search.sbatch model.py "
+    "--time-budget 2h": SLURM,
+    "cd /shared/train && sbatch --array=1-4 /path/to/the/clone/examples/cluster/worker.sbatch "
+    "model.py": SLURM,
+    "cd /shared/train && sbatch /path/to/the/clone/examples/cluster/launch.sbatch train.py -- "
+    "--epochs 90": SLURM,
+    'export HOSTS="node1 node2" NPROC=8': "tests/integration/test_launchers.py",
+    "export MASTER_ADDR=node1 MASTER_PORT=29500": "nothing: it needs Open MPI on several hosts",
+    "ssh -L 8080:localhost:8080 machine": "nothing: it needs another machine",
+    "optuna-dashboard sqlite:///studies/digits_cnn/study.db --artifact-dir "
+    "studies/digits_cnn/artifacts": "tests/integration/test_dashboard.py",
+    "accelerate launch": EXPORTED,
+    "accelerate launch --config_file FILE train.py": EXPORTED,
+    "torchrun --nproc-per-node N": EXPORTED,
+    "torchrun --nnodes": EXPORTED,
     "torchrun --standalone --nproc-per-node 2 -m autotune run best.yaml train.py": (
         "tests/integration/test_ranks_run.py"
     ),
