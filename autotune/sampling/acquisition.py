@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.sampling.encoding import Encoding
+from autotune.sampling.memory import MemoryModel
 from autotune.sampling.posterior import Posterior
-from autotune.sampling.surrogate import Array, Indices, Surrogate
+from autotune.sampling.surrogate import Array, Indices, Surrogate, normal_below
 
 GAIN = 1.01
 """Least ratio that counts as a gain; the best of many noisy timings rises by less anyway."""
@@ -41,6 +43,13 @@ class Observations:
     feasible: list[bool]
     judged: list[bool]
     """True for trials whose feasibility is known; some trials were not probed."""
+    peaks: Array
+    """Peak memory over its limit, shape (trials,); NaN where unknown, `RAN_OUT` where it did."""
+
+    @property
+    def fitted(self) -> NDArray[np.bool_]:
+        """Mask of the trials that did not exceed the memory, shape (trials,)."""
+        return ~(self.peaks > 1)
 
 
 class Acquisition:
@@ -52,6 +61,7 @@ class Acquisition:
         self._own = seen.rows[0] if len(seen.rows) else None
         self._rate, self._level = self._fit_rate(seen)
         self._constraint = self._fit_constraint(seen)
+        self._memory = MemoryModel(encoding, seen.rows, seen.peaks)
         self._best = self._best_of(seen)
 
     def improvement(self, rows: Indices) -> Array:
@@ -72,9 +82,10 @@ class Acquisition:
     def feasible(self, rows: Indices) -> Array:
         """Return the probability that each row is feasible, shape (rows,)."""
         if self._constraint is None:
-            return np.ones(len(rows))
+            return self._memory.fits(rows)
         mean, deviation = self._constraint.predict(rows)
-        return normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
+        holds = normal_below((_LIMIT - mean - self._suspected(rows)) / deviation)
+        return holds * self._memory.fits(rows)
 
     def posteriors(self, rows: Indices) -> list[Posterior]:
         """Return the posterior of each row's log rate, with the noise of one more timing."""
@@ -95,19 +106,20 @@ class Acquisition:
         return surrogate, level
 
     def _fit_constraint(self, seen: Observations) -> Surrogate | None:
-        if not len(seen.rows):
+        if not seen.fitted.any():
             return None
-        labels = _labels(seen) - self._suspected(seen.rows)
+        rows = seen.rows[seen.fitted]
+        labels = _labels(seen)[seen.fitted] - self._suspected(rows)
         deviations = np.full(len(self._encoding.deviations), _CONSTRAINT_DEVIATION)
         surrogate = Surrogate(self._encoding.kernels, deviations)
-        surrogate.fit(seen.rows, labels)
+        surrogate.fit(rows, labels)
         return surrogate
 
     def _fit_slope(self, seen: Observations) -> float:
         """Return the effect of a batch doubling on the label, by Bayesian linear regression."""
-        if not any(seen.judged):
+        judged = np.array(seen.judged, dtype=bool) & seen.fitted
+        if not judged.any():
             return _DOUBLING
-        judged = np.array(seen.judged)
         doublings = self._encoding.doublings(seen.rows[judged], seen.rows[0])
         labels = _labels(seen)[judged]
         prior = _DOUBTS**-2
@@ -143,12 +155,6 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
     z = (mean - best) / deviation
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     return np.asarray(deviation * (z * normal_below(z) + density))
-
-
-def normal_below(z: Array) -> Array:
-    """Return the probability that a standard normal variable is below each of `z`."""
-    # Importing scipy would take longer than this does in a whole search.
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
 
 
 def best_first(values: Array) -> Sequence[int]:

@@ -102,14 +102,18 @@ class Encoding:
 
     def doublings(self, rows: Indices, own: Indices) -> Array:
         """Return log2 of each row's effective batch over that of `own` (knobs,), at least 0."""
-        doublings = np.zeros(len(rows))
         if self.space.effective_batch is not None:
-            return doublings
-        for column, (name, values) in enumerate(self.values.items()):
-            if name in BATCH_KNOBS:
-                sizes = np.log2([float(value or 1) for value in values])
-                doublings += sizes[rows[:, column]] - sizes[own[column]]
+            return np.zeros(len(rows))
+        doublings = sum(self.doublings_of(name, rows, own) for name in BATCH_KNOBS)
         return np.asarray(np.maximum(0.0, doublings))
+
+    def doublings_of(self, name: str, rows: Indices, own: Indices) -> Array:
+        """Return log2 of each row's value of a knob over that of `own`; 0 if it has no choice."""
+        if name not in self.values:
+            return np.zeros(len(rows))
+        column = list(self.values).index(name)
+        sizes = np.log2([float(value or 1) for value in self.values[name]])
+        return np.asarray(sizes[rows[:, column]] - sizes[own[column]])
 
     def rows(self, configs: Sequence[TrainingConfig]) -> Indices:
         """Encode configurations as rows, shape (configs, knobs).

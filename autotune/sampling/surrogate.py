@@ -9,6 +9,7 @@ much each knob matters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -128,6 +129,12 @@ def ordinal(positions: Sequence[float], reach: float = 0.7) -> Array:
 def nominal(count: int) -> Array:
     """Return the similarity of values without an order: 1 if equal, else 0."""
     return np.eye(count)
+
+
+def normal_below(z: Array) -> Array:
+    """Return the probability that a standard normal variable is below each of `z`."""
+    # Importing scipy would take longer than this does in a whole search.
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
 
 
 def _pairs_of(variances: Array) -> float:

@@ -32,6 +32,7 @@ from autotune.sampling.acquisition import (
     trials_without_gain,
 )
 from autotune.sampling.encoding import Encoding
+from autotune.sampling.memory import RAN_OUT
 from autotune.sampling.surrogate import Array, Indices
 from autotune.storage.trial_details import VALUE
 from autotune.study.parameters import config_of, distributions_of, params_of
@@ -155,6 +156,7 @@ class SurrogateSampler(BaseSampler):
             np.array(rates + [lie] * len(running)),
             feasible + [True] * len(running),
             [_is_judged(trial) for trial in told] + [False] * len(running),
+            np.array([_peak(trial) for trial in told] + [np.nan] * len(running)),
         )
 
     def _seconds(self, rows: Indices, known: dict[bytes, float]) -> Array:
@@ -237,9 +239,20 @@ def _rate(trial: FrozenTrial) -> float:
 
 
 def _is_judged(trial: FrozenTrial) -> bool:
-    """Return whether the trial's accuracy is known, or that it exceeds the memory."""
-    margins = dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
-    return margins.get("memory", 0.0) > 0 or margins.get("accuracy", UNKNOWN) != UNKNOWN
+    """Return whether the trial's accuracy is known."""
+    return _margins(trial).get("accuracy", UNKNOWN) != UNKNOWN
+
+
+def _peak(trial: FrozenTrial) -> float:
+    """Return the peak memory over its limit."""
+    excess = _margins(trial).get("memory", UNKNOWN)
+    if excess > 0 and not _rate(trial):
+        return RAN_OUT
+    return np.nan if excess == UNKNOWN else 1 + excess
+
+
+def _margins(trial: FrozenTrial) -> dict[str, float]:
+    return dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
 
 
 def _holds(trial: FrozenTrial) -> bool:

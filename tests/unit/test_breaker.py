@@ -22,18 +22,18 @@ def ended(outcome: str, reason: str = "", foreseen: bool = False):
 def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> None:
     breaker = Breaker(3)
     breaker.finished(ended("crashed", "killed by SIGSEGV"))
-    breaker.finished(ended("out_of_memory", "out of host memory"))
+    breaker.finished(ended("crashed", "bus error"))
     with pytest.raises(TooManyLostError) as caught:
         breaker.finished(ended("crashed", "killed by SIGSEGV"))
     assert caught.value.exit_code == 7
-    assert "  2 x killed by SIGSEGV\n  1 x out of host memory\n" in str(caught.value)
+    assert "  2 x killed by SIGSEGV\n  1 x bus error\n" in str(caught.value)
     assert "--max-failures" in str(caught.value)
 
 
 def test_a_measured_trial_begins_the_count_anew() -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(ended("out_of_memory", "first"))
+        breaker.finished(ended("crashed", "first"))
         breaker.finished(ended("measured"))
     breaker.finished(ended("crashed", "last but one"))
     with pytest.raises(TooManyLostError, match="2 trials in a row") as caught:
@@ -41,15 +41,16 @@ def test_a_measured_trial_begins_the_count_anew() -> None:
     assert "first" not in str(caught.value)
 
 
-def test_a_trial_that_was_predicted_not_to_fit_neither_counts_nor_begins_the_count_anew() -> None:
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_running_out_of_memory_neither_counts_nor_begins_the_count_anew(foreseen: bool) -> None:
     breaker = Breaker(2)
     for _ in range(5):
-        breaker.finished(ended("out_of_memory", "predicted", foreseen=True))
+        breaker.finished(ended("out_of_memory", "too large", foreseen))
     breaker.finished(ended("crashed", "first"))
-    breaker.finished(ended("out_of_memory", "predicted", foreseen=True))
+    breaker.finished(ended("out_of_memory", "too large", foreseen))
     with pytest.raises(TooManyLostError, match="2 trials in a row") as caught:
         breaker.finished(ended("crashed", "second"))
-    assert "predicted" not in str(caught.value)
+    assert "too large" not in str(caught.value)
 
 
 def test_lost_trials_are_counted_on_their_own() -> None:

@@ -10,7 +10,10 @@ from autotune.sampling.acquisition import Observations, best_row, times_tried, t
 
 def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:
     rows = np.array([[0, 0], [1, 0], [1, 1], [1, 2]][: len(rates)], dtype=np.intp)
-    return Observations(rows, np.array(rates), feasible or [True] * len(rates), [True] * len(rates))
+    held = feasible or [True] * len(rates)
+    return Observations(
+        rows, np.array(rates), held, [True] * len(rates), np.full(len(rates), np.nan)
+    )
 
 
 @pytest.mark.parametrize(

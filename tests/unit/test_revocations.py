@@ -109,7 +109,8 @@ def best(url: str) -> int:
 
 def test_all_else_stays_as_it_was(told, url, nine):
     told.lose(told.ask()[0], "the machine was away")
-    _, config = told.ask()
+    without = (c for c in nine.configurations() if (c["batch_size"], c["num_workers"]) == (32, 0))
+    _, config = told.ask(next(without))
     other = optuna.create_study(study_name="other", storage=url)
     other.add_trial(optuna.trial.create_trial(value=1.0))
     finish(told, told.ask()[0], 1.0)  # after the other study's trial

@@ -15,7 +15,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import Observations
 from autotune.study import surrogate_sampler
 from factories import cpu_machine, narrowed, written
-from study_factories import CRASHED, HOLDS, finish, study_of
+from study_factories import CRASHED, HOLDS, OOM, add, finish, study_of
 
 SPACE = """\
 batch_size: [8, 16, 32, 64]
@@ -25,6 +25,7 @@ amp_dtype: [null, bfloat16]
 channels_last: [false, true]
 num_threads: [2, 1]
 """
+SMALL = {**HOLDS, "memory": -0.99}
 Law = Callable[[TrainingConfig], float | None]
 
 
@@ -47,7 +48,7 @@ def searched(
     for _ in range(trials):
         number, config = study.ask()
         rate = law(config)
-        finish(study, number, rate, HOLDS if rate else CRASHED)
+        finish(study, number, rate, SMALL if rate else CRASHED)
         proposed.append(config)
     return proposed
 
@@ -99,6 +100,45 @@ def test_configurations_that_cost_much_come_later(space: SearchSpace) -> None:
     assert not {1, 2} & set(cheap(surrogate_sampler.alike))
 
 
+MEMORY = """\
+batch_size: [4, 8, 16, 32, 64]
+num_workers: [0, 1]
+amp_dtype: [null, bfloat16]
+num_threads: [2, 1]
+activation_checkpointing: [false, true]
+"""
+
+
+def short_of_memory(config: TrainingConfig) -> tuple[float, float]:
+    """The rate, and the peak over its limit, which half of the configurations exceed."""
+    batch, kept = int(config["batch_size"] or 1), bool(config["activation_checkpointing"])
+    peak = (0.1 + 0.1 * batch * (0.35 if kept else 1.0)) * (0.7 if config["amp_dtype"] else 1.0)
+    return batch**0.8 * (0.8 if kept else 1.0), peak
+
+
+def test_peaks_tell_what_fits_before_it_is_tried(tmp_path: Path) -> None:
+    narrow_space = narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4})
+    told = replace(narrow_space, batch_rates={b: b**0.8 for b in (4, 8, 16, 32, 64)})
+    for seed in range(3):
+        study = study_of(told)
+        study.use_sampler("auto", seed)
+        add(
+            study, told.within(TrainingConfig.of({"batch_size": 4})), 3.0, {**HOLDS, "memory": -0.5}
+        )
+        ran_out, best = 0, 0.0
+        for _ in range(10):
+            number, config = study.ask()
+            rate, peak = short_of_memory(config)
+            fits = peak <= 1
+            ran_out += not fits
+            best = max(best, rate if fits else 0.0)
+            margins = {**HOLDS, "memory": peak - 1} if fits else OOM
+            finish(study, number, rate if fits else None, margins)
+        every = map(short_of_memory, told.configurations())
+        assert best == max(rate for rate, peak in every if peak <= 1)
+        assert ran_out <= 5, "half of the configurations do not fit"
+
+
 def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:
     def law(config: TrainingConfig) -> float | None:
         return None if config["amp_dtype"] else additive(config)
@@ -146,7 +186,9 @@ def test_values_that_are_likely_infeasible_do_not_count_as_hardly_tried(
     tried = [c for c in space.configurations() if c["batch_size"] != 64]
     rows = code.rows([own, *tried])
     rates = np.array([100.0] + [1.0] * len(tried))
-    seen = Observations(rows, rates, [True] * len(rows), [True] * len(rows))
+    seen = Observations(
+        rows, rates, [True] * len(rows), [True] * len(rows), np.full(len(rows), np.nan)
+    )
     largest = list(code.values["batch_size"]).index(64)
 
     def feasible(rows: np.ndarray) -> np.ndarray:

@@ -165,6 +165,7 @@ def candidates(search: SearchRun, accuracy: Accuracy, costs: ColdCosts) -> list[
         np.array([worths[trial.number] for trial in measured]),
         [trial.verdict.feasible for trial in measured],
         [False] * len(measured),
+        np.full(len(measured), np.nan),
     )
     rows = encoding.rows([search.baseline.config, *(trial.config for trial in feasible)])
     own, *posteriors = Acquisition(encoding, seen).posteriors(rows)

@@ -15,8 +15,8 @@ _MOST_LOST_IN_A_ROW = 3
 class Breaker:
     """Count consecutive trials that failed, or were lost to faults of the machine.
 
-    A measured trial resets both counts. A trial that was not run, because it was predicted to run
-    out of memory, is no failure. The threads of a process, one per device, share one breaker.
+    A measured trial resets both counts. Running out of memory is no failure: it shows the limit.
+    The threads of a process, one per device, share one breaker.
     """
 
     def __init__(self, most_failures: int) -> None:
@@ -34,7 +34,7 @@ class Breaker:
         """
         with self._lock:
             self._lost.clear()
-            if trial.details.foreseen:
+            if trial.details.outcome == "out_of_memory":
                 return
             if trial.details.outcome == "measured":
                 self._failed.clear()
