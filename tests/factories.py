@@ -16,12 +16,11 @@ from autotune.configuration.best_config import (
     BestConfig,
     ConstraintEvidence,
     Evidence,
-    MachineRecord,
     Provenance,
     Speedup,
     Throughput,
 )
-from autotune.configuration.evidence_parts import MemoryEvidence, StageLimits
+from autotune.configuration.evidence_parts import MachineRecord, MemoryEvidence, StageLimits
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig

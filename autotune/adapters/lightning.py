@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
@@ -40,8 +41,11 @@ if TYPE_CHECKING:
 else:
     try:
         from lightning.pytorch import Callback
-    except ModuleNotFoundError:  # the package of the same code under its older name
-        from pytorch_lightning import Callback
+    except ModuleNotFoundError as missing:
+        try:  # the package of the same code under its older name
+            from pytorch_lightning import Callback
+        except ModuleNotFoundError:
+            raise missing from None
 
 
 def from_lightning(
@@ -51,9 +55,8 @@ def from_lightning(
 ) -> Parts:
     """Return the functions of a model.py.
 
-    `build_dataset` raises ValueError if the DataLoader has another batch size or other workers than
-    the baseline. All of them raise ValueError if the module asks for a Trainer, which a model.py
-    does not have.
+    `build_dataset` raises ValueError if the DataLoader has other settings than the baseline. All of
+    them raise ValueError if the module asks for a Trainer, which a model.py does not have.
 
     Args:
         module: builds the module, such as its class. It is called anew for each training.
@@ -73,9 +76,7 @@ def from_lightning(
         return _loader_of(data())
 
     def build_dataset() -> Dataset[Any]:
-        own = {"batch_size": loader().batch_size, "num_workers": loader().num_workers}
-        known = {name: value for name, value in own.items() if value is not None}
-        check_baseline("the DataLoader", known, baseline)
+        check_baseline("the DataLoader", _settings_of(loader()), baseline)
         return loader().dataset
 
     def build_optimizer(parameters: Iterable[Any], **options: Any) -> Optimizer:
@@ -119,6 +120,19 @@ def _loader_of(source: LightningDataModule | DataLoader[Any]) -> DataLoader[Any]
             f"train_dataloader of {type(source).__name__} gives a {type(found).__name__}, and "
             "a model.py has one DataLoader. Search the script that trains with it instead."
         )
+    return found
+
+
+def _settings_of(loader: DataLoader[Any]) -> dict[str, Value]:
+    """Return what the DataLoader has, by the name of its knob."""
+    found: dict[str, Value] = {"num_workers": loader.num_workers}
+    if loader.batch_size is not None:
+        found["batch_size"] = loader.batch_size
+    if torch.cuda.is_available():  # pinned memory is nothing on a CPU
+        found["pin_memory"] = loader.pin_memory
+    if loader.num_workers:
+        found["persistent_workers"] = loader.persistent_workers
+        found["prefetch_factor"] = loader.prefetch_factor
     return found
 
 

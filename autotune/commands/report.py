@@ -25,21 +25,26 @@ _WIDEST = 100
 @click.command(short_help="Show what a study found, and why.")
 @click.argument("study", required=False)
 @click.argument("other", required=False)
-@click.option("--study", "name", help="Choose this study in a storage that holds several.")
+@click.option(
+    "--study",
+    "names",
+    multiple=True,
+    help="Choose this study in a storage that holds several; a second --study chooses OTHER.",
+)
 @click.option("--html", metavar="FILE", help="Write one page that opens offline.")
 @click.option("--csv", metavar="FILE|-", help="Write one row per trial; -: to stdout.")
 @click.option("--json", metavar="FILE|-", help="Write all data for programs; -: to stdout.")
 @click.option(
     "--tensorboard",
     metavar="FOLDER",
-    help="Write settings and numbers of the trials for TensorBoard; needs autotune[tensorboard].",
+    help="Write settings and numbers of the trials for TensorBoard; needs the package tensorboard.",
 )
 @click.option("--explain", is_flag=True, help="Explain the result in sentences.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def report(
     study: str | None,
     other: str | None,
-    name: str | None,
+    names: tuple[str, ...],
     tensorboard: str | None,
     force: bool,
     **outputs: Any,
@@ -59,10 +64,13 @@ def report(
             f"{study} and {other}: two studies are shown side by side in the terminal alone. Leave "
             "out the other options, or name one study."
         )
+    if len(names) > (1 if other is None else 2):
+        raise UsageError(f"--study {names[-1]}: give it once for each study, STUDY and OTHER.")
     _check(wanted, explain, force, tensorboard)
-    data = read_report(find_study(study), name)
+    of_first, of_other = (*names, None, None)[:2]
+    data = read_report(find_study(study), of_first)
     if other is not None:
-        _show_both(data, read_report(find_study(other)))
+        _show_both(data, read_report(find_study(other), of_other))
         return
     for form, target in wanted.items():
         _write(target, _FORMS[form](data))

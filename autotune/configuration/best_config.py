@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, SkipValidation, ValidationError
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
     Blocks,
+    MachineRecord,
     MemoryEvidence,
     Pair,
     Part,
@@ -153,21 +154,6 @@ class ConstraintEvidence(Part):
     accuracy: AccuracyEvidence
 
 
-class MachineRecord(Part):
-    """The machine on which the result was measured."""
-
-    device: str
-    cpu: str
-    cores: int
-    memory_bytes: int
-    torch: str
-    python: str
-    driver: str | None = None
-    """Version of the accelerator's driver; None without an accelerator and in older files."""
-    fingerprint: str
-    """Hash of all facts on the machine; a measurement may not hold where it differs."""
-
-
 class Provenance(Part):
     """The study and the trial that the result comes from."""
 
@@ -283,7 +269,9 @@ def read_best(path: Path) -> BestConfig:
         )
     version, where = document.value.get("autotune"), document.position("autotune")
     if type(version) is not int:
-        raise UsageError(f"{where}: autotune: {version!r} is no format; write autotune: {FORMAT}.")
+        raise UsageError(
+            f"{where}: autotune: {version!r} is no best.yaml's format, which is 1 or 2."
+        )
     if version > FORMAT:
         raise UsageError(
             f"{where}: format {version} was written by a newer autotune; "
@@ -292,7 +280,9 @@ def read_best(path: Path) -> BestConfig:
     try:
         best = BestConfig.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
-        raise UsageError("\n".join(_schema_faults(error, document))) from None
+        config = document.value.get("config")
+        wrong = _config_faults(config, document, "config") if isinstance(config, dict) else []
+        raise UsageError("\n".join([*_schema_faults(error, document), *wrong])) from None
     faults = [
         *_config_faults(best.config, document, "config"),
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),

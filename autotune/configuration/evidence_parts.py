@@ -1,4 +1,4 @@
-"""The parts of best.yaml on memory, stages of training, blocks and runs, and the base of all."""
+"""The parts of best.yaml on memory, stages, blocks, runs and machine, and the base of all."""
 
 from __future__ import annotations
 
@@ -207,3 +207,18 @@ class Blocks(Part):
             f"the GPU's clock was held back in timed blocks ({told} of {self.timed}); a longer "
             "training may run at another clock, and more slowly"
         )
+
+
+class MachineRecord(Part):
+    """The machine on which the result was measured."""
+
+    device: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    torch: str
+    python: str
+    driver: str | None = None
+    """Version of the accelerator's driver; None without an accelerator and in older files."""
+    fingerprint: str
+    """Hash of all facts on the machine; a measurement may not hold where it differs."""

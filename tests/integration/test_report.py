@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+import optuna
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
@@ -62,6 +63,18 @@ def test_two_studies_are_shown_side_by_side(folder: Path, tmp_path: Path) -> Non
     assert re.fullmatch(r"\d+\s+0", rows["trials"])
     assert re.fullmatch(r"0\s+2", rows["num_workers"])
     assert "cudnn_benchmark" not in rows, "the answers agree in it"
+
+
+def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
+    storage = f"sqlite:///{folder}/study.db"
+    (name,) = optuna.get_all_study_names(storage)
+    code, out, err = run(storage, storage, "--study", name, "--study", name)
+    assert (code, err) == (0, "")
+    assert "answer" in out
+    code, _, err = run(storage, storage, "--study", name, "--study", "nobody")
+    assert (code, f"holds no study 'nobody', but '{name}'" in err) == (2, True)
+    code, _, err = run(storage, "--study", name, "--study", name)
+    assert (code, err.startswith(f"autotune: --study {name}: give it once")) == (2, True)
 
 
 def test_two_studies_are_written_to_no_file(folder: Path) -> None:

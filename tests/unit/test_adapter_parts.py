@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +96,28 @@ def test_layers_made_by_hooks_and_a_step_of_the_batch_alone_are_a_model_py() -> 
         parts.build_dataset()
 
 
-def test_a_baseline_has_the_precision_of_training_arguments() -> None:
+def test_a_baseline_has_what_the_loader_of_a_lightning_training_has() -> None:
+    installed("lightning")
+    import torch
+    from lightning.pytorch import LightningModule
+    from torch.utils.data import DataLoader
+
+    from autotune.adapters.lightning import from_lightning
+
+    given = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 8}
+    loader = DataLoader(torch.zeros(64, 1), batch_size=16, **given)  # type: ignore[arg-type]
+    right = {"batch_size": 16, **given}
+    assert from_lightning(LightningModule, lambda: loader, right).build_dataset() is loader.dataset
+    with pytest.raises(ValueError, match=r"prefetch_factor=8 \(baseline: 2\)") as told:
+        from_lightning(
+            LightningModule, lambda: loader, right | {"prefetch_factor": 2}
+        ).build_dataset()
+    assert "persistent_workers" in str(told.value).partition("BASELINE = ")[2]
+    with pytest.raises(ValueError, match="persistent_workers=true"):
+        from_lightning(LightningModule, lambda: loader, {"batch_size": 16}).build_dataset()
+
+
+def test_a_baseline_has_the_precision_of_training_arguments(tmp_path: Path) -> None:
     """Otherwise a search would find what the user's training has already."""
     installed("transformers")
     import torch
@@ -107,7 +129,7 @@ def test_a_baseline_has_the_precision_of_training_arguments() -> None:
 
     def build_trainer() -> Trainer:
         given = {"bf16": True, "activation_checkpointing": True, "dataloader_num_workers": 1}
-        arguments = TrainingArguments("out", use_cpu=True, report_to="none", **given)
+        arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
         return Trainer(torch.nn.Linear(1, 1), arguments, train_dataset=samples)
 
     right = {

@@ -203,6 +203,21 @@ def test_all_faults_are_named_at_once_each_with_its_line(path: Path) -> None:
     ]
 
 
+def test_wrong_settings_are_named_beside_what_the_schema_refuses(path: Path) -> None:
+    change(path, "    ratio: 1.5", "    ratio: fast")
+    change(path, "  num_workers: 2", "  num_workers: -2")
+    said = "\n".join(faults(path))
+    assert "evidence.speedup.ratio: Input should be a valid number" in said
+    assert "num_workers=-2 is not possible" in said
+
+
+def test_another_file_is_told_apart_from_one_of_an_unknown_format(tmp_path: Path) -> None:
+    other = tmp_path / "best.yaml"
+    other.write_text("batch_size: [8, 16]\n")
+    (fault,) = faults(other)
+    assert fault.startswith("best.yaml:1:1: autotune: None is no best.yaml's format")
+
+
 def test_all_wrong_settings_are_named_at_once(path: Path) -> None:
     change(path, "  num_workers: 2", "  num_workers: -2")
     change(path, "  amp_dtype: bfloat16", "  amp_dtype: bf16")

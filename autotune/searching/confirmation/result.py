@@ -19,7 +19,6 @@ from autotune.configuration.best_config import (
     ConstraintEvidence,
     Evidence,
     LearningRate,
-    MachineRecord,
     Provenance,
     Speedup,
     Throughput,
@@ -27,6 +26,7 @@ from autotune.configuration.best_config import (
 from autotune.configuration.evidence_parts import (
     Blocks,
     DeviceMemoryEvidence,
+    MachineRecord,
     MemoryEvidence,
     PredictedRun,
     Stages,
