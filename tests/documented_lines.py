@@ -16,7 +16,7 @@ PROGRAMS = (
     "|mpirun|kubectl|tensorboard"
 )
 OTHERS_IN_BLOCK = re.compile(rf"^ *(?:\$ )?((?:{PROGRAMS}|make|python) [^\n#]*)", re.MULTILINE)
-OTHERS_IN_PROSE = re.compile(rf"`((?:{PROGRAMS}) [^`]*)`")
+OTHERS_IN_PROSE = re.compile(rf"`((?:{PROGRAMS}|sh|python(?! -m)) [^`]*)`")
 FOR_DEVELOPERS = re.compile(r"(make|python -m) ((?:benchmarks\.)?[a-z][a-z_.-]*)(?=[`\s])")
 IN_PROSE = re.compile(r"`autotune ([^`]*)`")
 # What follows is not the command's: a comment, another program, a file for its output.
