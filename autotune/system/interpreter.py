@@ -36,7 +36,8 @@ _NEEDED: dict[str, tuple[str, tuple[int, ...]]] = {
     "pydantic": ("pydantic", (2, 11)),
     "yaml": ("PyYAML", (6, 0, 2)),
 }
-# What some measurements use where it is installed, and what installs packages.
+# What some measurements use where it is installed, and what installs packages. Their metadata is
+# read alone: where setuptools is, looking for the module pip replaces distutils.
 _OPTIONAL = {"pip": "pip", "pynvml": "nvidia-ml-py"}
 _STAND_IN = Path(__file__).resolve().parents[1] / "stand_in"
 # Prints the environment of an interpreter, its version, and those of packages, "" where unknown.
@@ -45,13 +46,14 @@ import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 sys.path = [place for place in sys.path if place]  # not the current folder
-found = {}
-for name, distribution in json.loads(sys.argv[1]).items():
-    if find_spec(name):
-        try:
-            found[name] = version(distribution)
-        except PackageNotFoundError:
-            found[name] = ""
+needed, optional = json.loads(sys.argv[1])
+def known(distribution):
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+found = {name: known(which) for name, which in needed.items() if find_spec(name)}
+found.update({name: known(which) for name, which in optional.items() if known(which)})
 print(json.dumps([sys.prefix, platform.python_version(), found]))
 """
 _START_SECONDS = 60.0
@@ -139,8 +141,9 @@ class Interpreter:
 @cache
 def own_interpreter() -> Interpreter:
     """Return the interpreter of this process."""
-    found = {name: _version(name) for name in _distributions() if find_spec(name) is not None}
-    return Interpreter(Path(sys.executable), platform.python_version(), found)
+    needed = {name: _version(which) for name, which in _needed().items() if find_spec(name)}
+    found = {name: told for name, which in _OPTIONAL.items() if (told := _version(which))}
+    return Interpreter(Path(sys.executable), platform.python_version(), {**needed, **found})
 
 
 def check_torch() -> None:
@@ -169,7 +172,7 @@ def interpreter_at(place: str) -> Interpreter:
         raise UsageError(f"--python {place}: there is no such program. Name a Python.")
     path = Path(found).absolute()
     try:
-        done = _run(path, _DESCRIBE, (json.dumps(_distributions()),), {})
+        done = _run(path, _DESCRIBE, (json.dumps([_needed(), _OPTIONAL]),), {})
         prefix, python, packages = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         raise UsageError(
@@ -194,15 +197,14 @@ def _run(
     )
 
 
-def _distributions() -> dict[str, str]:
-    """Return the distribution of each import."""
-    needed = {name: which for name, (which, _) in _NEEDED.items()}
-    return {"torch": "torch", **needed, **_OPTIONAL}
+def _needed() -> dict[str, str]:
+    """Return the distribution of each import that training needs."""
+    return {"torch": "torch", **{name: which for name, (which, _) in _NEEDED.items()}}
 
 
-def _version(name: str) -> str:
+def _version(distribution: str) -> str:
     try:
-        return version(_distributions()[name])
+        return version(distribution)
     except PackageNotFoundError:
         return ""
 

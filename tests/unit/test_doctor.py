@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from autotune.console.tables import show_machine
-from autotune.system.interpreter import Interpreter
+from autotune.system.interpreter import Interpreter, own_interpreter
 from factories import cuda_machine
 
 TRAINS = Interpreter(Path("/train/bin/python"), "3.12.0", {"torch": "2.15.0"}, is_other=True)
@@ -29,3 +32,9 @@ def test_what_tells_of_the_gpu_is_looked_for_in_the_python_that_trains(
     printed = " ".join(capsys.readouterr().out.split())
     assert said in printed
     assert ("other users of the GPU" in printed) is bool(said)
+
+
+def test_looking_for_pip_touches_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find the module, setuptools would take distutils out, with a warning."""
+    monkeypatch.setitem(sys.modules, "distutils", ModuleType("distutils"))
+    assert own_interpreter.__wrapped__().packages["pip"] == version("pip")
