@@ -304,6 +304,6 @@ TUNED_ON = (vision_loader, language_compute, tabular, oom_cliff, crashes, speech
 DECEPTIVE = (deceptive_pair, deceptive_graphs)
 """Tables whose best configuration is a combination in which a part alone loses."""
 NEWER_KNOBS = (host_side, deep_blocks, short_of_memory)
-"""Tables of the newer knobs, on which nothing was decided."""
+"""Tables of the newer knobs. What fits into memory was decided on the last one, nothing else."""
 HELD_OUT = (segmentation, fine_tuning)
 """Held-out tables, on which nothing was decided."""
