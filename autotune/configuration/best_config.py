@@ -270,7 +270,7 @@ def read_best(path: Path) -> BestConfig:
     version, where = document.value.get("autotune"), document.position("autotune")
     if type(version) is not int:
         raise UsageError(
-            f"{where}: autotune: {version!r} is no best.yaml's format, which is 1 or 2."
+            f"{where}: autotune: {version!r} is no best.yaml's format, which is 1 to {FORMAT}."
         )
     if version > FORMAT:
         raise UsageError(

@@ -49,7 +49,9 @@ class MemoryModel:
         """
         self._encoding = encoding
         self._surrogate: Surrogate | None = None
-        known = np.isfinite(peaks)
+        known = np.isfinite(peaks) & (
+            peaks > 0
+        )  # a device on which nothing was allocated tells nothing
         if not known.any():
             return
         self._own = rows[known][0]

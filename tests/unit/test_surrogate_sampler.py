@@ -139,6 +139,14 @@ def test_peaks_tell_what_fits_before_it_is_tried(tmp_path: Path) -> None:
         assert ran_out <= 5, "half of the configurations do not fit"
 
 
+def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(tmp_path: Path) -> None:
+    study = study_of(narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4}))
+    study.use_sampler("auto", 0)
+    for _ in range(4):
+        number, _ = study.ask()
+        finish(study, number, 3.0, {**HOLDS, "memory": -1.0})
+
+
 def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:
     def law(config: TrainingConfig) -> float | None:
         return None if config["amp_dtype"] else additive(config)
