@@ -49,9 +49,8 @@ class MemoryModel:
         """
         self._encoding = encoding
         self._surrogate: Surrogate | None = None
-        known = np.isfinite(peaks) & (
-            peaks > 0
-        )  # a device on which nothing was allocated tells nothing
+        # A device on which nothing was allocated tells nothing.
+        known = np.isfinite(peaks) & (peaks > 0)
         if not known.any():
             return
         self._own = rows[known][0]
