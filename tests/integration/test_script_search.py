@@ -468,6 +468,18 @@ def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> N
     assert "model.py instead" not in str(told.value)
 
 
+def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(
+    tmp_path: Path,
+) -> None:
+    def ended(config: TrainingConfig, phase: Phase) -> UserError:
+        return UserError(TOO_FEW.format(steps=509), "")
+
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()))
+    with pytest.raises(WorkloadError, match="correct it or its arguments") as told:
+        events_of(options, ScriptedRunner(measure=ended, observed=SEEN))
+    assert "BASELINE" not in str(told.value)
+
+
 def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,9 +202,10 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
 
 
 def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -> str:
+    wrong = "the file or BASELINE" if search.context.observed is None else "it or its arguments"
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{describe(as_failure(outcome))}\n"
-        "A search compares with your settings, so they must work: correct the file or BASELINE.\n"
+        f"A search compares with your settings, so they must work: correct {wrong}.\n"
         f"Whole log: {folder / 'stderr.log'}"
     )
