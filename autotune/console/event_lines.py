@@ -133,12 +133,14 @@ def plan_lines(context: SearchContext) -> list[str]:
 def _own_settings(context: SearchContext) -> str:
     """Return the user's settings that the search varies, or that are no default of PyTorch.
 
-    Where no loader feeds a script, the first dimension of what its model is given may be no batch.
+    Where no loader feeds a script, the first dimension of what its model is given may be no batch,
+    and settings of a loader are nobody's.
     """
     config, varied = context.baseline.items(), context.space.varied()
-    told = {k.name: value for k, value in config if k.name in varied or value != k.default}
+    own = {k: value for k, value in config if value != k.default}
     if context.observed is not None and not context.observed.training_loader:
-        told = {name: v for name, v in told.items() if name != "batch_size" or name in varied}
+        own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}
+    told = {k.name: value for k, value in config if k.name in varied or k in own}
     return f"{render(told)}; all others are PyTorch's defaults" if told else "PyTorch's defaults"
 
 

@@ -243,6 +243,9 @@ def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path
     plan, _ = planned(tmp_path, around, JUDGED, own=own, loader="")
     said = "\n".join(note for note in plan.context.space.notes if "batch_size" in note)
     assert "needs --map batch_size=--FLAG, whose number is the first dimension of what" in said
+    (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
+    assert "prefetch_factor=null" not in yours
+    assert "batch_size" not in yours
 
 
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
