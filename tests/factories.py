@@ -20,7 +20,12 @@ from autotune.configuration.best_config import (
     Speedup,
     Throughput,
 )
-from autotune.configuration.evidence_parts import MachineRecord, MemoryEvidence, StageLimits
+from autotune.configuration.evidence_parts import (
+    MachineRecord,
+    MemoryEvidence,
+    NotConfirmed,
+    StageLimits,
+)
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
@@ -158,6 +163,14 @@ def with_not_proven(best: BestConfig) -> BestConfig:
     """The same answer, beside a faster trial that was not proven to train as well."""
     missed = NotProven(trial=7, changed={"batch_size": 64}, quality=0.88, limit=0.891, seeds=6)
     evidence = best.evidence.model_copy(update={"not_proven": (missed,)})
+    return best.model_copy(update={"evidence": evidence})
+
+
+def with_not_confirmed(best: BestConfig) -> BestConfig:
+    """The same answer, beside a faster trial that ended too early to be timed again."""
+    reason = "it ended after 351 steps, too few to be timed"
+    missed = NotConfirmed(trial=3, changed={"num_workers": 2}, reason=reason)
+    evidence = best.evidence.model_copy(update={"not_confirmed": (missed,)})
     return best.model_copy(update={"evidence": evidence})
 
 

@@ -81,7 +81,10 @@ class Standing:
     comparisons: Mapping[Participant, PairedComparison]
     """Paired comparison of each candidate that was timed in this round."""
     refused: Mapping[Participant, str]
-    """Candidates that cannot be the result, with the reason."""
+    """Candidates that cannot be the result, with the reason.
+
+    Those that failed in this round have no comparison in it.
+    """
     set_aside: Mapping[Participant, Participant]
     """Fallback candidates, each with the one that goes on instead."""
     winner: Participant | None = None

@@ -18,10 +18,13 @@ def keep_headline(evidence: Evidence) -> str:
 def keep_reason(evidence: Evidence) -> str:
     """Return why the user's settings are kept, to stand below such a headline.
 
-    It names the configurations measured, and how many faster ones are not proven to train as well.
+    It names the configurations measured, and how many faster ones are not proven to train as well
+    or could not be confirmed.
     """
-    searched, count = evidence.searched, len(evidence.not_proven)
-    found = "that trains as well was shown to be faster" if count else "was faster beyond the noise"
+    searched = evidence.searched
+    count, failed = len(evidence.not_proven), len(evidence.not_confirmed)
+    found = "was shown to be faster" if failed else "was faster beyond the noise"
+    found = "that trains as well was shown to be faster" if count else found
     if searched is None:
         reason = f"Nothing {found}."
     elif not searched.measured:
@@ -30,10 +33,13 @@ def keep_reason(evidence: Evidence) -> str:
         plural = "" if searched.measured == 1 else "s"
         reason = f"Of {searched.measured} configuration{plural} measured, none {found}."
     reason += disturbed_sentence(evidence.speedup.disturbed_rounds)
-    if not count:
-        return reason
-    faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
-    return f"{reason} {faster} not proven to train as well."
+    if count:
+        faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
+        reason += f" {faster} not proven to train as well."
+    if failed:
+        was = "was" if failed == 1 else "were"
+        reason += f" {failed} that {was} faster in the trials could not be confirmed."
+    return reason
 
 
 def course_changes(best: BestConfig) -> str:
@@ -92,9 +98,14 @@ def _share(limits: StageLimits) -> str:
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:
-    """Return a clause on each faster trial that was not proven to be accurate enough."""
+    """Return a clause on each faster trial that was not proven accurate enough, or confirmed."""
     metric = best.constraints.accuracy.metric
-    return [
+    failed = [
+        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but could not be "
+        f"confirmed: {one.reason}"
+        for one in best.evidence.not_confirmed
+    ]
+    return failed + [
         f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but "
         f"{metric} {bounded(one.quality, one.bound)} is not proven to keep the limit "
         f"{one.limit:.6g} ({one.seeds} seeds)"

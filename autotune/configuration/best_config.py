@@ -14,6 +14,7 @@ from autotune.configuration.evidence_parts import (
     Blocks,
     MachineRecord,
     MemoryEvidence,
+    NotConfirmed,
     Pair,
     Part,
     PredictedRun,
@@ -113,6 +114,8 @@ class Evidence(Part):
     """Measured part of the search space; None in older files."""
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
+    not_confirmed: tuple[NotConfirmed, ...] = ()
+    """Trials that were faster than the result and could not be probed or timed again."""
     limits: StageLimits | None
     scaling: Scaling | None = None
     """All processes against one; None for one process, and if that was not measured."""

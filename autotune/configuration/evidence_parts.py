@@ -119,6 +119,15 @@ class OneProcess(Part):
     ci95: Pair
 
 
+class NotConfirmed(Part):
+    """A configuration that was faster in its trial and could not be probed or timed again."""
+
+    trial: int
+    changed: Settings
+    """Settings that differ from the baseline's."""
+    reason: str
+
+
 class Scaling(Part):
     """Throughput of all processes over that of one, from alternating fresh processes."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from autotune.values.outcome import (
     outcome_to_json,
 )
 from autotune.values.script_losses import ObservedLoss
-from autotune.values.text import span
+from autotune.values.text import flag_of_seconds, span
 
 # As argparse does, once it has said what it lacks.
 _NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
@@ -39,7 +40,6 @@ _NEEDS_LAUNCHER = re.compile(
 )
 _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
-_MORE_TIME = "; a process may take a quarter of --time-budget, so give a longer one"
 
 
 def observation(
@@ -87,7 +87,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{job.model_path}, run as a training script: {_reason(outcome, stepped)}"
+        f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome, job)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
@@ -143,18 +143,25 @@ def _known_loss(folder: Path, source: str) -> ObservedLoss | None:
     return loss if loss is not None and loss.source == source else None
 
 
-def _reason(outcome: TrialOutcome, stepped: bool) -> str:
+def _reason(outcome: TrialOutcome, job: Job, stepped: bool) -> str:
     match outcome:
-        case TimedOut(_, limit) if stepped:
-            return f"too few steps to be timed within {span(limit)}{_MORE_TIME}"
+        case TimedOut(_, limit):
+            lacks = "too few steps to be timed" if stepped else "no training step"
+            return f"{lacks} within {span(limit)}; {_more_time(limit, job)}"
         case Crashed(detail) if stepped:
             return f"it ended in its first steps: {detail}"
-        case TimedOut(_, limit):
-            return f"no training step within {span(limit)}{_MORE_TIME}"
         case Crashed(detail):
             return f"it made no training step: {detail}"
         case _:
             return describe(as_failure(outcome))
+
+
+def _more_time(limit_seconds: float, job: Job) -> str:
+    """Return the option that lets a process take twice as long, and more."""
+    if limit_seconds >= job.deadline_seconds:
+        return f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit_seconds)} or more"
+    budget = flag_of_seconds(math.ceil(8 * limit_seconds / 60) * 60)
+    return f"a process may take a quarter of the time budget: give --time-budget {budget} or more"
 
 
 def check_device(observed: Observed, device: str) -> None:

@@ -45,6 +45,11 @@ def span(seconds: float) -> str:
     return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
+def flag_of_seconds(seconds: float) -> str:
+    """Return a time span as --time-budget and --trial-timeout take it."""
+    return f"{seconds:.0f}s" if seconds % _MINUTE else f"{seconds / _MINUTE:.0f}m"
+
+
 def about_left(seconds: float | None) -> str:
     """Return ", about ... left", to follow another text; empty if unknown."""
     return "" if seconds is None else f", about {span(seconds)} left"

@@ -183,7 +183,12 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("outcome", "said", "advice"),
     [
-        (TimedOut("start", 600.0), "no training step within 10 min 0 s", "give a longer one"),
+        (
+            TimedOut("start", 600.0),
+            "no training step within 10 min 0 s",
+            "--trial-timeout 20m or more",
+        ),
+        (TimedOut("start", 20.0), "no training step within 20 s", "--time-budget 3m or more"),
         (
             Crashed("killed by SIGSEGV"),
             "it made no training step: killed by SIGSEGV",

@@ -7,6 +7,7 @@ from random import Random
 import optuna
 import pytest
 
+from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import (
@@ -118,7 +119,25 @@ def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp
     events = events_of(options_in(tmp_path), ScriptedRunner(fails_late))
     (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
     assert reason in refused.reason
-    assert events[-1].best.config["batch_size"] == 64
+    best = events[-1].best
+    assert best.config["batch_size"] == 64
+    (missed,) = best.evidence.not_confirmed
+    assert (missed.changed, missed.reason) == ({"batch_size": 128}, refused.reason)
+
+
+def test_nothing_is_said_of_the_speed_of_a_candidate_that_could_not_be_timed_again(tmp_path):
+    def ends_early(config, phase):
+        if batch_of(config) == 128 and phase == "confirmation":
+            return Crashed("it ended after 351 steps, too few to be timed")
+        return at(100 if batch_of(config) == 128 else 80 - batch_of(config) / 2)
+
+    best = answer_of(tmp_path, ScriptedRunner(ends_early)).best
+    assert best.keeps_baseline
+    said = keep_reason(best.evidence)
+    assert "beyond the noise" not in said
+    assert said.endswith("1 that was faster in the trials could not be confirmed.")
+    (text,) = not_proven_texts(best)
+    assert "(batch_size=128) was faster in its trial, but could not be confirmed: it ended" in text
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3, 4]\n"
 
 def test_workers_share_a_search_and_measure_nothing_twice(shared_storage, tmp_path):
     options = options_in(tmp_path, space=SPACE, storage=shared_storage, trials=16)
-    runners = [OnDevice(number) for number in range(3)]
+    runners = [OnDevice(number, seconds=0.2) for number in range(3)]
     stop = Stop()
 
     def leads():

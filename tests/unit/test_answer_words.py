@@ -14,7 +14,7 @@ from autotune.console.answer_lines import answer_lines
 from autotune.dashboard.note import summary
 from autotune.production import Best
 from autotune.searching.run.events import Answered
-from factories import best_config, with_not_proven
+from factories import best_config, with_not_confirmed, with_not_proven
 from reporting import OWN, trial
 from stored_study import as_page, report, stored
 
@@ -24,6 +24,11 @@ NONE_AS_GOOD = (
     "of 19 configurations measured, none that trains as well was shown to be faster. "
     "1 faster one is not proven to train as well."
 )
+NOT_AGAIN = (
+    "of 19 configurations measured, none was shown to be faster. "
+    "1 that was faster in the trials could not be confirmed."
+)
+NEITHER = f"{NONE_AS_GOOD} 1 that was faster in the trials could not be confirmed."
 
 
 def kept(measured: int = 19) -> BestConfig:
@@ -35,7 +40,13 @@ def kept(measured: int = 19) -> BestConfig:
 
 
 @pytest.mark.parametrize(
-    ("best", "reason"), [(kept(), NONE), (with_not_proven(kept()), NONE_AS_GOOD)]
+    ("best", "reason"),
+    [
+        (kept(), NONE),
+        (with_not_proven(kept()), NONE_AS_GOOD),
+        (with_not_confirmed(kept()), NOT_AGAIN),
+        (with_not_confirmed(with_not_proven(kept())), NEITHER),
+    ],
 )
 def test_every_output_gives_the_same_reason(best: BestConfig, reason: str, url: str) -> None:
     headline, capital = f"Keep your settings: {reason}", f"{reason[0].upper()}{reason[1:]}"

@@ -32,7 +32,9 @@ class State(Enum):
     IN_TEST = "in test"
     """It is accurate enough, and timed against the baseline."""
     REFUSED = "refused"
-    """It cannot be the result, or its rounds did not show that it is faster."""
+    """It is not accurate enough, or its rounds did not show that it is faster."""
+    FAILED = "failed"
+    """It could not be probed or timed again, which does not tell whether it is faster."""
     UNDECIDED = "undecided"
     """The time was up before it had enough rounds to decide."""
     DROPPED = "dropped"
@@ -42,8 +44,8 @@ class State(Enum):
 
 
 _NEXT = {
-    State.WAITING: {State.IN_TEST, State.REFUSED, State.UNDECIDED, State.DROPPED},
-    State.IN_TEST: {State.WAITING, State.REFUSED, State.UNDECIDED, State.CONFIRMED},
+    State.WAITING: {State.IN_TEST, State.REFUSED, State.FAILED, State.UNDECIDED, State.DROPPED},
+    State.IN_TEST: {State.WAITING, State.REFUSED, State.FAILED, State.UNDECIDED, State.CONFIRMED},
     State.UNDECIDED: {State.WAITING},
 }
 
@@ -63,7 +65,7 @@ class Candidate:
     set_aside_for: int | None = None
     """Number of the trial for which the last test set it aside."""
     reason: str = ""
-    """Reason why it was refused or is undecided."""
+    """Reason why it was refused, failed or is undecided."""
 
     @property
     def participant(self) -> Participant:
@@ -96,6 +98,12 @@ class Candidate:
     def refuse(self, reason: str) -> CandidateRefused:
         """End as refused."""
         self._move(State.REFUSED)
+        self.reason = reason
+        return CandidateRefused(self.trial, reason)
+
+    def fail(self, reason: str) -> CandidateRefused:
+        """End as failed."""
+        self._move(State.FAILED)
         self.reason = reason
         return CandidateRefused(self.trial, reason)
 

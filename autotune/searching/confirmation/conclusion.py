@@ -51,6 +51,7 @@ def conclude(
             "repeated_rounds": confirmation.repeated_rounds,
         }
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
+    won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
     best = build_answer(accuracy.prober, costs, won)
     search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)

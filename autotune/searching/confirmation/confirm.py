@@ -98,6 +98,11 @@ class ConfirmationRun:
         ]
 
     @property
+    def failed(self) -> list[Candidate]:
+        """The candidates that could not be probed or timed again."""
+        return [one for one in self.candidates if one.state is State.FAILED]
+
+    @property
     def _waiting(self) -> list[Candidate]:
         return [one for one in self.candidates if one.state is State.WAITING]
 
@@ -186,7 +191,7 @@ class ConfirmationRun:
             if found == Lost(OUT_OF_TIME):
                 yield one.run_out()
             elif not isinstance(found, AccuracyVerdict):
-                yield one.refuse(f"accuracy probe: {describe(found)}")
+                yield one.fail(f"accuracy probe: {describe(found)}")
             elif found.decision == "accept":
                 one.qualities = found.qualities
             elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
@@ -301,7 +306,11 @@ def _told(
             yield members[participant].add_round(comparison, seconds_left)
     for participant, reason in standing.refused.items():
         member = members[participant]
-        yield member.run_out(reason) if OUT_OF_TIME in reason else member.refuse(reason)
+        if OUT_OF_TIME in reason:
+            yield member.run_out(reason)
+        else:
+            is_beaten = participant in standing.comparisons
+            yield member.refuse(reason) if is_beaten else member.fail(reason)
     for participant, other in standing.set_aside.items():
         yield members[participant].set_aside(members[other])
 

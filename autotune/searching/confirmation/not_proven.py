@@ -1,14 +1,17 @@
-"""Faster trials whose accuracy the seeds left undecided, for the answer to name."""
+"""Faster trials that the answer names beside the result, because nothing speaks against them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import SEEDS, decision_so_far
 from autotune.configuration.accuracy_evidence import NotProven
 from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.evidence_parts import NotConfirmed
+from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import readable
 
@@ -36,6 +39,17 @@ def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -
                 seeds=len(qualities),
             )
     return list(found.values())
+
+
+def not_confirmed(
+    won: FinishedTrial, failed: Iterable[tuple[FinishedTrial, str]], baseline: TrainingConfig
+) -> list[NotConfirmed]:
+    """Return the failed candidates whose trials were faster than that of the result."""
+    return [
+        NotConfirmed(trial=one.number, changed=one.config.differences(baseline), reason=reason)
+        for one, reason in failed
+        if (one.verdict.value or -math.inf) > (won.verdict.value or -math.inf)
+    ]
 
 
 def _worth(trial: FinishedTrial) -> float:

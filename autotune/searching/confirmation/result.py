@@ -37,7 +37,7 @@ from autotune.context.search_context import SearchContext
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
-from autotune.searching.confirmation.not_proven import not_proven
+from autotune.searching.confirmation.not_proven import not_confirmed, not_proven
 from autotune.searching.confirmation.scaling import time_scaling
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.run.stage_timing import noted_diagnosis
@@ -57,6 +57,8 @@ class Confirmed:
     runs: tuple[Measurement, ...]
     qualities: tuple[float, ...]
     speedup: Speedup
+    failed: tuple[tuple[FinishedTrial, str], ...] = ()
+    """Candidates that could not be probed or timed again, each with the reason."""
 
 
 def confirmed_by(
@@ -130,6 +132,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
         not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
+        not_confirmed=tuple(not_confirmed(won.trial, won.failed, context.baseline)),
         limits=time_limits(prober, won.trial.config, won.runs),
         scaling=time_scaling(prober, won.trial.config),
     )

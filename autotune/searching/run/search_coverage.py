@@ -19,7 +19,7 @@ from autotune.storage.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Lost, TimedOut
-from autotune.values.text import span
+from autotune.values.text import flag_of_seconds, span
 
 # Suggested budgets have this factor to spare and are multiples of half a minute.
 _SPARE, _STEP = 1.25, 30.0
@@ -84,7 +84,7 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
         f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
         f"confirmation need about "
         f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
-        f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
+        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
         measured=0,
         seconds=seconds,
     )
@@ -125,8 +125,8 @@ def check_enough(search: SearchRun, undecided: Sequence[FinishedTrial], *, cut_s
     seconds = _to_go_on(search, missing)
     raise NotSearchedEnoughError(
         f"not searched enough: {why}{_starts(search)}. Finished trials are kept: the same command "
-        f"with --time-budget {_flag(seconds)} or more continues with them. best.yaml was not "
-        "written.",
+        f"with --time-budget {flag_of_seconds(seconds)} or more continues with them. best.yaml was "
+        "not written.",
         measured=measured,
         seconds=seconds,
     )
@@ -164,7 +164,7 @@ def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
     seconds = _rounded_up(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
     return NotSearchedEnoughError(
         f"not searched enough: the time budget ended during {what}. "
-        f"Use --time-budget {_flag(seconds)} or more. best.yaml was not written.",
+        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
         measured=0,
         seconds=seconds,
     )
@@ -172,8 +172,3 @@ def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
 
 def _rounded_up(seconds: float) -> float:
     return _STEP * math.ceil(seconds / _STEP)
-
-
-def _flag(seconds: float) -> str:
-    """Format seconds for the flag --time-budget."""
-    return f"{seconds:.0f}s" if seconds % 60 else f"{seconds / 60:.0f}m"
