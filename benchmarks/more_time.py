@@ -7,7 +7,8 @@ Each search is the real one with a clock that shows the seconds that measuring w
 table of the output has the mean worth of the answers: their true rate over that of the best
 feasible configuration of all the spaces. A search that keeps the user's settings, or ends without
 a result, is worth what those are. A synthetic workload answers for any configuration. Of a
-recorded table a space has the values that were recorded.
+recorded table a space has the values that were recorded. Searches that `--out` already has are not
+run again.
 
 With --first, searches end after two trials, and the table has what these are: the true rate over
 that of the user's settings, the number of settings changed, the compile mode and the seconds. They
@@ -193,6 +194,8 @@ def main() -> None:
         _print_first(jobs, arguments.seeds)
         return
     out = arguments.out or Path(tempfile.mkdtemp()) / "answers.jsonl"
+    done = read_worths(out) if out.exists() else {}
+    jobs = [job for job in jobs if job[3] not in done.get(job[:3], {})]
     with Pool() as pool:
         for table in arguments.tables:
             of_table = [job for job in jobs if job[0] == table]
