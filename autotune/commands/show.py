@@ -93,7 +93,8 @@ def _fault_of(path: Path, kind: Kind | None) -> str:
     from autotune.values.strict_yaml import read
 
     try:
-        is_best = kind == "best" if kind else "autotune" in read(path).value
+        names = read(path).value.keys()
+        is_best = kind == "best" if kind else bool({"autotune", "unconfirmed"} & names)
         _ = read_best(path) if is_best else read_space(path)
     except UsageError as error:
         return str(error)

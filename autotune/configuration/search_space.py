@@ -206,7 +206,7 @@ def narrow(
     if effective_batch is not None:
         sizes = _dividing(file, domains, facts, baseline, effective_batch)
         domains |= {"batch_size": sizes, "accumulation_steps": (effective_batch // sizes[0],)}
-        notes.append(_kept(effective_batch, sizes))
+        notes += _kept(effective_batch, sizes, sorted(_named(file) - {*sizes}))
     first = beginning_of(file, machine, baseline, effective_batch)
     return SearchSpace(domains, tuple(notes), effective_batch, _effects(file, own), first)
 
@@ -261,9 +261,15 @@ def _dividing(
         raise UsageError(
             f"--effective-batch {effective_batch}: the dataset has {samples} samples. Give fewer."
         )
-    if not fitting:
-        raise UsageError(_no_divisor(file, sorted(offered), effective_batch))
+    named = _named(file)
+    if not fitting or (named and not named & {*fitting}):
+        raise UsageError(_no_divisor(file, sorted(offered - {*fitting}), effective_batch))
     return tuple(fitting)
+
+
+def _named(file: SpaceFile) -> set[int]:
+    """Return the batch sizes that a file names for its own workload; none of a portable one."""
+    return set() if file.portable else {int(n or 1) for n in file.offers.get("batch_size", ())}
 
 
 def _relatives(own: int) -> set[int]:
@@ -302,14 +308,17 @@ def _no_divisor(
     return (
         f"{place}: --effective-batch {effective_batch * processes}: no batch_size of "
         f"{', '.join(map(str, offered))} times accumulation_steps"
-        f"{of_all} gives it; {whose} divisors are {shown}. Offer one of them as batch_size, or "
-        f"give a multiple of {offered[0] * processes}, such as {least * processes}."
+        f"{of_all} gives it; {whose} divisors are {shown}. Offer one of them as batch_size, give "
+        f"a multiple of {offered[0] * processes}, such as {least * processes}, or free."
     )
 
 
-def _kept(effective_batch: int, sizes: Sequence[int]) -> str:
+def _kept(effective_batch: int, sizes: Sequence[int], others: Sequence[int]) -> Iterator[str]:
     pairs = ", ".join(f"{size} x {effective_batch // size}" for size in sizes)
-    return f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
+    yield f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
+    if others:
+        dropped = ", ".join(map(str, others))
+        yield f"batch_size={dropped} dropped: no number of them makes up the effective batch"
 
 
 def _excluded(

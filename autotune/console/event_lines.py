@@ -136,7 +136,7 @@ def _own_settings(context: SearchContext) -> str:
     Where no loader feeds a script, the first dimension of what its model is given may be no batch,
     and settings of a loader are nobody's.
     """
-    config, varied = context.baseline.items(), context.space.varied()
+    config, varied = tuple(context.baseline.items()), context.space.varied()
     own = {k: value for k, value in config if value != k.default}
     if context.observed is not None and not context.observed.training_loader:
         own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}

@@ -25,6 +25,7 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 # a CPU would not join.
 _USE_CPU = "ACCELERATE_USE_CPU"
 _OWN_SHAPES = "accelerate compiles for each shape anew; its file has no word for torch's own choice"
+_IN_USE = "the line `use` of the file has it"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 # Of N from 0; the first host has 0.
 _ON_EACH_HOST = "--machine_rank N --main_process_ip FIRST_HOST --main_process_port 29500"
@@ -55,15 +56,14 @@ def to_accelerate(best: BestConfig) -> Exported:
             "dynamo_use_fullgraph": False,
             "dynamo_use_dynamic": bool(config["compile_dynamic"]),
         }
-    launch = _launch(best)
-    instead = {"num_threads": _OWN_THREADS if config["num_threads"] is None else launch}
+    instead = {"num_threads": _OWN_THREADS if config["num_threads"] is None else _IN_USE}
     instead |= _handler(config)
-    instead |= {"accumulation_steps": launch, "compile_dynamic": _OWN_SHAPES}
-    instead |= {knob.name: launch for knob, value in config.items() if knob.environ(value)}
-    instead |= {f"flags.{name}": launch for name in carried_flags(best)}
+    instead |= {"accumulation_steps": _IN_USE, "compile_dynamic": _OWN_SHAPES}
+    instead |= {knob.name: _IN_USE for knob, value in config.items() if knob.environ(value)}
+    instead |= {f"flags.{name}": _IN_USE for name in carried_flags(best)}
     in_force: dict[str, Value] = {"num_threads": "its own", "compile_dynamic": False}
     dropped = left_out(best, carried, in_force, instead)
-    return Exported(dump(values), dropped, launch)
+    return Exported(dump(values), dropped, _launch(best))
 
 
 def _starts_all(best: BestConfig) -> bool:

@@ -61,10 +61,12 @@ def own_fault(name: str) -> str | None:
 @cache
 def _variables() -> dict[str, str]:
     """Return the environment variables that knobs of the list set, each with its knob."""
-    found = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "num_threads")
+    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
+    found = dict.fromkeys(threads, "num_threads")
     found |= {"CUBLAS_WORKSPACE_CONFIG": "deterministic"}
     found |= dict.fromkeys(("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"), "compile_mode")
-    found |= dict.fromkeys(("GOMP_CPU_AFFINITY", "KMP_AFFINITY"), "cpu_affinity")
+    cores = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND")
+    found |= dict.fromkeys(cores, "cpu_affinity")
     for knob in ALL_KNOBS:
         for value in knob.values.options if isinstance(knob.values, OneOf) else ():
             found |= dict.fromkeys(knob.environ(value), knob.name)

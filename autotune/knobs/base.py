@@ -70,7 +70,7 @@ class AnyPlain:
         if value is None or (isinstance(value, str) and value and value.isprintable()):
             return None
         if self.only_text:
-            return "expected text in quotes, or null"
+            return "expected printable text in quotes that is not empty, or null"
         if isinstance(value, bool) or (isinstance(value, int) and abs(value) < _MOST_INTEGER):
             return None
         if isinstance(value, float) and math.isfinite(value):

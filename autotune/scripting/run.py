@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from autotune.calling.config_file import with_copies
 from autotune.configuration.script import Plan
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
 from autotune.scripting.program import AfterImport, run_module, run_script
 from autotune.system.launched import this_place
@@ -93,7 +94,7 @@ def report(plan: Plan, interposition: Interposition | None) -> None:
 def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     """Yield the lines of the report; `interposition` is None if the script never imported torch."""
     if interposition is None:
-        yield "nothing was applied: the script did not import torch"
+        yield f"{_without_torch(plan)}: the script did not import torch"
         return
     overridden, failed = interposition.overridden(), interposition.failed
     if interposition.steps == 0 and interposition.observed.batch_size is None:
@@ -101,7 +102,7 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     fine = [name for name in plan.told if name not in overridden and name not in failed]
     applied = [plan.setting(name) for name in fine]
     told = [name for name in plan.by_flag if name not in overridden and name not in failed]
-    applied += [f"{plan.setting(name)} (by {plan.by_flag[name]})" for name in told]
+    applied += [_told_by_flag(plan, name) for name in told]
     yield f"applied: {', '.join(applied) or _DEFAULTS}"
     for name, (wanted, found) in overridden.items():
         if name in plan.by_flag:
@@ -113,6 +114,18 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     for reason, settings in by_reason(without).items():
         yield f"not applied: {', '.join(settings)} ({reason})"
     yield from _batch_size(plan, interposition)
+
+
+def _without_torch(plan: Plan) -> str:
+    """Return what reaches a script without torch: variables and its own flags."""
+    settings = plan.settings
+    found = [plan.setting(n) for n in plan.told if knob_named(n).environ(settings[n])]
+    found += [_told_by_flag(plan, name) for name in plan.by_flag]
+    return f"applied: {', '.join(found)}, and nothing else" if found else "nothing was applied"
+
+
+def _told_by_flag(plan: Plan, name: str) -> str:
+    return f"{plan.setting(name)} (by {plan.by_flag[name]})"
 
 
 def _by_flag(plan: Plan, name: str) -> str:

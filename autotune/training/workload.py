@@ -220,7 +220,9 @@ def _wrong(module: ModuleType) -> list[str]:
         if not callable(function):
             faults.append(f"{name} must be a function {name}{call}, not {type(function).__name__}.")
         elif not _accepts(function, call):
-            faults.append(f"{name}{inspect.signature(function)} cannot be called as {name}{call}.")
+            hint = " Give each argument a default." if call == "()" else ""
+            text = f"{name}{inspect.signature(function)}"
+            faults.append(f"{text} cannot be called as {name}{call}.{hint}")
     return faults
 
 

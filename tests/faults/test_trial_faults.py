@@ -253,7 +253,7 @@ def test_functions_that_take_something_else_are_all_named(warm, tmp_path):
     outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
     assert isinstance(outcome, UserError)
     for words in (
-        "build_model(width) cannot be called as build_model()",
+        "build_model(width) cannot be called as build_model(). Give each argument a default.",
         "build_dataset must be a function build_dataset(), not int",
         "compute_loss(model) cannot be called as compute_loss(model, batch)",
         "evaluate() cannot be called as evaluate(model, device)",

@@ -248,6 +248,14 @@ def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path
     assert "batch_size" not in yours
 
 
+def test_the_settings_that_a_script_has_are_told_as_yours(tmp_path: Path) -> None:
+    own = {"batch_size": 48, "num_workers": 1}
+    plan, _ = planned(tmp_path, Surroundings(()), JUDGED, own=own)
+    (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
+    assert yours.startswith("your settings: batch_size=48, num_workers=1, ")
+    assert yours.endswith("; all others are PyTorch's defaults")
+
+
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
     around = Surroundings((BATCH,), ("--",))
     preset = tuple(map(flag_from, ("batch_size=--batch-size", "accumulation_steps=--grad-accum")))

@@ -289,13 +289,14 @@ def test_no_is_a_word_to_accelerate() -> None:
 def test_threads_are_on_the_command_line_of_accelerate() -> None:
     exported = export(on_gpu(), "accelerate")
     assert "--num_cpu_threads_per_process 8" in exported.text.split("\ncompute_env")[0]
-    assert "--num_cpu_threads_per_process 8" in exported.dropped["num_threads"]
+    assert "--num_cpu_threads_per_process 8" in exported.use
+    assert exported.dropped["num_threads"] == "num_threads=8: the line `use` of the file has it"
 
 
 def test_variables_of_settings_are_on_the_command_line_of_accelerate() -> None:
     exported = export(on_gpu(), "accelerate")
     for knob, variable in (("cpu_allocator", "LD_PRELOAD"), ("omp_wait_policy", "OMP_WAIT_POLICY")):
-        assert f"{variable}=" in exported.dropped[knob]
+        assert exported.dropped[knob].endswith(": the line `use` of the file has it")
         assert f"{variable}=" in exported.text.split("\ncompute_env")[0]
 
 
@@ -388,6 +389,6 @@ def test_the_batches_of_an_optimizer_step_are_in_the_words_of_each_tool() -> Non
     accelerate = export(SPLIT, "accelerate")
     launch = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4 accelerate launch"
     assert launch in accelerate.use
-    assert launch in accelerate.dropped["accumulation_steps"]
+    assert "`use`" in accelerate.dropped["accumulation_steps"]
     for form in ("env", "torchrun"):
         assert "accumulation_steps=4" in export(SPLIT, form).dropped["accumulation_steps"]

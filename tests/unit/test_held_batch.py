@@ -39,6 +39,7 @@ def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path: Pat
     assert space.size == 8
     assert space.notes == (
         "effective batch 64: batch_size x accumulation_steps is 8 x 8, 16 x 4, 32 x 2, 64 x 1",
+        "batch_size=48 dropped: no number of them makes up the effective batch",
     )
 
 
@@ -112,8 +113,20 @@ def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_
     assert str(caught.value) == (
         f"{path}:2:13: --effective-batch 100: no batch_size of 16, 32, 64 times accumulation_steps "
         "gives it; its divisors are 1, 2, 4, 5, 10, 20, 25, 50, 100. Offer one of them as "
-        "batch_size, or give a multiple of 16, such as 112."
+        "batch_size, give a multiple of 16, such as 112, or free."
     )
+
+
+def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path: Path) -> None:
+    space = held(written(tmp_path, "batch_size: [5, 8, 12]\n"), 16, batch_size=16)
+    assert pairs(space) == [(8, 2), (16, 1)]
+    assert "batch_size=5, 12 dropped: no number of them makes up the effective batch" in space.notes
+
+
+def test_a_space_of_which_no_batch_size_makes_up_the_kept_batch_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "batch_size: [64]\n")
+    with pytest.raises(UsageError, match="16: no batch_size of 64 times accumulation_steps"):
+        held(path, 16, batch_size=16)
 
 
 def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path: Path) -> None:

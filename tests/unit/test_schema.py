@@ -19,7 +19,7 @@ from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import dump, read
 from command_line import command
-from factories import best_config
+from factories import best_config, written
 from needs import library
 
 ROOT = Path(__file__).parents[2]
@@ -252,3 +252,10 @@ def test_the_schemas_say_what_each_knob_is() -> None:
 @pytest.mark.parametrize("kind", ["best", "space"])
 def test_the_command_prints_a_schema(kind: Kind) -> None:
     assert json.loads(command("schema", kind).out) == schema(kind)
+
+
+def test_a_fastest_trial_so_far_is_checked_as_what_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path, "unconfirmed: true\nconfig: {}\n", "best-so-far.yaml")
+    done = command("check", path)
+    assert done.code == 2
+    assert f"{path}:1:14: this is the fastest trial of a search that has not ended" in done.err
