@@ -130,7 +130,8 @@ class KnobResults:
             "notes": f"`{DEEP}` is char_transformer with eight blocks and a `checkpoint(model)`, "
             "for the knobs that need them. "
             "activation_checkpointing has the largest batch that needs no more memory than the "
-            "own settings. Rounds that count although another program disturbed them: "
+            "own settings. `optimizer_impl=forloop` is what PyTorch chooses on a CPU: its row is "
+            "the noise. Rounds that count although another program disturbed them: "
             f"{sum(worth.disturbed for worth in known)}.",
             "loads": self.circumstances["loads"],
             "worths": worths,

@@ -186,6 +186,8 @@ def add_round(study: Study, worths: Mapping[Turn, Worth], own: TrainingConfig, n
             break
     for turn, side in turned.items():
         _note_round(worths[turn], course, side, timed, disturbed)
+        # The table names no folder of this machine.
+        worths[turn].failure = worths[turn].failure.replace(str(study.path), study.path.name)
 
 
 def _note_round(
