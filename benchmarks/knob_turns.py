@@ -51,7 +51,7 @@ class Turn:
     ) -> tuple[TrainingConfig, TrainingConfig]:
         """Return the settings without and with the turn; `batch` overrides its factor."""
         reference = own.replace(**self.beside)
-        size = int(int(own["batch_size"] or 1) * (self.batch if batch is None else batch))
+        size = int(int(reference["batch_size"] or 1) * (self.batch if batch is None else batch))
         turned = {} if self.knob == "batch_size" else {self.knob: self.value}
         return reference, reference.replace(**{"batch_size": size, **turned})
 
@@ -107,7 +107,7 @@ TURNS = (
     Turn("sdpa_backend", "math"),
     Turn("sdpa_backend", "efficient", on_gpu=True),
     Turn("sdpa_backend", "cudnn", on_gpu=True),
-    Turn("activation_checkpointing", True, frees_memory=True),
+    Turn("activation_checkpointing", True, {"batch_size": 128}, frees_memory=True),
     Turn("num_threads", 1),
     Turn("omp_wait_policy", "passive"),
     Turn("omp_wait_policy", "active"),

@@ -126,20 +126,35 @@ def main() -> None:
         print(f"| {' | '.join(row)} |")
     print("\n".join(lost))
     if arguments.save:
-        _save(columns, found, lost, seeds=max(map(len, worths.values())))
+        _save(columns, found, lost, _seeds(worths))
 
 
-def _save(columns: list[str], found: list[list[str]], lost: list[str], seeds: int) -> None:
+def _seeds(worths: Worths) -> dict[str, int]:
+    """Return the most searches of a cell, by space."""
+    return {
+        str(space): max(len(each) for key, each in worths.items() if key[1] == space)
+        for space in _each(worths, 1)
+    }
+
+
+def _save(
+    columns: list[str], found: list[list[str]], lost: list[str], seeds: Mapping[str, int]
+) -> None:
+    counts = ", ".join(f"{count} of {space}" for space, count in seeds.items())
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     result |= {
         "about": "Replay with a clock. A cell is the mean true rate of the answers in percent of "
         "the best feasible configuration of all three spaces, with its standard error over the "
-        f"seeds of each table: {seeds} searches a cell. A search that kept the settings, or ended "
-        "without an answer, is worth what the settings are. Synthetic workloads answer for any "
-        "configuration of the shipped spaces; of a recorded table a space has the recorded values. "
-        "Code that was compiled once takes a quarter of the seconds the next time.",
+        f"seeds of each table. Searches a cell: {counts}. A search that kept the settings, or "
+        "ended without an answer, is worth what the settings are. Synthetic workloads answer for "
+        "any configuration of the shipped spaces; of a recorded table a space has the recorded "
+        "values. Code that was compiled once takes a quarter of the seconds the next time.",
         "command": [
-            f"python -m benchmarks.more_time --seeds {seeds} --out answers.jsonl",
+            *(
+                f"python -m benchmarks.more_time --spaces {space} --seeds {count} "
+                "--out answers.jsonl"
+                for space, count in seeds.items()
+            ),
             "python -m benchmarks.worth answers.jsonl --save",
         ],
         "recorded": time.strftime("%Y-%m-%d"),
