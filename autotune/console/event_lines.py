@@ -134,7 +134,7 @@ def _own_settings(context: SearchContext) -> str:
     """Return the user's settings that the search varies, or that are no default of PyTorch.
 
     Where no loader feeds a script, the first dimension of what its model is given may be no batch,
-    and settings of a loader are nobody's.
+    and a loader's settings are not the user's.
     """
     config, varied = tuple(context.baseline.items()), context.space.varied()
     own = {k: value for k, value in config if value != k.default}
