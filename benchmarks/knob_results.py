@@ -129,8 +129,8 @@ class KnobResults:
             **table(self.worths, NAMES),
             "notes": f"`{DEEP}` is char_transformer with eight blocks and a `checkpoint(model)`, "
             "for the knobs that need them. "
-            "activation_checkpointing has the largest batch that needs no more memory than the "
-            "own settings. `optimizer_impl=forloop` is what PyTorch chooses on a CPU: its row is "
+            "activation_checkpointing has the largest batch that needs no more memory than "
+            "without it. `optimizer_impl=forloop` is what PyTorch chooses on a CPU: its row is "
             "the noise. Rounds that count although another program disturbed them: "
             f"{sum(worth.disturbed for worth in known)}.",
             "loads": self.circumstances["loads"],

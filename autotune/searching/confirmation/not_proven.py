@@ -1,4 +1,4 @@
-"""Faster trials that the answer names beside the result, because nothing speaks against them."""
+"""Faster trials that the answer names beside the result, with why they are not the result."""
 
 from __future__ import annotations
 
