@@ -39,6 +39,7 @@ FORM = re.compile(r"\b[A-Z]{3,}|\.\.\.|[\[\]\\]|\bN\b|^search --dry-run$|^repair
 TRAIN = """\
 import argparse
 import os
+import time
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -58,6 +59,8 @@ for _ in range(parser.parse_args().epochs):
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+if processes > 1:
+    time.sleep(0.5)  # a process that ends at once may be aborted by gloo's own threads
 """
 
 

@@ -11,6 +11,7 @@ from factories import best_config, written
 
 SCRIPT = """
 import sys
+import time
 from torch import distributed, nn, ones, optim
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -24,6 +25,7 @@ for (batch,) in DataLoader(TensorDataset(ones(64, 8)), batch_size=8):
     optimizer.step()
 sys.stdout.write(f"{model.bucket_bytes_cap >> 20} MiB, views {model.gradient_as_bucket_view}\\n")
 distributed.destroy_process_group()
+time.sleep(0.5)  # a process that ends at once may be aborted by gloo's own threads
 """
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 RUN = ("-m", "autotune", "run", "best.yaml")

@@ -93,10 +93,10 @@ def test_freed_memory_permits_a_larger_batch(tmp_path: Path) -> None:
 
     found = ScriptedRunner(rate, inspected=Inspected(cpu_machine(), BLOCKS))
     results = measured(tmp_path, found, "activation_checkpointing", rounds=1)
-    worth = results.worths["digits_cnn"]["activation_checkpointing=true"]
+    label = next(turn.label for turn in chosen("activation_checkpointing"))
+    worth = results.worths["digits_cnn"][label]
     assert worth.batch == 4
-    assert worth.ratios == [round(132 / 108, 4)]
-    assert cells(tmp_path)["activation_checkpointing=true"].endswith(", batch_size x 4")
+    assert cells(tmp_path)[label].endswith(", batch_size x 4")
 
 
 def test_what_cannot_be_turned_says_why_and_what_a_gpu_tells_is_not_measured(
