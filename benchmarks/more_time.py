@@ -167,6 +167,8 @@ class Workload:
             return path.read_text(encoding="utf-8")
         file, header = read_space(path), self.table.header
         lines = [f"portable: true\ntrials: {file.trials}"]
+        if file.first is not None:
+            lines.append(f"first: {file.first.name}")
         for name, known in header.space.items():
             offered = {
                 KNOBS[name].resolve(value, header.machine) for value in file.offers.get(name, ())

@@ -54,8 +54,9 @@ provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
 - If `config` equals `evidence.baseline.config`, the answer is "keep your settings".
 - `needs_full_run: true` says that a setting changed which can change the trained model, and that
   only short trainings were compared. Check one full training.
-- `speedup` comes from rounds in which fresh processes with both settings took turns. No number of
-  the search itself is in the file, except where your settings are kept without any rounds.
+- `speedup` comes from rounds in which fresh processes with both settings took turns. No speed of
+  the search itself is in the file, except `stages`, timed before the trials, and where your
+  settings are kept without any rounds.
 - `autotune.load` compares `machine` and `model_sha256` with what it finds.
 
 `autotune check best.yaml` names every fault by line and column. `autotune schema best` prints the

@@ -20,7 +20,6 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
     numerics_fault,
 )
-from autotune.accuracy.seeds import seeds_itself
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
@@ -186,25 +185,10 @@ class ScriptProber(AccuracyProber):
         return self._as_baseline(config, harmless)
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """Return the quality for each seed, each from a process of its own.
-
-        If the script sets its seed itself, the first one's quality stands for the others.
-        """
+        """Return the quality for each seed, each from a process of its own."""
         qualities: tuple[float, ...] | Failure = ()
         for number in range(1, seeds + 1):
-            if number > 1:  # they tell whether the script sets its seed itself
-                super()._probed(self.context.baseline, 2)
-                if seeds_itself(self.context, self.study):
-                    return self._repeated(config, seeds)
             qualities = super()._probed(config, number)
             if not isinstance(qualities, tuple):
                 break
         return qualities
-
-    def _repeated(self, config: TrainingConfig, seeds: int) -> tuple[float, ...]:
-        """Return and note the quality of the first seed as that of all."""
-        known = self._known(config)
-        if len(known) < seeds:
-            known = known[:1] * seeds
-            self.study.notes.set_qualities(self.training_equivalent(config).quality_key(), known)
-        return known[:seeds]

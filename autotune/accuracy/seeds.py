@@ -64,23 +64,10 @@ def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalen
     if decision_so_far(context, study, training_equivalent) != "undecided":
         return 0
     own, theirs = _known(context, study, training_equivalent)
-    if seeds_itself(context, study):
-        return int(not theirs)
     wanted = len(SEEDS) if len(theirs) < len(SEEDS) else INCUMBENT_SEEDS
     if len(SEEDS) <= len(theirs) <= len(own):
         wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
     return max(0, wanted - len(own)) + max(0, wanted - len(theirs))
-
-
-def seeds_itself(context: SearchContext, study: TuningStudy) -> bool:
-    """Return True if two runs of the untouched script had the very same mean training loss.
-
-    Then the script sets its seed itself, and a further one tells nothing. A metric that it prints
-    may have so few digits that different trainings agree.
-    """
-    script = context.options.workload.script
-    own = study.notes.qualities.get(context.baseline.quality_key(), ())
-    return script is not None and script.loss is not None and len(own) > 1 and own[0] == own[1]
 
 
 def _known(

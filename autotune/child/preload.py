@@ -10,10 +10,11 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from autotune.scripting.surroundings.environment import tree_sets_environment
+from autotune.scripting.surroundings.environment import sets_environment, tree_sets_environment
 from autotune.scripting.surroundings.trackers import TRACKERS
 
 _OURS = __name__.partition(".")[0]
+_Import = tuple[int, str, list[str]]
 
 
 @cache
@@ -22,7 +23,7 @@ def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
 
     Modules beside the file are the user's code, which runs in trials only. Experiment trackers are
     left out, because some read their switches when they are imported. Nothing is imported if the
-    file may set environment variables first.
+    file may set environment variables first, nor what follows a module beside it that may.
 
     Args:
         model_path: the file.
@@ -32,8 +33,12 @@ def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
         tree = ast.parse(model_path.read_bytes())
         if tree_sets_environment(tree):
             return
-        for name, attributes in _imports(tree):
-            _import(name, attributes, model_path)
+        own: set[Path] = set()
+        for level, name, attributes in _imports(tree):
+            if _sets_variables((level, name, attributes), model_path, model_path.parent, own):
+                return
+            if not level:
+                _import(name, attributes, model_path)
         for name in seen:
             _import(name, [], model_path)
 
@@ -46,6 +51,47 @@ def _import(name: str, attributes: list[str], model_path: Path) -> None:
             __import__(name, fromlist=attributes)
 
 
+@cache
+def sets_variables_before_torch(script: Path) -> bool:
+    """Return True if a module beside the script may set variables before torch is imported."""
+    own: set[Path] = set()
+    with suppress(OSError, SyntaxError, ValueError):
+        for found in _imports(ast.parse(script.read_bytes())):
+            if found[1].partition(".")[0] == "torch":
+                return False
+            if _sets_variables(found, script, script.parent, own):
+                return True
+    return False
+
+
+def _sets_variables(found: _Import, script: Path, folder: Path, seen: set[Path]) -> bool:
+    """Return True if an import runs a file of the user's own that may set variables.
+
+    Args:
+        found: an import, as `_imports` yields it.
+        script: the file in whose folder modules of the user's own lie, or in the working directory.
+        folder: folder of the file that has the import, where relative names begin.
+        seen: files that were looked into, which is changed.
+    """
+    level, name, attributes = found
+    places = [folder, *folder.parents][level - 1 : level] if level else [script.parent, Path.cwd()]
+    parts = [part for part in name.split(".") if part]
+    stems = [parts[:length] for length in range(1, len(parts) + 1)]
+    stems += [[*parts, attribute] for attribute in attributes]
+    paths = [place.joinpath(*stem) for place in places for stem in stems]
+    for path in (file for at in paths for file in (at.with_suffix(".py"), at / "__init__.py")):
+        if path in seen or path == script or not path.is_file():
+            continue
+        seen.add(path)
+        if sets_environment(path):
+            return True
+        with suppress(OSError, SyntaxError, ValueError):
+            inner = _imports(ast.parse(path.read_bytes()))
+            if any(_sets_variables(one, script, path.parent, seen) for one in inner):
+                return True
+    return False
+
+
 def shadowed(model_path: Path) -> list[str]:
     """Return the modules beside the workload that it could not import, or not run, itself.
 
@@ -55,8 +101,11 @@ def shadowed(model_path: Path) -> list[str]:
     return sorted(n for n in own if getattr(sys.modules.get(n), "__file__", None))
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield the modules that the file imports when it is loaded, with the names taken from each."""
+def _imports(tree: ast.Module) -> Iterator[_Import]:
+    """Yield the imports that the file makes when it is loaded: level, module, names taken from it.
+
+    The level counts the dots of a relative import.
+    """
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop(0)
@@ -66,9 +115,9 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
             case ast.If(test) if _is_never_true(test):
                 pending += node.orelse
             case ast.Import(names):
-                yield from ((alias.name, []) for alias in names)
-            case ast.ImportFrom(str(name), names, 0):
-                yield name, [alias.name for alias in names if alias.name != "*"]
+                yield from ((0, alias.name, []) for alias in names)
+            case ast.ImportFrom(name, names, level):
+                yield level or 0, name or "", [one.name for one in names if one.name != "*"]
             case _:
                 pending += ast.iter_child_nodes(node)
 

@@ -123,7 +123,8 @@ def _prepare(model_path: str | None, is_script: bool, packages: tuple[str, ...] 
     """Import the packages that the workload needs, or return why a fork could not use them."""
     if model_path is None:
         return None
-    if is_script and sets_environment(Path(model_path)):
+    script = Path(model_path)
+    if is_script and (sets_environment(script) or preload.sets_variables_before_torch(script)):
         return "the script may set its environment before it imports torch"
     preload.preload(Path(model_path), packages)
     shadowed = preload.shadowed(Path(model_path))

@@ -229,11 +229,12 @@ def called_script(
         return model, None
     given = {text.partition("=")[0] for text in maps}
     unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
-    own = tuple(flag_from(text) for text in (*maps, *unnamed))
+    own = tuple(flag_from(text) for text in (*maps, *unnamed) if text != _NO_MAP)
     options = ScriptOptions(
         arguments or (),
         own,
         with_preset(preset, own)[len(own) :],
+        proposes=_NO_MAP not in maps,
         keeps_nothing=True,
         module=module,
         workdir=_workdir(workdir),

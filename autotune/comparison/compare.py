@@ -23,13 +23,13 @@ from autotune.comparison.rounds import (
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job
 from autotune.configuration.script import Script, ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_facts import observation, observe
-from autotune.context.script_maps import known_maps
+from autotune.context.script_maps import known_maps, with_proposed
 from autotune.context.script_reach import asked, out_of_reach
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
@@ -217,7 +217,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
         shares = not _own_flags(options)
         observing = observation(options.model_path, script, _DEADLINE_SECONDS, shares)
         observed = observe(runner, options.resources.started(observing), folder / "script")
-        script, notes = known_maps(script, observed.surroundings, _own_flags(options))
+        script, notes = _mapped(options, script, observed)
         job = inspection_of_device(observed)
         job = options.resources.started(job) if options.launch else job
     started = time.monotonic()
@@ -285,6 +285,26 @@ def _own_flags(options: ComparisonOptions) -> dict[str, str]:
         if side.config is not None
         for name in flags_in(dict(side.config.own))
     }
+
+
+def _mapped(
+    options: ComparisonOptions, script: ScriptOptions, observed: Observed
+) -> tuple[ScriptOptions, tuple[str, ...]]:
+    """Return the script with the maps that the sides need, and notes on its flags.
+
+    Raises:
+        UsageError: a flag is named that the script does not have.
+    """
+    own, today = _own_flags(options), TrainingConfig.of(observed.workload.baseline)
+    script, lacking = known_maps(script, observed.surroundings, own)
+    configs = [side.config for side in (options.a, options.b) if side.config is not None]
+    changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in configs)]
+    script, doubts = with_proposed(script, observed, changed, own)
+    taken = (
+        f"this script has {flag.name}: it sets {flag.knob} (--map none leaves it)"
+        for flag in script.proposed
+    )
+    return script, (*lacking, *taken, *doubts)
 
 
 def _check_reach(options: ComparisonOptions, found: _Found, observed: Observed) -> None:

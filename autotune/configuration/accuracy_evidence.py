@@ -85,7 +85,7 @@ class AccuracyEvidence(Part):
     smallest_shown: float | None = None
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int
-    """Seeds that were trained with each of both settings; 1 if a script sets its seed itself."""
+    """Seeds that were trained with each of both settings."""
     needs_full_run: bool
     """True if a setting changed that can change the course of training: check a full one."""
     split_error: float | None = None

@@ -83,7 +83,11 @@ class MemoryEvidence(Part):
 
 
 class Stages(Part):
-    """Samples per second that each stage of training reaches alone; None if it takes no time."""
+    """Samples per second that each stage of training reaches alone; None if it takes no time.
+
+    They were timed once, before the trials. `samples_per_second` of the confirmation may lie above
+    the slowest by the difference of two processes.
+    """
 
     left_out_if_none = frozenset({"launching", "busy_share"})
     bound: Stage

@@ -82,7 +82,10 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
         yield f"each run overwrites: {_listed(around.overwritten)}"
     if around.deleted:
         yield f"each run deletes: {_listed(around.deleted)}"
-    yield "files that its Python code changes or deletes are kept as they were"
+    yield (
+        "files that its Python code changes or deletes are kept as they were, but for databases "
+        "and large files changed in place"
+    )
     if script.workdir is None:
         yield "--workdir temporary tries it in folders that are removed"
 

@@ -38,6 +38,11 @@ _NEEDS_LAUNCHER = re.compile(
     r"environment variable \w+ expected, but not set|process group has not been initialized|"
     r"^KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE)'"
 )
+# Ways in which a script starts processes of its own, which are not looked into.
+_STARTS_OTHERS = re.compile(
+    r"\.spawn\(|\bstart_processes\(|\bProcess\(|\bnotebook_launcher\(|\btorchrun\b|"
+    r"\btorch\.distributed\.(run|launch)\b"
+)
 _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -88,7 +93,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
         f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
-        f"{_last_words(outcome, folder)}\n{_advice(outcome, job)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
 
@@ -104,9 +109,14 @@ def _last_words(outcome: TrialOutcome, folder: Path) -> str:
     return ""
 
 
-def _advice(outcome: TrialOutcome, job: Job) -> str:
+def _advice(outcome: TrialOutcome, job: Job, stepped: bool) -> str:
     """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
     match outcome:
+        case TimedOut() | UserError(_, "") if not stepped and _may_start_others(job):
+            return (
+                "It may train in processes that it starts itself, which are not looked into: let "
+                "it leave that to a launcher, as under torchrun, and give --nproc-per-node N.\n"
+            )
         case TimedOut():
             return ""
         case UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
@@ -117,7 +127,7 @@ def _advice(outcome: TrialOutcome, job: Job) -> str:
         case UserError(detail) if "too few to be timed" in detail:
             return ""
         case UserError(_, where) if where:
-            ran = "It ran with the arguments after `--`, without a terminal and without input"
+            ran = "It ran with the arguments after `--`, and its terminal has no input"
             if job.script is not None and job.script.workdir is not None:
                 ran += ", and in a folder of its own (--workdir), where relative paths begin"
             return f"{ran}.\n"
@@ -125,6 +135,15 @@ def _advice(outcome: TrialOutcome, job: Job) -> str:
             return (
                 "Describe the training in a model.py instead: `autotune init` writes a template.\n"
             )
+
+
+def _may_start_others(job: Job) -> bool:
+    """Return True if the script's source names a way to start processes that train."""
+    if job.model_path is None or job.is_of_ranks:
+        return False
+    with suppress(OSError):
+        return bool(_STARTS_OTHERS.search(Path(job.model_path).read_text("utf-8", "replace")))
+    return False
 
 
 def _digest(path: Path, script: ScriptOptions) -> str:

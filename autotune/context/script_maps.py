@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from autotune.calling.proposed_maps import proposals, unknown_words
@@ -29,23 +29,33 @@ def with_maps(
     own = {name.removeprefix("flags."): name for name in flags_in(file.own.offers)}
     places = {word: file.position(name) for word, name in own.items()}
     script, lacking = known_maps(script, around, places)
-    workload = replace(workload, script=script)
-    if not script.proposes:
-        return workload, lacking
-    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
+    today = TrainingConfig.of(observed.workload.baseline)
     # A batch that is held needs both, whichever of them the space offers.
     is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
         BATCH_KNOBS
     )
     wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
-    knobs = [name for name in wanted if name not in mapped]
-    found = {name: today[name] for name in knobs}
+    script, notes = with_proposed(script, observed, wanted, own)
+    return replace(workload, script=script), (*lacking, *notes)
+
+
+def with_proposed(
+    script: ScriptOptions, observed: Observed, knobs: Iterable[str], own: Collection[str]
+) -> tuple[ScriptOptions, tuple[str, ...]]:
+    """Return the script with maps of those knobs of which there is no doubt, and notes on others.
+
+    Nothing is proposed for a knob that is mapped, nor where the user wants no map; `own` are flags
+    of the user's own.
+    """
+    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
+    found = {name: today[name] for name in knobs if name not in mapped}
+    if not (script.proposes and found):
+        return script, ()
     is_fed = bool(observed.training_loader)
-    flags, notes = proposals(around, found, script.arguments, is_fed)
+    flags, notes = proposals(observed.surroundings, found, script.arguments, is_fed)
     flags = tuple(flag for flag in flags if flag.name not in own)
     searched = flags if script.tries_numerics else ()
-    mapped_script = replace(script, flags=(*script.flags, *searched), proposed=flags)
-    return replace(workload, script=mapped_script), (*lacking, *notes)
+    return replace(script, flags=(*script.flags, *searched), proposed=flags), notes
 
 
 def known_maps(

@@ -125,11 +125,15 @@ def distances(start: Snapshot, end: Snapshot, other: Snapshot) -> Distances:
     )
 
 
-def nudge(parameters: Iterable[Tensor], rounding: float) -> None:
-    """Change the parameters at random by a relative `rounding`, by float32's at least."""
-    generator = torch.Generator().manual_seed(0)
+def nudge(parameters: Iterable[Tensor], rounding: float, seed: int = 0) -> None:
+    """Change the parameters at random by a relative `rounding`, by their format's at least.
+
+    Of a parameter that is sharded over processes, the part of this process changes.
+    """
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in filter(torch.is_floating_point, parameters):
+        for whole in filter(torch.is_floating_point, parameters):
+            parameter = whole.to_local() if hasattr(whole, "to_local") else whole
             least = max(rounding, torch.finfo(parameter.dtype).eps)
             noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
             parameter.mul_((1 + least * noise).to(parameter))

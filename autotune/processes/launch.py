@@ -22,6 +22,8 @@ from autotune.system.trial_folder import TrialFolder
 
 HOST_PATIENCE_SECONDS = 120.0
 """Seconds to wait for a warm host: it may import torch on a busy machine."""
+# Seconds for a killed host to be gone; a longer wait is inside the kernel and may have no end.
+_KILLED_SECONDS = 10.0
 # Seconds after which torch's launcher kills ranks that it asked to end; older versions take 30.
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
@@ -275,4 +277,5 @@ class WarmHost:
         self._end.close()
         os.close(self._lifeline_end)
         self._process.kill()
-        self._process.wait()
+        _has_ended(self._process, _KILLED_SECONDS)
+        self._process.poll()

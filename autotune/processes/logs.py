@@ -1,10 +1,12 @@
 """Limit the size of logs: the beginning and the end of a trial's output are kept.
 
-Logs are open in append mode, so that they can be cut while the trial goes on writing.
+While a trial goes on writing, the space of its log's middle is given back and nothing moves, since
+what is cut and written anew would miss lines that are printed meanwhile.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from contextlib import suppress
@@ -17,22 +19,38 @@ _MOST_BYTES_MEANWHILE = 4 * MOST_BYTES
 # Line at the place where a log was cut; its number is added up if it is cut again.
 _LEFT_OUT = re.compile(rb"\n\.\.\. autotune left out (\d{1,18}) bytes \.\.\.\n")
 _LONGEST_LINE = 100
+_BLOCK = 512  # bytes, of `st_blocks`
+_PUNCH_HOLE_AND_KEEP_SIZE = 3
 
 
 def hold_down(log: Path) -> None:
-    """Shorten a log that is still being written, if it has grown far too long."""
-    _shorten(log, _MOST_BYTES_MEANWHILE)
+    """Give back space of a log that is still being written, if it takes far too much."""
+    with suppress(OSError):
+        if log.stat().st_blocks * _BLOCK > _MOST_BYTES_MEANWHILE and not _free_middle(log):
+            _cut(log, _MOST_BYTES_MEANWHILE)
 
 
 def shorten(log: Path) -> None:
     """Leave out the middle of a long log that is complete."""
-    _shorten(log, MOST_BYTES)
-
-
-def _shorten(log: Path, most_bytes: int) -> None:
     with suppress(OSError):
-        if log.stat().st_size > most_bytes:
-            _cut(log, most_bytes)
+        if log.stat().st_size > MOST_BYTES:
+            _cut(log, MOST_BYTES)
+
+
+def _free_middle(log: Path) -> bool:
+    """Give back the space of the middle, which reads as zeros; return False if that cannot be done.
+
+    Only Linux can, and not each of its file systems. See fallocate(2).
+    """
+    start = _HALF + _LONGEST_LINE
+    with log.open("rb+") as file:
+        length = file.seek(0, os.SEEK_END) - _HALF - start
+        try:
+            fallocate = ctypes.CDLL(None).fallocate
+        except (AttributeError, OSError):
+            return False
+        sizes = (ctypes.c_int64(start), ctypes.c_int64(length))
+        return bool(fallocate(file.fileno(), _PUNCH_HOLE_AND_KEEP_SIZE, *sizes) == 0)
 
 
 def _cut(log: Path, most_bytes: int) -> None:

@@ -15,8 +15,17 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from autotune.configuration.job import Job, Measure, Observe, Probe, Profile, TakeFirstSteps
+from autotune.configuration.job import (
+    FIRST_SEED,
+    Job,
+    Measure,
+    Observe,
+    Probe,
+    Profile,
+    TakeFirstSteps,
+)
 from autotune.configuration.training_config import TrainingConfig
+from autotune.numerics.trajectory import nudge
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observation import Observation
@@ -47,6 +56,9 @@ IN_TURN = (
     "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
     "train one of them, for longer"
 )
+
+# Relative, as in float16.
+_ROUNDING = 2.0**-10
 
 Leave = Callable[[TrialOutcome], NoReturn]
 
@@ -221,6 +233,8 @@ class Trial:
         Of several processes, what rank 0 prints counts.
         """
         self._folder.enter_phase("probe")
+        if task.seeds[0] != FIRST_SEED:
+            self._become_another(task.seeds[0])
         if task.loss:
             return (yield from self._losses.probing(task, self._start))
         while sum(world.shares(self._stream.samples)) < task.samples:
@@ -232,6 +246,16 @@ class Trial:
         except ValueError as error:
             return UserError(str(error), "")
         return self._probed(found)
+
+    def _become_another(self, seed: int) -> None:
+        """Go on as a training of another seed: many a script has set its own by now.
+
+        Its weights change by a rounding, which a training of many steps enlarges to what chance may
+        do, and all random numbers are others from here on.
+        """
+        weights = [one for one in self._interposition.observed.parameters if one.requires_grad]
+        nudge(weights, _ROUNDING, seed)
+        seed_everything(seed)
 
     def _probed(self, found: float) -> TrialOutcome:
         if not math.isfinite(found):

@@ -172,7 +172,8 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         "  in its first steps it writes to: runs, /srv/out; later checkpoints are not known",
         "  each run overwrites: last.pt",
         "  each run deletes: old",
-        "  files that its Python code changes or deletes are kept as they were",
+        "  files that its Python code changes or deletes are kept as they were, but for databases "
+        "and large files changed in place",
         "  --workdir temporary tries it in folders that are removed",
         "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
     ]
@@ -211,6 +212,23 @@ def test_a_map_of_a_preset_that_the_script_lacks_is_left_out(
     assert calls == {(), ("--batch-size", "64")}, "and no --grad-accum-steps"
     said = "the preset's --map accumulation_steps=--grad-accum-steps is left out"
     assert f"  {said}: this script has no such flag" in done.err.splitlines()
+
+
+@pytest.mark.parametrize("words", [(), ("--map", "none")])
+def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    answer(folder, batch_size=64)
+    runner = Sides(replace(SEEN, surroundings=Surroundings((BS,), ("--",))))
+    done = compared(monkeypatch, folder, runner, "best.yaml", "--rounds", "6", *words)
+    if words:
+        assert done.code == USAGE
+        assert "it needs --map batch_size=--FLAG." in done.err
+        return
+    assert done.code == 0, done.err
+    assert "this script has --batch-size: it sets batch_size (--map none leaves it)" in done.err
+    calls = {job.script.arguments for job in runner.jobs if job.script}
+    assert calls == {(), ("--batch-size", "64")}
 
 
 def test_settings_that_cannot_reach_the_script_are_all_named(

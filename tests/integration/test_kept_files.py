@@ -53,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cached.parent.mkdir(parents=True)
     cached.write_text("a file of the compiler, which needs no keeping")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))  # above the project, as some containers set it
     shutil.copy(SCRIPT, folder / "train.py")
     monkeypatch.chdir(folder)
     return folder

@@ -29,6 +29,11 @@ def test_more_time_and_a_larger_space_are_worth_no_less() -> None:
     assert worth["full", 240.0] == worth["default", 240.0], "the same search for so long"
 
 
+def test_the_space_of_a_recorded_table_begins_as_the_shipped_one() -> None:
+    found = [one_search("tabular_mlp", space, 120.0, 0) for space in ("default", "full")]
+    assert found[0] == found[1]
+
+
 def test_falls_are_told_beyond_their_error_over_the_same_seeds() -> None:
     shares = {60: (50.0, 60.0, 70.0), 120: (48.0, 57.0, 68.0), 240: (60.0, 40.0, 74.0)}
     worths = {(TABLE, "quick", at): dict(enumerate(found)) for at, found in shares.items()}

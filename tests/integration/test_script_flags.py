@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -76,8 +75,7 @@ def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surrounding
 def test_the_flags_of_each_parser_are_seen_with_their_values(
     runner: SubprocessRunner, folder: Path, parser: str, needed: str, flag: ScriptFlag
 ) -> None:
-    if find_spec(needed) is None:
-        pytest.skip(f"needs {needed}")
+    installed(needed)
     epochs = ("train.epochs=999",) if parser == "hydra" else ("--epochs", "999")
     found = seen(runner, folder, parser, *epochs)
     assert flag in found.flags

@@ -21,7 +21,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.report.data import read_report
-from autotune.scripting.trial import TOO_FEW
+from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
@@ -197,7 +197,7 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
         (
             UserError("ValueError: no", "train.py:3"),
             "train.py:3: ValueError: no",
-            "with the arguments after `--`, without a terminal and without input",
+            "with the arguments after `--`, and its terminal has no input",
         ),
         (
             UserError("ValueError: environment variable RANK expected, but not set", "train.py:3"),
@@ -224,6 +224,20 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
     assert f"run as a training script: {said}" in str(error.value)
     assert advice in str(error.value)
     assert ("autotune init" in str(error.value)) == ("autotune init" in advice)
+
+
+@pytest.mark.parametrize("outcome", [TimedOut("start", 20.0), UserError(NO_STEP, "")])
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_script_that_may_train_in_processes_of_its_own_is_told_of_launchers(
+    tmp_path: Path, outcome: TrialOutcome, starts: bool
+) -> None:
+    source = "import torch.multiprocessing as mp\nmp.spawn(train, nprocs=2)\n" if starts else ""
+    script = written(tmp_path, source, "train.py")
+    options = _options(tmp_path, ScriptOptions(()))
+    options = replace(options, workload=replace(options.workload, model_path=script))
+    with pytest.raises(WorkloadError) as error:
+        events_of(options, ScriptedRunner(observed=outcome))
+    assert ("and give --nproc-per-node N" in str(error.value)) == starts
 
 
 def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths_begin(

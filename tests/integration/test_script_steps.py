@@ -11,10 +11,10 @@ import pytest
 
 from asked_scripts import SCRIPTS, Ask, observed, reason
 from autotune.configuration.best_config import read_best
-from autotune.configuration.job import Measure, Observe, TakeFirstSteps
+from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.outcome import Measured, NotApplied
+from autotune.values.outcome import Measured, NotApplied, Probed, UserError
 from autotune.values.script_losses import FirstLosses
 from children import QUICK, hurried
 from factories import written
@@ -115,6 +115,48 @@ def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounde
     assert rounded.losses == pytest.approx(own.losses, rel=0.02)
     assert rounded.losses != own.losses
     assert rounded.reach == pytest.approx(own.reach, rel=0.1)
+
+
+DROPOUT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.randn(512, 4), torch.randn(512, 1)), batch_size=16)
+for _ in range(10_000):
+    for x, y in loader:
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_dropout_draws_other_numbers_where_weights_are_rounded(ask: Ask, tmp_path: Path) -> None:
+    """So the spread of the losses has what another order of random numbers changes."""
+    script = str(written(tmp_path, DROPOUT, "train.py"))
+    own, again, rounded = (
+        ask(script, task=TakeFirstSteps(10, nudge), settings={}) for nudge in (0.0, 0.0, 2.0**-20)
+    )
+    assert isinstance(own, FirstLosses), own
+    assert isinstance(again, FirstLosses), again
+    assert isinstance(rounded, FirstLosses), rounded
+    assert again.losses == own.losses
+    assert rounded.losses != pytest.approx(own.losses, rel=0.01)
+
+
+def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask: Ask) -> None:
+    losses = []
+    for seed in (0, 0, 1, 1, 2):
+        task = Probe(1600, (seed,), loss="mean")
+        outcome = ask("classifies.py", "--seed", "3", task=task, settings={})
+        assert isinstance(outcome, Probed), outcome
+        losses += outcome.qualities
+    assert losses[0] == losses[1]
+    assert losses[2] == losses[3]
+    assert len(set(losses)) == 3
+    assert max(losses) < 2 * min(losses), "by chance alone"
 
 
 def test_backward_passes_before_an_optimizers_step_are_accumulation(ask: Ask) -> None:
@@ -231,8 +273,14 @@ def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None
 
 
 def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
-    said = reason(ask("no_loader.py", "vector"))
-    assert said == "RuntimeError: grad can be implicitly created only for scalar outputs"
+    outcome = ask("no_loader.py", "vector")
+    assert isinstance(outcome, UserError), outcome
+    said = "RuntimeError: grad can be implicitly created only for scalar outputs"
+    assert outcome.detail == said
+    name, _, number = outcome.where.rpartition(":")
+    assert Path(name).name == "no_loader.py"
+    source = (SCRIPTS / "no_loader.py").read_text().splitlines()
+    assert "backward" in source[int(number) - 1]
 
 
 @pytest.mark.parametrize(

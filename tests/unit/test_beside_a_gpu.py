@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Inspect, Job, Measure
+from autotune.processes import launch
 from autotune.processes.devices import Device, devices_of, shared_cores
-from autotune.processes.launch import FreshInterpreter
+from autotune.processes.launch import FreshInterpreter, WarmHost
 from autotune.processes.runner import SubprocessRunner
 from autotune.processes.running_child import Family, Patience, RunningChild
 from autotune.system.trial_folder import TrialFolder, make_private
@@ -97,6 +99,25 @@ def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(
         pytest.raises(TooManyLostError, match="Finished trials are kept"),
     ):
         runner.run(job, tmp_path / "trial")
+
+
+@covers("T22")
+def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be stuck as well, since it builds datasets."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 20\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(launch, "_KILLED_SECONDS", 0.2)
+    host = WarmHost(python, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", lambda _: None)
+        host.close()
+    assert not host.has_ended
+    os.kill(host.pid, signal.SIGKILL)
+    while not host.has_ended:
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("limit", "ends"), [(300 << 20, True), (None, False)])

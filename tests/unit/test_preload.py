@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.child.preload import preload, shadowed
+from autotune.child.preload import preload, sets_variables_before_torch, shadowed
 from autotune.scripting.surroundings.environment import sets_environment
 
 # Modules of the standard library that nothing here imports otherwise.
@@ -88,6 +88,48 @@ def test_a_file_that_only_reads_the_environment_sets_nothing(
 ) -> None:
     (tmp_path / "model.py").write_text(f"import os\n{line}\n")
     assert sets_environment(tmp_path / "model.py") == sets
+
+
+@pytest.mark.parametrize(
+    ("script", "sets"),
+    [
+        ("import setup\nimport torch", True),
+        ("import torch\nimport setup", False),
+        ("import utils\nimport torch", True),
+        ("from utils import env\nimport torch", True),
+        ("import utils.plain\nimport torch", True),
+        ("import plain\nfrom torch import nn", False),
+        ("def main():\n    import setup\nimport torch", False),
+        ("import elsewhere, json\nimport torch", False),
+    ],
+)
+def test_a_module_of_the_users_that_sets_variables_before_torch_is_found(
+    script: str, sets: bool, tmp_path: Path
+) -> None:
+    sources = {
+        "train.py": script,
+        "setup.py": "import os\nos.environ['OMP_NUM_THREADS'] = '1'",
+        "plain.py": "import os, train\nprint(os.environ['HOME'])",
+        "utils/__init__.py": "from .env import load",
+        "utils/env.py": "import setup\nfrom . import plain\nload = None",
+        "utils/plain.py": "",
+    }
+    (tmp_path / "utils").mkdir()
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source)
+    assert sets_variables_before_torch(tmp_path / "train.py") == sets
+
+
+def test_what_follows_a_module_that_sets_variables_is_left_to_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wave", "netrc"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "setup.py").write_text("import os\nos.environ['HF_HOME'] = '/data'")
+    (tmp_path / "model.py").write_text("import wave, setup, netrc")
+    preload(tmp_path / "model.py", ("plistlib",))
+    assert "wave" in sys.modules
+    assert "netrc" not in sys.modules
 
 
 def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:

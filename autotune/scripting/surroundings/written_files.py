@@ -56,8 +56,10 @@ class WrittenFiles:
         # Asked for now: within an event, its own lock may be held.
         self._temporary = f"{os.path.realpath(tempfile.gettempdir())}/"
         named = (os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME"))
-        caches = (*map(os.path.expanduser, _CACHES), *filter(None, named))
-        left_out = (*_SYSTEM, *map(os.path.realpath, (str(own), *caches)))
+        caches = map(os.path.realpath, (*map(os.path.expanduser, _CACHES), *filter(None, named)))
+        # One that holds the current folder, and so perhaps a project, is more than a cache.
+        alone = (place for place in caches if not self._start.startswith(f"{place}/"))
+        left_out = (*_SYSTEM, os.path.realpath(own), *alone)
         # The compiler keeps some files in its own place wherever its cache is.
         compiler = f"{self._temporary}torchinductor_"
         self._left_out = (compiler, *(f"{path}/" for path in left_out))

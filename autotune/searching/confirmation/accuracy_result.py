@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import SEEDS, seeds_itself
+from autotune.accuracy.seeds import SEEDS
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
@@ -21,7 +21,6 @@ def accuracy_evidence(
     """Return the accuracy of a configuration from the quality that it had with each seed."""
     rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
-    seeds = 1 if seeds_itself(prober.context, prober.study) else len(qualities)
     script = prober.context.options.workload.script
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
@@ -40,10 +39,8 @@ def accuracy_evidence(
         margin=round(rule.margin(qualities), 6),
         samples=prober.samples,
         **_length_of(prober),
-        smallest_shown=_exact((interval[1] - interval[0]) / 2)
-        if was_trained and seeds > 1
-        else None,
-        seeds=seeds,
+        smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
+        seeds=len(qualities),
         needs_full_run=_changes_course(prober, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
         judged_by=_judged_by(prober, rule.baseline[: len(qualities)]),
@@ -60,8 +57,6 @@ def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     what = f"mean training loss over the last tenth of {length}"
     if script.loss is None:
         what = f"--metric-regex, after {length}"
-    if seeds_itself(prober.context, prober.study):
-        return f"{what}; 1 seed, which the script sets itself"
     are_equal = len(baseline) > 1 and len(set(baseline)) == 1
     return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what
 
