@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.scripting.surroundings.environment import sets_environment, tree_sets_environment
+from autotune.scripting.surroundings.packages import is_installed
 from autotune.scripting.surroundings.trackers import TRACKERS
 
 _OURS = __name__.partition(".")[0]
@@ -21,9 +23,10 @@ _Import = tuple[int, str, list[str]]
 def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
     """Import what the file imports from installed packages; errors are left to the trial.
 
-    Modules beside the file are the user's code, which runs in trials only. Experiment trackers are
-    left out, because some read their switches when they are imported. Nothing is imported if the
-    file may set environment variables first, nor what follows a module beside it that may.
+    Other modules are the user's code, which runs in trials only: those beside the file, and what
+    Python finds in no place for installed packages. Experiment trackers are left out, because some
+    read their switches when they are imported. Nothing is imported if the file may set environment
+    variables first, nor what follows a module of the user's own that may.
 
     Args:
         model_path: the file.
@@ -45,7 +48,7 @@ def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
 
 def _import(name: str, attributes: list[str], model_path: Path) -> None:
     top = name.partition(".")[0]
-    if top not in TRACKERS and not _is_beside(top, model_path):
+    if top not in TRACKERS and not _is_own(top, model_path):
         # A module may raise anything when it is imported, SystemExit included.
         with suppress(BaseException):
             __import__(name, fromlist=attributes)
@@ -69,13 +72,16 @@ def _sets_variables(found: _Import, script: Path, folder: Path, seen: set[Path])
 
     Args:
         found: an import, as `_imports` yields it.
-        script: the file in whose folder modules of the user's own lie, or in the working directory.
+        script: the file beside which modules of the user's own lie.
         folder: folder of the file that has the import, where relative names begin.
         seen: files that were looked into, which is changed.
     """
     level, name, attributes = found
-    places = [folder, *folder.parents][level - 1 : level] if level else [script.parent, Path.cwd()]
     parts = [part for part in name.split(".") if part]
+    if parts[:1] == [_OURS]:
+        return False
+    above = [folder, *folder.parents][level - 1 : level]
+    places = above if level else _own_folders(parts[0], script)
     stems = [parts[:length] for length in range(1, len(parts) + 1)]
     stems += [[*parts, attribute] for attribute in attributes]
     paths = [place.joinpath(*stem) for place in places for stem in stems]
@@ -129,7 +135,22 @@ def _is_never_true(test: ast.expr) -> bool:
     return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
 
 
-def _is_beside(name: str, model_path: Path) -> bool:
-    """Return True if the module lies in the file's folder or in the working directory."""
-    folders = [str(model_path.parent), str(Path.cwd())]
+def _is_own(name: str, script: Path) -> bool:
+    """Return True if a module of this name would be the user's own code."""
+    folders = [str(folder) for folder in _own_folders(name, script)]
     return name not in sys.modules and PathFinder.find_spec(name, folders) is not None
+
+
+def _own_folders(name: str, script: Path) -> list[Path]:
+    """Return the folders in which a module of the user's own may lie.
+
+    They are the script's, the working directory, and where Python finds the module if that is no
+    place for installed packages, as for one that is installed editable.
+    """
+    folders = [script.parent, Path.cwd()]
+    with suppress(Exception):  # a finder may raise anything
+        spec = find_spec(name)
+        if spec is not None and spec.has_location and not is_installed(Path(str(spec.origin))):
+            place = Path(str(spec.origin)).parent
+            folders.append(place if spec.submodule_search_locations is None else place.parent)
+    return folders

@@ -43,7 +43,7 @@ def test_modules_that_a_file_imports_when_loaded_are_imported_before(
 def test_a_tracker_is_left_to_the_trial_whose_switches_it_reads_when_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "installed"
+    package = tmp_path / "site-packages"
     package.mkdir()
     for name in ("clearml", "no_tracker"):
         (package / f"{name}.py").write_text("class Task: pass")
@@ -118,6 +118,19 @@ def test_a_module_of_the_users_that_sets_variables_before_torch_is_found(
     for name, source in sources.items():
         (tmp_path / name).write_text(source)
     assert sets_variables_before_torch(tmp_path / "train.py") == sets
+
+
+def test_a_package_that_is_installed_editable_is_the_users_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "checkout" / "src" / "project_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'")
+    monkeypatch.syspath_prepend(str(package.parent))
+    (tmp_path / "train.py").write_text("import project_of_mine, torch")
+    preload(tmp_path / "train.py")
+    assert "project_of_mine" not in sys.modules
+    assert sets_variables_before_torch(tmp_path / "train.py")
 
 
 def test_what_follows_a_module_that_sets_variables_is_left_to_the_trial(

@@ -32,12 +32,12 @@ class Imports:
         packages read when they are imported.
         """
         new = [(name, place) for name, place in _files() if name not in self._before]
-        if any(sets_environment(place) for _, place in new if not _is_installed(place)):
+        if any(sets_environment(place) for _, place in new if not is_installed(place)):
             return ()
         return tuple(name for name, place in new if self._is_shared(name, place))[:_MOST]
 
     def _is_shared(self, name: str, place: Path) -> bool:
-        return _is_installed(place) and str(place).startswith(self._places) and _is_public(name)
+        return is_installed(place) and str(place).startswith(self._places) and _is_public(name)
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -49,7 +49,8 @@ def _files() -> Iterator[tuple[str, Path]]:
                 yield name, Path(place)
 
 
-def _is_installed(place: Path) -> bool:
+def is_installed(place: Path) -> bool:
+    """Return True if a file lies in a place for installed packages, or in the standard library."""
     return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
 
 
