@@ -91,9 +91,9 @@ def test_a_module_named_as_one_of_others_is_still_the_users(runner, tmp_path):
 
 def test_a_library_that_leaves_threads_running_prevents_forks(runner, tmp_path, monkeypatch):
     library = "import threading\nthreading.Timer(600, print).start()\n"
-    (tmp_path / "library").mkdir()
-    written(tmp_path / "library", library, "starts_thread.py")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
+    (tmp_path / "site-packages").mkdir()
+    written(tmp_path / "site-packages", library, "starts_thread.py")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
     source = "import starts_thread\n" + PLAIN.read_text()
     outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
     assert isinstance(outcome, Measured)
