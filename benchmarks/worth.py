@@ -160,8 +160,8 @@ def _save(
         "recorded": time.strftime("%Y-%m-%d"),
         "columns": columns,
         "rows": found,
-        "notes": "Where more time or a larger space is worth less by more than the standard error "
-        f"of the difference over the same seeds: {'; '.join(lost) or 'nowhere'}.",
+        "notes": "The aim is that nothing falls. Where more time or a larger space is worth less "
+        f"by more than the standard error of the difference over the same seeds: {'; '.join(lost) or 'nowhere'}.",
     }
     RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

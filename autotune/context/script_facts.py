@@ -142,7 +142,11 @@ def _may_start_others(job: Job) -> bool:
     if job.model_path is None or job.is_of_ranks:
         return False
     with suppress(OSError):
-        return bool(_STARTS_OTHERS.search(Path(job.model_path).read_text("utf-8", "replace")))
+        return bool(
+            _STARTS_OTHERS.search(
+                Path(job.model_path).read_text(encoding="utf-8", errors="replace")
+            )
+        )
     return False
 
 
