@@ -161,7 +161,8 @@ def _save(
         "columns": columns,
         "rows": found,
         "notes": "The aim is that nothing falls. Where more time or a larger space is worth less "
-        f"by more than the standard error of the difference over the same seeds: {'; '.join(lost) or 'nowhere'}.",
+        "by more than the standard error of the difference over the same seeds: "
+        f"{'; '.join(lost) or 'nowhere'}.",
     }
     RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
