@@ -26,7 +26,9 @@ _PUNCH_HOLE_AND_KEEP_SIZE = 3
 def hold_down(log: Path) -> None:
     """Give back space of a log that is still being written, if it takes far too much."""
     with suppress(OSError):
-        if log.stat().st_blocks * _BLOCK > _MOST_BYTES_MEANWHILE and not _free_middle(log):
+        found = log.stat()
+        taken = found.st_blocks * _BLOCK if hasattr(found, "st_blocks") else found.st_size
+        if taken > _MOST_BYTES_MEANWHILE and not _free_middle(log):
             _cut(log, _MOST_BYTES_MEANWHILE)
 
 
@@ -47,7 +49,7 @@ def _free_middle(log: Path) -> bool:
         length = file.seek(0, os.SEEK_END) - _HALF - start
         try:
             fallocate = ctypes.CDLL(None).fallocate
-        except (AttributeError, OSError):
+        except (AttributeError, OSError, TypeError):  # other systems
             return False
         sizes = (ctypes.c_int64(start), ctypes.c_int64(length))
         return bool(fallocate(file.fileno(), _PUNCH_HOLE_AND_KEEP_SIZE, *sizes) == 0)
