@@ -152,6 +152,8 @@ class ScriptOptions:
             "allow_numerics": self.tries_numerics,
             "metric": [self.metric, self.higher_is_better],
             **({} if self.loss is None else {"loss": self.loss}),
+            # Earlier studies trained a script that sets its own seed alike with each one.
+            **({"seeds": "differ by rounding"} if self.has_quality else {}),
         }
 
     @property

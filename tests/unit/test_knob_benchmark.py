@@ -96,6 +96,7 @@ def test_freed_memory_permits_a_larger_batch(tmp_path: Path) -> None:
     label = next(turn.label for turn in chosen("activation_checkpointing"))
     worth = results.worths["digits_cnn"][label]
     assert worth.batch == 4
+    assert worth.ratios == [round((100 + 4 * 128) / (100 + 128), 4)]
     assert cells(tmp_path)[label].endswith(", batch_size x 4")
 
 
