@@ -21,7 +21,6 @@ from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
-from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.processes import logs
 from autotune.processes.launch import (
     HOST_PATIENCE_SECONDS,
@@ -40,7 +39,7 @@ from autotune.processes.running_child import (
     Patience,
     RunningChild,
 )
-from autotune.processes.warm_hosts import Hosts
+from autotune.processes.warm_hosts import Hosts, variables_of
 from autotune.system.child_ties import open_lifeline
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import (
@@ -76,7 +75,7 @@ class SubprocessRunner:
     """A runner that runs each job in a process of its own, and ends all that it started.
 
     The process is forked from the warm host that the job names, if that is safe. Call `close`, or
-    use it in a `with` statement, to end the host.
+    use it in a `with` statement, to end the hosts.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class SubprocessRunner:
         self.close()
 
     def close(self) -> None:
-        """End the warm host, if there is one."""
+        """End the warm hosts."""
         self._hosts.close()
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
@@ -172,7 +171,8 @@ class SubprocessRunner:
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            self._end(child, files, self._hosts.pid, OF_RANKS if job.is_of_ranks else PATIENT)
+            patience = OF_RANKS if job.is_of_ranks else PATIENT
+            self._end(child, files, self._hosts.pids, patience)
         if job.is_of_ranks:
             outcome = outcome_of_ranks(files, outcome)
             shutil.rmtree(files.launcher_logs, ignore_errors=True)
@@ -186,11 +186,11 @@ class SubprocessRunner:
         self,
         child: RunningChild,
         files: TrialFolder,
-        host_pid: int | None,
+        hosts: frozenset[int],
         patience: Patience = PATIENT,
     ) -> None:
-        """End all processes of a child, its host excepted, and shorten its logs."""
-        child.end(self._family, host_pid, HURRIED if self._is_cancelled() else patience)
+        """End all processes of a child, these hosts excepted, and shorten its logs."""
+        child.end(self._family, hosts, HURRIED if self._is_cancelled() else patience)
         for log in files.logs:
             logs.shorten(log)
 
@@ -216,7 +216,7 @@ class SubprocessRunner:
             outcome = child.watch(job, self._is_cancelled)
         finally:
             if building.has_spoilt_host:
-                self._end(child, files, None)
+                self._end(child, files, self._hosts.pids - {building.pid})
             self._hosts.note(job, building)
         return (child.begun if building.is_done else None), outcome
 
@@ -228,22 +228,23 @@ class SubprocessRunner:
             if isinstance(forked, Forked):
                 reason = self._hosts.why_not_shared(job)
                 anew = f"; dataset built anew: {reason}" if reason else ""
-                files.launch.write_text(f"forked{anew}\n", encoding="utf-8")
+                variables = ", ".join(variables_of(job))
+                how = f"forked with {variables}" if variables else "forked"
+                files.launch.write_text(f"{how}{anew}\n", encoding="utf-8")
                 return forked
-            self._why_fresh = why_fresh = forked
+            why_fresh = forked
         how = why_fresh if job.launch else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
-        environ = {**self._environ, **_environ(job)}
+        environ = {**self._environ, **variables_of(job)}
         return FreshInterpreter(self._python, job, files, environ, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""
         if job.launch:
             return f"started by {shlex.join(job.launch)}"
-        asked = [name for name, value in _environ(job).items() if os.environ.get(name) != value]
-        if asked:
-            return f"{', '.join(asked)} must be set when a process starts"
-        return "asked for" if job.host is None else self._why_fresh
+        if job.host is None:
+            return "asked for"
+        return self._why_fresh or self._hosts.why_not_forked(job)
 
 
 def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
@@ -254,11 +255,6 @@ def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
     if script.workdir is not None:
         script = replace(script, workdir=str(files.workdir_in(script.workdir)))
     return replace(job, script=script)
-
-
-def _environ(job: Job) -> dict[str, str]:
-    """Return the variables that the job's settings need when its process starts."""
-    return environ_of(TrainingConfig.of(job.config or {}))
 
 
 def _was_killed(outcome: Crashed) -> bool:

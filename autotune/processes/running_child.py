@@ -86,30 +86,30 @@ class Family:
         """Environment variables that mark a process, and all that it starts, as a member."""
         return {_MARK: self._mark}
 
-    def is_gone_within(self, seconds: float, host_pid: int | None) -> bool:
-        """Wait until no member is left outside the host's session; return False if time is up."""
+    def is_gone_within(self, seconds: float, hosts: frozenset[int]) -> bool:
+        """Wait until no member is left outside the sessions of hosts; return False in vain."""
         deadline = time.monotonic() + seconds
-        while next(self._strays(host_pid), None) is not None:
+        while next(self._strays(hosts), None) is not None:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
 
-    def kill(self, host_pid: int | None) -> None:
-        """Kill all members outside the host's session."""
-        for process in self._strays(host_pid):
+    def kill(self, hosts: frozenset[int]) -> None:
+        """Kill all members outside the sessions of hosts."""
+        for process in self._strays(hosts):
             with suppress(psutil.Error):
                 process.kill()
 
-    def pids(self, host_pid: int | None) -> set[int]:
-        """Return the PIDs of all members outside the host's session."""
-        return {process.pid for process in self._strays(host_pid)}
+    def pids(self, hosts: frozenset[int]) -> set[int]:
+        """Return the PIDs of all members outside the sessions of hosts."""
+        return {process.pid for process in self._strays(hosts)}
 
-    def _strays(self, host_pid: int | None) -> Iterator[psutil.Process]:
+    def _strays(self, hosts: frozenset[int]) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):  # another user's process, or it has ended
                 is_mine = process.environ().get(_MARK) == self._mark
-                if is_mine and os.getsid(process.pid) != host_pid:
+                if is_mine and os.getsid(process.pid) not in hosts:
                     yield process
 
 
@@ -178,7 +178,7 @@ class RunningChild:
                 time.sleep(_POLL_SECONDS)
         return self._files.outcome.exists()
 
-    def end(self, family: Family, host_pid: int | None, patience: Patience) -> None:
+    def end(self, family: Family, hosts: frozenset[int], patience: Patience) -> None:
         """End the child, then the rest of its session, then processes that left the session.
 
         Raises:
@@ -187,7 +187,7 @@ class RunningChild:
         """
         is_stuck = False
         left: list[Started] = []
-        pids = {self.process.pid, *self._seen, *family.pids(host_pid)}
+        pids = {self.process.pid, *self._seen, *family.pids(hosts)}
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
@@ -196,14 +196,14 @@ class RunningChild:
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
         elif self._is_launcher and self.process.exit_code != 0:
-            self._kill_left_ranks(family, host_pid)
+            self._kill_left_ranks(family, hosts)
         # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
         # has a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
-        is_gone = family.is_gone_within(patience.tidy, host_pid)
+        is_gone = family.is_gone_within(patience.tidy, hosts)
         self._signal(signal.SIGKILL)
-        if not is_gone and not family.is_gone_within(patience.strays, host_pid):
-            family.kill(host_pid)
+        if not is_gone and not family.is_gone_within(patience.strays, hosts):
+            family.kill(hosts)
         for process in (*self._gone, *self._seen.values()):
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: a reused number is not killed
@@ -266,11 +266,11 @@ class RunningChild:
             note.write(f"it {how} its processes on other hosts within {seconds:.1f} s\n")
         return [] if has_ended else self._ranks.elsewhere
 
-    def _kill_left_ranks(self, family: Family, host_pid: int | None) -> None:
+    def _kill_left_ranks(self, family: Family, hosts: frozenset[int]) -> None:
         """Kill the ranks on this host of a launcher that has died before them."""
         if self._ranks is not None:
             self._ranks.kill_here()
-        family.kill(host_pid)
+        family.kill(hosts)
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""

@@ -1,23 +1,26 @@
 """Choose the warm host that a runner forks from, and keep track of the dataset that it has built.
 
-There is one host at a time. It ends when a job names another host or needs another dataset. A
-dataset that forks cannot use is built by each child itself for the rest of the run.
+There is one host of the environment as it is, and one of the last that settings asked for. Both end
+when a job names another host, and one does when a job needs another dataset of it. A dataset that
+forks cannot use is built by each child itself for the rest of the run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.configuration.job import Job, job_to_json
-from autotune.configuration.training_config import own_of_kind
+from autotune.configuration.training_config import TrainingConfig, environ_of, own_of_kind
 from autotune.knobs.base import Value
 from autotune.processes.launch import Building, Forked, WarmHost
 from autotune.system.trial_folder import TrialFolder, write_atomically
 
 _THREADS = "OMP_NUM_THREADS"
 _Dataset = tuple[str | None, dict[str, Value]]
+_Environ = frozenset[tuple[str, str]]
 
 
 def _dataset_of(job: Job) -> _Dataset:
@@ -25,30 +28,59 @@ def _dataset_of(job: Job) -> _Dataset:
     return job.model_path, own_of_kind(job.config or {}, "dataset_options")
 
 
+def variables_of(job: Job) -> dict[str, str]:
+    """Return the variables that a job's settings need when its process starts."""
+    return environ_of(TrainingConfig.of(job.config or {}))
+
+
+def _lacking(job: Job) -> _Environ:
+    """Return those of a job's variables that differ from this process's environment."""
+    pairs = variables_of(job).items()
+    return frozenset((name, value) for name, value in pairs if os.environ.get(name) != value)
+
+
+@dataclass
+class _Place:
+    """The place of a warm host, which may not be started yet, or no more."""
+
+    host: WarmHost | None = None
+    is_of_ranks: bool = False
+    built: _Dataset | None = None
+
+    def close(self) -> None:
+        """End the host, if there is one."""
+        if self.host is not None:
+            self.host.close()
+        self.host = self.built = None
+
+
 class Hosts:
-    """The warm host of one runner; call `close` to end it."""
+    """The warm hosts of one runner; call `close` to end them."""
 
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         """Set the Python of hosts, and what they get in addition to this process's environment."""
         self._python = python
         self._environ = environ
-        self._host: WarmHost | None = None
+        self._places: dict[_Environ, _Place] = {}
         self._name: str | None = None
-        self._is_of_ranks = False
-        self._built: _Dataset | None = None
+        self._refused: dict[_Environ, str] = {}
         self._reasons: dict[str, str] = {}
         self._packages: dict[str | None, tuple[str, ...]] = {}
 
     @property
-    def pid(self) -> int | None:
-        """Process number of the host; None if there is none."""
-        return self._host.pid if self._host else None
+    def pids(self) -> frozenset[int]:
+        """Process numbers of the hosts."""
+        return frozenset(one.host.pid for one in self._places.values() if one.host is not None)
 
     def close(self) -> None:
-        """End the host, if there is one."""
-        if self._host is not None:
-            self._host.close()
-        self._host = self._built = None
+        """End all hosts."""
+        for place in self._places.values():
+            place.close()
+        self._places.clear()
+
+    def why_not_forked(self, job: Job) -> str:
+        """Return why no host of the job's environment can be forked; "" as far as is known."""
+        return self._refused.get(_lacking(job), "")
 
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
@@ -62,25 +94,26 @@ class Hosts:
         """Let the job's host build the dataset; return None if there is nothing to build."""
         has_dataset = job.model_path is not None and job.script is None
         wanted = _dataset_of(job) if has_dataset and not self.why_not_shared(job) else None
-        is_of_use = job.host == self._name and self._built in (None, wanted)
-        is_of_use = is_of_use and (job.processes == 1 or self._is_of_ranks)
-        if not is_of_use or (self._host is not None and self._host.has_ended):
+        if job.host != self._name:
             self.close()
-            self._is_of_ranks = job.processes > 1
-        self._name = job.host
-        if wanted is None or self._built == wanted:
+        self._name, place = job.host, self._place_of(job)
+        is_of_use = place.built in (None, wanted) and (job.processes == 1 or place.is_of_ranks)
+        if not is_of_use or (place.host is not None and place.host.has_ended):
+            place.close()
+            place.is_of_ranks = job.processes > 1
+        if wanted is None or place.built == wanted:
             return None
-        return Building(self._opened(), files)
+        return Building(self._opened(job), files)
 
     def note(self, job: Job, building: Building) -> None:
         """Record how building ended; end a host that ran the workload without a usable dataset."""
         assert job.model_path is not None
         if building.is_done:
-            self._built = _dataset_of(job)
+            self._place_of(job).built = _dataset_of(job)
         else:
             self._reasons[job.model_path] = building.reason
         if building.has_spoilt_host:
-            self.close()
+            self._place_of(job).close()
 
     def learn(self, job: Job, packages: tuple[str, ...]) -> None:
         """Let hosts import what the job's script was seen to import, before they fork for it."""
@@ -91,26 +124,38 @@ class Hosts:
 
         A host that has died, or that packages have spoilt for forks, is replaced once.
         """
+        reason = "warm hosts do not answer"
         for _ in range(2):
             packages = self._packages.get(job.model_path, ()) if job.processes == 1 else ()
-            forked = self._opened().fork(job, files, lifeline, keep_logs, packages)
+            forked = self._opened(job).fork(job, files, lifeline, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
-            self.close()
+            self._place_of(job).close()
             if packages:  # which may be why; without them once more
                 del self._packages[job.model_path]
             elif forked is not None:
-                return forked
+                reason = forked
+                break
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))
-        return "warm hosts do not answer"
+        self._refused[_lacking(job)] = reason
+        return reason
 
-    def _opened(self) -> WarmHost:
-        """Return the host, started if there is none; of several processes it has one thread.
+    def _place_of(self, job: Job) -> _Place:
+        """Return the place of a job's host; of hosts with variables only this one stays."""
+        environ = _lacking(job)
+        if environ:  # each host may hold a dataset
+            for other in self._places.keys() - {environ, frozenset()}:
+                self._places.pop(other).close()
+        return self._places.setdefault(environ, _Place())
+
+    def _opened(self, job: Job) -> WarmHost:
+        """Return the job's host, started if there is none; of several processes it has one thread.
 
         Torch's launcher sets the same variable, which is read while torch is imported.
         """
-        if self._host is None:
-            threads = {_THREADS: os.environ.get(_THREADS, "1")} if self._is_of_ranks else {}
-            self._host = WarmHost(self._python, {**self._environ, **threads})
-        return self._host
+        place = self._place_of(job)
+        if place.host is None:
+            threads = {_THREADS: os.environ.get(_THREADS, "1")} if place.is_of_ranks else {}
+            place.host = WarmHost(self._python, {**self._environ, **threads, **variables_of(job)})
+        return place.host

@@ -1,4 +1,4 @@
-"""Knobs that live in the environment: a process is started for each value, and reads it back."""
+"""Knobs that live in the environment: a host is started with each value, and forks read it back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("knob", "value"), PAIRS)
-def test_a_process_is_started_with_the_value_and_reads_it_back(
+def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(
     knob: Knob, value: Value, tmp_path: Path
 ) -> None:
     with SubprocessRunner(tmp_path / "inductor") as runner:
@@ -32,7 +32,7 @@ def test_a_process_is_started_with_the_value_and_reads_it_back(
     assert isinstance(outcome, Measured)
     launch = (tmp_path / "trial" / "launch").read_text()
     (name,) = knob.environ(value)
-    assert launch == f"fresh interpreter: {name} must be set when a process starts\n"
+    assert launch == f"forked with {name}; dataset built anew: asked for\n"
 
 
 def test_a_process_that_was_started_without_it_says_so(

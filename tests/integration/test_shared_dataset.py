@@ -96,6 +96,17 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
     assert len(noted(tmp_path)) == 2, "another host builds its own"
 
 
+def test_a_dataset_is_built_once_for_each_environment(own_host, tmp_path):
+    model = workload(tmp_path, "note('policies', os.environ.get('OMP_WAIT_POLICY'))\n")
+    for number, policy in enumerate((None, "active", None, "active")):
+        job = job_for(model, {"omp_wait_policy": policy})
+        assert isinstance(own_host.run(job, tmp_path / str(number)), Measured)
+        how = "forked with OMP_WAIT_POLICY\n" if policy else "forked\n"
+        assert launch_of(tmp_path / str(number)) == how
+    assert noted(tmp_path, "policies") == ["None", "ACTIVE"]
+    assert len(noted(tmp_path)) == 2
+
+
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
     """Trials of one workload, by the name of their folder: two of their own, three that share."""

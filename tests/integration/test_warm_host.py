@@ -5,6 +5,7 @@ Jobs that import and build in their own process; test_shared_dataset.py has host
 
 import os
 import signal
+from ast import literal_eval
 
 import psutil
 import pytest
@@ -113,6 +114,34 @@ def test_jobs_that_name_another_host_get_a_new_one(runner, tmp_path):
     hosts = [says(source, tmp_path, runner, host)[0] for host in ("a", "a", "b")]
     assert [hosts.index(host) for host in hosts] == [0, 0, 2]
     assert len(psutil.Process().children()) == before + 1
+
+
+def test_the_last_environment_has_a_host_of_its_own_beside_the_plain_one(runner, tmp_path):
+    source = "import os\nraise ValueError(os.environ.get('OMP_WAIT_POLICY'), os.getppid())\n"
+    model = written(tmp_path, source, "model.py")
+    before = len(psutil.Process().children())
+    policies = (None, "active", None, "active", "passive", "active", None)
+    found = []
+    for policy in policies:
+        job = job_for(model, {"omp_wait_policy": policy})
+        outcome = runner.run(job, tmp_path / "trial")
+        assert isinstance(outcome, UserError), outcome
+        found.append(literal_eval(outcome.detail.removeprefix("ValueError: ")))
+    assert [seen for seen, _ in found] == [policy and policy.upper() for policy in policies]
+    assert [found.index(one) for one in found] == [0, 1, 0, 1, 4, 5, 0]
+    assert len(psutil.Process().children()) == before + 2
+
+
+def test_a_killed_host_of_one_environment_leaves_that_of_the_other(runner, tmp_path):
+    source = "import os\nraise ValueError(os.getppid())\n"
+    first, _ = says(source, tmp_path, runner)
+    killer = "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)\n"
+    settings = {"omp_wait_policy": "active"}
+    job = job_for(written(tmp_path, killer, "model.py"), settings)
+    assert isinstance(runner.run(job, tmp_path / "killed"), Lost)
+    assert isinstance(runner.run(job_for(PLAIN, settings), tmp_path / "again"), Measured)
+    assert launch_of(tmp_path / "again").startswith("forked with OMP_WAIT_POLICY")
+    assert says(source, tmp_path, runner)[0] == first
 
 
 @pytest.mark.parametrize("number", ["random.random()", "numpy.random.rand()"])

@@ -75,7 +75,7 @@ def test_a_child_that_outlives_sigkill_is_waited_for_a_while_and_named(
     files.job.touch()  # as a runner writes it before
     child = Stuck(hog)
     with pytest.raises(TooManyLostError, match=f"process {hog.pid} cannot be ended: 0.5 s after"):
-        RunningChild(child, files).end(Family(), None, SOON)
+        RunningChild(child, files).end(Family(), frozenset(), SOON)
     assert child.waits == [0, 0.1, 0.5]
     assert hog.wait(10) < 0, "it was told to end all the same"
 
