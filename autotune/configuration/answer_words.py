@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.configuration.accuracy_evidence import NotProven
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.evidence_parts import StageLimits
@@ -99,18 +100,22 @@ def _share(limits: StageLimits) -> str:
 
 def not_proven_texts(best: BestConfig) -> list[str]:
     """Return a clause on each faster trial that was not proven accurate enough, or confirmed."""
-    metric = best.constraints.accuracy.metric
+    metric, open_ones = best.constraints.accuracy.metric, best.evidence.not_proven
     failed = [
         f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but could not be "
         f"confirmed: {one.reason}"
         for one in best.evidence.not_confirmed
     ]
-    return failed + [
-        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but "
-        f"{metric} {bounded(one.quality, one.bound)} is not proven to keep the limit "
-        f"{one.limit:.6g} ({one.seeds} seeds)"
-        for one in best.evidence.not_proven
-    ]
+    return failed + [not_proven_text(metric, one) for one in open_ones]
+
+
+def not_proven_text(metric: str, one: NotProven) -> str:
+    """Return a clause on a faster trial that was not proven accurate enough."""
+    return (
+        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but {metric} "
+        f"{bounded(one.quality, one.bound)} is not proven to keep the limit {one.limit:.6g} "
+        f"({one.seeds} seeds)"
+    )
 
 
 def start_text(seconds: tuple[float, float]) -> str:

@@ -28,6 +28,7 @@ from autotune.console.script_lines import command_words
 from autotune.knobs.base import Value, spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
+from autotune.values.statistics import LOOKS
 from autotune.values.text import rounds_text, span
 
 SCHEMA_VERSION = 1
@@ -59,6 +60,7 @@ def answer_lines(event: Answered) -> list[str]:
             f"{span(run.baseline_seconds)} -> {span(run.best_seconds)}"
         )
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
+    lines += deciding_lines(best)
     lines += searched_lines(evidence.searched, best.changed)
     if event.script_start is not None:
         lines.append(f"  time        {start_text(event.script_start)}")
@@ -69,6 +71,19 @@ def answer_lines(event: Answered) -> list[str]:
         said = f"{changes[0].upper()}{changes[1:]} changed"
         lines.append(f"  {said}: check one full training before you rely on it.")
     return [*lines, f"  written to  {event.path}", *_use_lines(event)]
+
+
+def deciding_lines(best: BestConfig) -> list[str]:
+    """Return a line on what may decide about faster trials that seeds left open; none if none."""
+    left_open = best.evidence.not_proven
+    if not left_open:
+        return []
+    ways = ["--accuracy-tolerance allows a larger difference"]
+    if any(one.seeds < LOOKS[1] for one in left_open):
+        ways.insert(0, "more time draws more seeds")
+    if best.constraints.accuracy.metric == "evaluate":
+        ways.append("evaluate scatters less on more data")
+    return [f"  to decide   {', '.join(ways)}"]
 
 
 def _use_lines(event: Answered) -> list[str]:

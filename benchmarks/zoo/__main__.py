@@ -3,12 +3,13 @@
     python -m benchmarks.zoo [NAME ...] [--seconds S] [--by-hand] [--save]
 
 Each script is searched by one command without options but the budget. The table tells for each
-what came of it, after how many configurations and seconds, and which settings were found. With
-`--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
-is. A dash is a setting that cannot be applied or fails, or a search without an answer; zoo-NAME.log
-in the folder for temporary files says why. A script whose package is not installed is left out, and
-the table says so. `--save` writes the rows to benchmarks/results/zoo.json, beside those of other
-scripts. Run it on an idle machine.
+what came of it, after how many configurations and seconds, in what share of these the script was
+starting, before its first step, and which settings were found. With `--by-hand` bfloat16, compiling
+and a doubled batch, each alone, are compared with the script as it is. A dash is a setting that
+cannot be applied or fails, or a search without an answer; zoo-NAME.log in the folder for temporary
+files says why. A script whose package is not installed is left out, and the table says so. `--save`
+writes the rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle
+machine.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ COLUMNS = [
     "answer",
     "configurations",
     "seconds",
+    "starting",
     "settings",
     "bf16",
     "compiled",
@@ -100,7 +102,7 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
     """Search one script in a folder of its own and return its row of the table."""
     missing = [name for name in entry.needs if importlib.util.find_spec(name) is None]
     if missing:
-        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 6]
+        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 7]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "images" in entry.arguments:
@@ -112,8 +114,8 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
         log.write_text(run.stderr)
         tries = list(compared(folder, entry, log)) if by_hand else [""] * 3
         if run.returncode:
-            return [entry.name, refusal(run), "", took, "", *tries]
-        return [entry.name, *told(json.loads(run.stdout)["best"], took), *tries]
+            return [entry.name, refusal(run), "", took, "", "", *tries]
+        return [entry.name, *told(json.loads(run.stdout), took), *tries]
 
 
 def autotune(
@@ -133,14 +135,15 @@ def refusal(run: subprocess.CompletedProcess[str]) -> str:
     return f"exit {run.returncode}: {lines[-1]}"
 
 
-def told(best: dict, took: str) -> list[str]:
-    """Return the answer, the configurations that were measured, the seconds and the settings."""
-    evidence, config = best["evidence"], best["config"]
+def told(found: dict, took: str) -> list[str]:
+    """Return the answer, configurations measured, seconds, share of starting, and settings."""
+    evidence, config = found["best"]["evidence"], found["best"]["config"]
     speedup, baseline = evidence["speedup"], evidence["baseline"]["config"]
     low, high = speedup["ci95"]
     changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
     answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
-    return [answer, str(evidence["searched"]["measured"]), took, ", ".join(changed)]
+    starting = f"{found['script_start_seconds'] / found['seconds']:.0%}"
+    return [answer, str(evidence["searched"]["measured"]), took, starting, ", ".join(changed)]
 
 
 def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:

@@ -204,6 +204,8 @@ def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_
     assert missed.bound < missed.limit < missed.quality
     told = f"evaluate {missed.quality:.6g} (down to {missed.bound:.6g} by 95 %) is not proven"
     assert told in "\n".join(lines_of(events))
+    ways = "--accuracy-tolerance allows a larger difference, evaluate scatters less on more data"
+    assert f"  to decide   {ways}" in lines_of(events)
 
 
 class EndsBeforeTheBaseline(ScriptedRunner):
@@ -219,11 +221,13 @@ class EndsBeforeTheBaseline(ScriptedRunner):
 def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
     runner = losing({128: SCATTERING, 32: SLIGHT})
     ends = EndsBeforeTheBaseline(runner.measure, runner.quality)
-    best = events_of(options_in(tmp_path), ends)[-1].best
+    events = events_of(options_in(tmp_path), ends)
+    best = events[-1].best
     assert sum(len(seeds) for batch, seeds in ends.probes() if batch == 128) > 3
     assert best.config["batch_size"] == 32
     (missed,) = best.evidence.not_proven
     assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 3)
+    assert "  to decide   more time draws more seeds, " in "\n".join(lines_of(events))
 
 
 def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):

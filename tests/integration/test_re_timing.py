@@ -205,8 +205,11 @@ def test_a_search_says_what_it_could_not_confirm_once_seeds_took_the_time(
     options = options_in(
         tmp_path, "batch_size: [8, 16, 24, 32, 64]\n", trials=5, time_budget_seconds=900.0
     )
-    with pytest.raises(NotSearchedEnoughError, match=r"was [34].00x .* ended before"):
+    with pytest.raises(NotSearchedEnoughError, match=r"was [34].00x .* ended before") as refused:
         events_of(options, runner)
+    assert "trial 3 (batch_size=64) was faster in its trial, but evaluate 0.89" in str(
+        refused.value
+    )
     assert clock.now - time.monotonic() > 900.0
     assert runner.batches("confirmation") == []
     assert not options.study.out.exists()

@@ -22,7 +22,7 @@ NO_LOADER = "no torch DataLoader feeds training"
 @pytest.mark.parametrize(
     ("name", "arguments", "package", "seen"),
     [
-        pytest.param("memory_map", (), "torch", [NO_LOADER], marks=pytest.mark.long),
+        ("memory_map", (), "torch", [NO_LOADER]),
         ("by_hand", (), "torch", [NO_LOADER, "updates its weights without a torch optimizer"]),
         ("accelerate_loop", ("--cpu",), "accelerate", ["feeds training"]),
         ("lightning_module", (), "lightning", ["feeds training"]),

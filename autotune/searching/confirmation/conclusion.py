@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from autotune.configuration.answer_words import not_proven_text
 from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.searching.confirmation.best_so_far import forget_so_far
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.confirm import ConfirmationRun
+from autotune.searching.confirmation.not_proven import not_proven
 from autotune.searching.confirmation.result import build_answer, keep_baseline
 from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_coverage import check_enough
@@ -41,7 +43,8 @@ def conclude(
     confirmation = ConfirmationRun(search, accuracy, costs)
     won = yield from confirmation.run()
     if won is None:
-        check_enough(search, [one.trial for one in confirmation.undecided], cut_short=cut_short)
+        undecided = [one.trial for one in confirmation.undecided]
+        check_enough(search, undecided, _not_proven(search, accuracy), cut_short=cut_short)
         _check_calm(search)
         own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
         won = keep_baseline(search.baseline, own or runs, accuracy.rule.baseline)
@@ -56,6 +59,17 @@ def conclude(
     search.note_starts()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
+
+
+def _not_proven(search: SearchRun, accuracy: Accuracy) -> list[str]:
+    """Return a clause on each faster trial that its seeds leave open; draws no seed."""
+    if not accuracy.prober.known_seeds(search.context.baseline):
+        return []
+    rule = accuracy.rule
+    return [
+        not_proven_text(rule.metric, one)
+        for one in not_proven(accuracy.prober, rule, search.baseline)
+    ]
 
 
 def _check_calm(search: SearchRun) -> None:

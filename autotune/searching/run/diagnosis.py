@@ -228,7 +228,8 @@ class Diagnosis:
         """Return the seconds of a step, with the loading and copying of its samples; None if open.
 
         A batch of size B computes in a + b B seconds, or where none of twice the size was timed, in
-        those of the baseline's. Its kernels on a GPU take c B.
+        those of the baseline's. Some of a step never grows, however noisy its timing: `a` is a
+        twentieth of the baseline's step or more. Kernels on a GPU take c B.
         """
         stages, times = self.stages, batch_size / self.stages.batch_size
         compute, double, busy = (
@@ -238,7 +239,7 @@ class Diagnosis:
         )
         if double is None and busy is None:
             return None
-        each = 0.0 if double is None else min(max(0.0, double - compute), compute)
+        each = 0.0 if double is None else min(max(0.0, double - compute), (1 - _NOISE) * compute)
         seconds = max(compute - each + each * times, (busy or 0.0) * times)
         seconds += stages.transfer_seconds * times
         if not self.baseline["num_workers"]:
