@@ -28,7 +28,6 @@ from autotune.console.script_lines import command_words
 from autotune.knobs.base import Value, spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.statistics import LOOKS
 from autotune.values.text import rounds_text, span
 
 SCHEMA_VERSION = 1
@@ -75,12 +74,9 @@ def answer_lines(event: Answered) -> list[str]:
 
 def deciding_lines(best: BestConfig) -> list[str]:
     """Return a line on what may decide about faster trials that seeds left open; none if none."""
-    left_open = best.evidence.not_proven
-    if not left_open:
+    if not best.evidence.not_proven:
         return []
     ways = ["--accuracy-tolerance allows a larger difference"]
-    if any(one.seeds < LOOKS[1] for one in left_open):
-        ways.insert(0, "more time draws more seeds")
     if best.constraints.accuracy.metric == "evaluate":
         ways.append("evaluate scatters less on more data")
     return [f"  to decide   {', '.join(ways)}"]

@@ -39,7 +39,7 @@ from autotune.processes.running_child import (
     Patience,
     RunningChild,
 )
-from autotune.processes.warm_hosts import Hosts, variables_of
+from autotune.processes.warm_hosts import Hosts, variables_needed
 from autotune.system.child_ties import open_lifeline
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import (
@@ -201,6 +201,7 @@ class SubprocessRunner:
         limit. Return the monotonic time at which it began, if the dataset was built now, and the
         job's outcome, if it failed.
         """
+        self._hosts.make_room(job)
         building = None if self._why_fresh_for(job) else self._hosts.building(job, files)
         if building is None:
             return None, None
@@ -228,14 +229,14 @@ class SubprocessRunner:
             if isinstance(forked, Forked):
                 reason = self._hosts.why_not_shared(job)
                 anew = f"; dataset built anew: {reason}" if reason else ""
-                variables = ", ".join(variables_of(job))
+                variables = ", ".join(variables_needed(job))
                 how = f"forked with {variables}" if variables else "forked"
                 files.launch.write_text(f"{how}{anew}\n", encoding="utf-8")
                 return forked
             why_fresh = forked
         how = why_fresh if job.launch else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
-        environ = {**self._environ, **variables_of(job)}
+        environ = {**self._environ, **variables_needed(job)}
         return FreshInterpreter(self._python, job, files, environ, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:

@@ -1,8 +1,9 @@
 """Choose the warm host that a runner forks from, and keep track of the dataset that it has built.
 
-There is one host of the environment as it is, and one of the last that settings asked for. Both end
-when a job names another host, and one does when a job needs another dataset of it. A dataset that
-forks cannot use is built by each child itself for the rest of the run.
+There is one host of the environment as it is, and one with the variables that the last settings
+asked for. Both end when a job names another host, and one does when a job needs another dataset of
+it, or other variables. A dataset that forks cannot use is built by each child itself for the rest
+of the run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from autotune.system.trial_folder import TrialFolder, write_atomically
 _THREADS = "OMP_NUM_THREADS"
 _Dataset = tuple[str | None, dict[str, Value]]
 _Environ = frozenset[tuple[str, str]]
+_PLAIN: _Environ = frozenset()
 
 
 def _dataset_of(job: Job) -> _Dataset:
@@ -28,15 +30,17 @@ def _dataset_of(job: Job) -> _Dataset:
     return job.model_path, own_of_kind(job.config or {}, "dataset_options")
 
 
-def variables_of(job: Job) -> dict[str, str]:
-    """Return the variables that a job's settings need when its process starts."""
-    return environ_of(TrainingConfig.of(job.config or {}))
+def variables_needed(job: Job) -> dict[str, str]:
+    """Return the variables that a job's settings need when its process starts.
+
+    Those that this process has already are left out.
+    """
+    needed = environ_of(TrainingConfig.of(job.config or {}))
+    return {name: value for name, value in needed.items() if os.environ.get(name) != value}
 
 
-def _lacking(job: Job) -> _Environ:
-    """Return those of a job's variables that differ from this process's environment."""
-    pairs = variables_of(job).items()
-    return frozenset((name, value) for name, value in pairs if os.environ.get(name) != value)
+def _environ_of(job: Job) -> _Environ:
+    return frozenset(variables_needed(job).items())
 
 
 @dataclass
@@ -64,7 +68,8 @@ class Hosts:
         self._places: dict[_Environ, _Place] = {}
         self._name: str | None = None
         self._refused: dict[_Environ, str] = {}
-        self._reasons: dict[str, str] = {}
+        self._spoilt_by_packages: set[_Environ] = set()
+        self._reasons: dict[tuple[_Environ, str | None], str] = {}
         self._packages: dict[str | None, tuple[str, ...]] = {}
 
     @property
@@ -79,8 +84,16 @@ class Hosts:
         self._places.clear()
 
     def why_not_forked(self, job: Job) -> str:
-        """Return why no host of the job's environment can be forked; "" as far as is known."""
-        return self._refused.get(_lacking(job), "")
+        """Return why no host of the job's environment can be forked; "" as far as is known.
+
+        What the host without variables refuses, those with variables do as well.
+        """
+        return self._refused.get(_PLAIN) or self._refused.get(_environ_of(job), "")
+
+    def make_room(self, job: Job) -> None:
+        """End hosts with variables for a job that has none, whose process may hold a dataset."""
+        if job.host is None:
+            self._keep(_PLAIN)
 
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
@@ -88,7 +101,7 @@ class Hosts:
             return "each of several processes builds its own"
         if job.fresh_data:
             return "asked for"
-        return self._reasons.get(job.model_path or "")
+        return self._reasons.get((_environ_of(job), job.model_path))
 
     def building(self, job: Job, files: TrialFolder) -> Building | None:
         """Let the job's host build the dataset; return None if there is nothing to build."""
@@ -107,11 +120,10 @@ class Hosts:
 
     def note(self, job: Job, building: Building) -> None:
         """Record how building ended; end a host that ran the workload without a usable dataset."""
-        assert job.model_path is not None
         if building.is_done:
             self._place_of(job).built = _dataset_of(job)
         else:
-            self._reasons[job.model_path] = building.reason
+            self._reasons[_environ_of(job), job.model_path] = building.reason
         if building.has_spoilt_host:
             self._place_of(job).close()
 
@@ -124,30 +136,35 @@ class Hosts:
 
         A host that has died, or that packages have spoilt for forks, is replaced once.
         """
-        reason = "warm hosts do not answer"
+        reason, environ = "warm hosts do not answer", _environ_of(job)
         for _ in range(2):
-            packages = self._packages.get(job.model_path, ()) if job.processes == 1 else ()
+            may_preload = job.processes == 1 and environ not in self._spoilt_by_packages
+            packages = self._packages.get(job.model_path, ()) if may_preload else ()
             forked = self._opened(job).fork(job, files, lifeline, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
             self._place_of(job).close()
             if packages:  # which may be why; without them once more
-                del self._packages[job.model_path]
+                self._spoilt_by_packages.add(environ)
             elif forked is not None:
                 reason = forked
                 break
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))
-        self._refused[_lacking(job)] = reason
+        self._refused[environ] = reason
         return reason
 
     def _place_of(self, job: Job) -> _Place:
         """Return the place of a job's host; of hosts with variables only this one stays."""
-        environ = _lacking(job)
-        if environ:  # each host may hold a dataset
-            for other in self._places.keys() - {environ, frozenset()}:
-                self._places.pop(other).close()
+        environ = _environ_of(job)
+        if environ != _PLAIN:
+            self._keep(_PLAIN, environ)
         return self._places.setdefault(environ, _Place())
+
+    def _keep(self, *environs: _Environ) -> None:
+        """End the hosts of other environments; each may hold a dataset."""
+        for other in self._places.keys() - set(environs):
+            self._places.pop(other).close()
 
     def _opened(self, job: Job) -> WarmHost:
         """Return the job's host, started if there is none; of several processes it has one thread.
@@ -157,5 +174,7 @@ class Hosts:
         place = self._place_of(job)
         if place.host is None:
             threads = {_THREADS: os.environ.get(_THREADS, "1")} if place.is_of_ranks else {}
-            place.host = WarmHost(self._python, {**self._environ, **threads, **variables_of(job)})
+            place.host = WarmHost(
+                self._python, {**self._environ, **threads, **variables_needed(job)}
+            )
         return place.host

@@ -18,7 +18,10 @@ from typing import Any
 
 import psutil
 
-# Threads that restart themselves in a fork: that of jemalloc, which comes with pyarrow.
+from autotune.knobs.process import allocator_in_use
+
+# Threads that forks do without: that of the jemalloc which comes with pyarrow. Where jemalloc is
+# malloc itself, a user asked for its thread, which jemalloc does not start again in a fork.
 _FORK_AWARE = ("jemalloc_bg_thd",)
 # Device files that are open in a process that has initialised a driver; the last is WSL's.
 _ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
@@ -46,13 +49,14 @@ def fork_obstacle(who: str = "an import") -> str | None:
 
 
 def other_threads() -> list[str]:
-    """Return the names of all other threads, less those that restart themselves in a fork."""
+    """Return the names of all other threads, less those that forks do without."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # it ended meanwhile
             names.append((task / "comm").read_text(encoding="utf-8").strip())
     names.remove(Path("/proc/self/comm").read_text(encoding="utf-8").strip())
-    return sorted(name for name in names if name not in _FORK_AWARE)
+    spared = () if allocator_in_use() == "jemalloc" else _FORK_AWARE
+    return sorted(name for name in names if name not in spared)
 
 
 class Traces:

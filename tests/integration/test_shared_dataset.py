@@ -107,6 +107,25 @@ def test_a_dataset_is_built_once_for_each_environment(own_host, tmp_path):
     assert len(noted(tmp_path)) == 2
 
 
+LEAVES_A_THREAD = """
+import threading
+note("imports", os.environ.get("OMP_WAIT_POLICY"))
+if os.environ.get("OMP_WAIT_POLICY"):
+    threading.Timer(600, print).start()
+"""
+
+
+def test_an_environment_that_forks_cannot_use_leaves_the_plain_host_its_dataset(own_host, tmp_path):
+    model, launched = workload(tmp_path, LEAVES_A_THREAD), []
+    for number, policy in enumerate((None, "active", None)):
+        job = job_for(model, {"omp_wait_policy": policy})
+        assert isinstance(own_host.run(job, tmp_path / str(number)), Measured)
+        launched.append(launch_of(tmp_path / str(number)))
+    assert launched[::2] == ["forked\n"] * 2
+    assert "left a thread running" in launched[1]
+    assert noted(tmp_path, "imports").count("None") == 1
+
+
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
     """Trials of one workload, by the name of their folder: two of their own, three that share."""

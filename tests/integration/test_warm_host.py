@@ -132,6 +132,22 @@ def test_the_last_environment_has_a_host_of_its_own_beside_the_plain_one(runner,
     assert len(psutil.Process().children()) == before + 2
 
 
+def test_a_process_without_a_host_has_the_memory_of_hosts_with_variables(runner, tmp_path):
+    before = len(psutil.Process().children())
+    for number, policy in enumerate((None, "active")):
+        runner.run(job_for(PLAIN, {"omp_wait_policy": policy}), tmp_path / str(number))
+    assert len(psutil.Process().children()) == before + 2
+    runner.run(job_for(PLAIN, {"omp_wait_policy": "active"}, host=None), tmp_path / "round")
+    assert len(psutil.Process().children()) == before + 1
+
+
+def test_the_thread_of_a_jemalloc_that_was_asked_for_prevents_forks(runner, tmp_path):
+    settings = {"cpu_allocator": "jemalloc", "env.MALLOC_CONF": "background_thread:true"}
+    outcome = runner.run(job_for(PLAIN, settings), tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    assert "left a thread running: jemalloc_bg_thd" in launch_of(tmp_path / "trial")
+
+
 def test_a_killed_host_of_one_environment_leaves_that_of_the_other(runner, tmp_path):
     source = "import os\nraise ValueError(os.getppid())\n"
     first, _ = says(source, tmp_path, runner)

@@ -63,6 +63,15 @@ def test_a_batch_twice_as_large_that_computes_no_longer_doubles_the_rate() -> No
     assert copied.batch_rates((4096,))[4096] == pytest.approx(4096 / (0.1 + 0.01 * 128))
 
 
+@pytest.mark.parametrize("double", [0.195, 0.2, 0.25])
+def test_some_of_a_step_never_grows_whatever_the_noise_of_its_timing(double: float) -> None:
+    """A twentieth of a step of 0.1 seconds; else all sizes would have one rate, small ones too."""
+    slow = diagnosis(loading=(), transfer_seconds=0.0, double_compute_seconds=double)
+    rates = slow.batch_rates((8, 32, 128))
+    expected = {8: 8 / (0.005 + 0.095 / 4), 32: 320, 128: 128 / (0.005 + 0.38)}
+    assert rates == pytest.approx(expected)
+
+
 def test_kernels_bound_the_rate_of_a_batch_that_seemed_free() -> None:
     free = diagnosis(
         loading=(), transfer_seconds=0.0, double_compute_seconds=0.1, busy_seconds=0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from autotune.configuration.answer_words import not_proven_text
@@ -19,6 +19,7 @@ from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stopping import end_reason
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
+from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import Answer
 from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
@@ -44,7 +45,8 @@ def conclude(
     won = yield from confirmation.run()
     if won is None:
         undecided = [one.trial for one in confirmation.undecided]
-        check_enough(search, undecided, _not_proven(search, accuracy), cut_short=cut_short)
+        left_open = _left_open(search, accuracy, undecided)
+        check_enough(search, undecided, left_open, cut_short=cut_short)
         _check_calm(search)
         own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
         won = keep_baseline(search.baseline, own or runs, accuracy.rule.baseline)
@@ -61,15 +63,18 @@ def conclude(
     yield emit(search, best)
 
 
-def _not_proven(search: SearchRun, accuracy: Accuracy) -> list[str]:
-    """Return a clause on each faster trial that its seeds leave open; draws no seed."""
+def _left_open(search: SearchRun, accuracy: Accuracy, named: Sequence[FinishedTrial]) -> str:
+    """Return a clause on the fastest trial that its seeds leave open, but for those `named`.
+
+    It is empty if there is none. No seed is drawn.
+    """
     if not accuracy.prober.known_seeds(search.context.baseline):
-        return []
-    rule = accuracy.rule
-    return [
-        not_proven_text(rule.metric, one)
-        for one in not_proven(accuracy.prober, rule, search.baseline)
-    ]
+        return ""
+    rule, numbers = accuracy.rule, {one.number for one in named}
+    found = not_proven(accuracy.prober, rule, search.baseline)
+    found = [one for one in found if one.trial not in numbers]
+    more = f"; so with {len(found) - 1} more" if len(found) > 1 else ""
+    return not_proven_text(rule.metric, found[0]) + more if found else ""
 
 
 def _check_calm(search: SearchRun) -> None:

@@ -91,18 +91,14 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
 
 
 def check_enough(
-    search: SearchRun,
-    undecided: Sequence[FinishedTrial],
-    not_proven: Sequence[str],
-    *,
-    cut_short: bool,
+    search: SearchRun, undecided: Sequence[FinishedTrial], left_open: str, *, cut_short: bool
 ) -> None:
     """Refuse to claim that nothing was faster if too little was measured.
 
     Args:
         search: the search, with its trials done.
         undecided: trials that may be faster but were not confirmed for lack of time.
-        not_proven: clauses on faster trials that seeds did not prove to train as well.
+        left_open: clause on a faster trial that seeds did not prove to train as well, if any.
         cut_short: whether the trials ended for lack of time.
 
     Raises:
@@ -130,10 +126,11 @@ def check_enough(
     else:
         why = f"{tried}, fewer than the {measured + missing} that an answer needs"
     seconds = _to_go_on(search, missing)
+    why = "; ".join(filter(None, (why, left_open)))
     raise NotSearchedEnoughError(
-        f"not searched enough: {'; '.join((why, *not_proven))}{_starts(search)}. Finished trials "
-        f"are kept: the same command with --time-budget {flag_of_seconds(seconds)} or more "
-        "continues with them. best.yaml was not written.",
+        f"not searched enough: {why}{_starts(search)}. Finished trials are kept: the same command "
+        f"with --time-budget {flag_of_seconds(seconds)} or more continues with them. best.yaml was "
+        "not written.",
         measured=measured,
         seconds=seconds,
     )

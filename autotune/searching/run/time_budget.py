@@ -205,7 +205,7 @@ class TimeBudget:
         )
         if environ_of(trial.config):
             # With environment variables to set, neither is forked from a host with the dataset.
-            return both + self.context.start_seconds + self.context.dataset_seconds
+            return both + 2 * (self.context.start_seconds + self.context.dataset_seconds)
         return both + round_host_seconds(self.context)
 
     def _noise(self, least: float) -> float:
