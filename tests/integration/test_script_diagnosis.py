@@ -86,7 +86,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
 def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path: Path) -> None:
     script_in(tmp_path, epochs="100000")
     path = tmp_path / "train.py"
-    slow = path.read_text().replace("logits = model(x)", "time.sleep(0.2); logits = model(x)")
+    slow = path.read_text().replace("logits = model(x)", "time.sleep(0.4); logits = model(x)")
     # By no name that is proposed as a map: larger batches would take longer to load.
     path.write_text(slow.replace("batch-size", "images").replace("args.batch_size", "args.images"))
     done = autotune(tmp_path, "profile", "train.py", "--", "--images", "1")
