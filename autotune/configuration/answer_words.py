@@ -106,10 +106,10 @@ def not_proven_texts(best: BestConfig) -> list[str]:
         f"confirmed: {one.reason}"
         for one in best.evidence.not_confirmed
     ]
-    return failed + [not_proven_text(metric, one) for one in open_ones]
+    return failed + [undecided_text(metric, one) for one in open_ones]
 
 
-def not_proven_text(metric: str, one: NotProven) -> str:
+def undecided_text(metric: str, one: NotProven) -> str:
     """Return a clause on a faster trial that was not proven accurate enough."""
     return (
         f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but {metric} "

@@ -55,8 +55,7 @@ def other_threads() -> list[str]:
         with suppress(OSError):  # it ended meanwhile
             names.append((task / "comm").read_text(encoding="utf-8").strip())
     names.remove(Path("/proc/self/comm").read_text(encoding="utf-8").strip())
-    spared = () if allocator_in_use() == "jemalloc" else _FORK_AWARE
-    return sorted(name for name in names if name not in spared)
+    return sorted(n for n in names if n not in _FORK_AWARE or allocator_in_use() == "jemalloc")
 
 
 class Traces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autotune.configuration.answer_words import not_proven_text
+from autotune.configuration.answer_words import undecided_text
 from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.searching.confirmation.best_so_far import forget_so_far
@@ -74,7 +74,7 @@ def _left_open(search: SearchRun, accuracy: Accuracy, named: Sequence[FinishedTr
     found = not_proven(accuracy.prober, rule, search.baseline)
     found = [one for one in found if one.trial not in numbers]
     more = f"; so with {len(found) - 1} more" if len(found) > 1 else ""
-    return not_proven_text(rule.metric, found[0]) + more if found else ""
+    return undecided_text(rule.metric, found[0]) + more if found else ""
 
 
 def _check_calm(search: SearchRun) -> None:
