@@ -45,6 +45,8 @@ class SearchSpace:
     """Part of the space that is tried first; None: all at once."""
     batch_rates: Mapping[Value, float] = field(default_factory=dict)
     """Samples per second to expect of each batch size by the diagnosis; empty if it cannot tell."""
+    launch_seconds: float | None = None
+    """Seconds to launch the kernels of a step in full precision; None: no GPU, or not known."""
 
     def effect(self, name: str) -> Effect:
         """Return the effect of a knob on the trained model."""

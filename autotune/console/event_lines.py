@@ -217,7 +217,7 @@ def busy_line(diagnosis: Diagnosis) -> str:
     if diagnosis.busy_share is None or diagnosis.doubt:
         return ""
     line = f"GPU busy {100 * diagnosis.busy_share:.0f} % of a step"
-    if diagnosis.is_launch_bound:
+    if diagnosis.bound == "launching":
         return f"{line}: it waits for launches. Larger batches or CUDA graphs can help."
     return f"{line}."
 

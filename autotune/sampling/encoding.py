@@ -54,6 +54,12 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "env.CUDA_DEVICE_MAX_CONNECTIONS": (0.0, 0.05),
 }
 _ELSE = (0.01, 0.07)
+# Prior gain of half precision in the kernels of a GPU, as a logarithm: they take half as long.
+_HALF_ON_GPU = math.log(2)
+# Knobs that make kernels faster, but do not launch fewer of them.
+_OF_KERNELS = ("amp_dtype", "float32_matmul_precision", "channels_last", "cudnn_benchmark")
+# Compile modes that replay a step's kernels from a CUDA graph, without launching each.
+_GRAPHS = ("reduce-overhead", "max-autotune")
 # Doublings of the batch size that have its prior gain, however many the space has.
 _DOUBLINGS = 5
 # A knob of the user's own may do much or nothing, but the space offers it for a reason.
@@ -96,9 +102,46 @@ class Encoding:
 
     def expected(self, rows: Indices) -> Array:
         """Return the prior mean of the log rate of each row, up to a constant, shape (rows,)."""
-        gains = [self._gains(name, values) for name, values in self.values.items()]
-        columns = (gain[column] for gain, column in zip(gains, rows.T, strict=True))
-        return np.asarray(sum(columns, np.zeros(len(rows))))
+        gains = {
+            name: self._gains(name, values)[column]
+            for (name, values), column in zip(self.values.items(), rows.T, strict=True)
+        }
+        if self.space.launch_seconds is not None and "amp_dtype" in gains:
+            gains["amp_dtype"] = self._half_on_gpu(rows, gains["amp_dtype"])
+        total = np.asarray(sum(gains.values(), np.zeros(len(rows))))
+        return total - self._wait_for_launches(rows, gains)
+
+    def _half_on_gpu(self, rows: Indices, usual: Array) -> Array:
+        """Return the prior gain of half precision in each row, given the `usual` one (rows,).
+
+        Kernels of convolutions take half as long if the channels are last, and hardly less if not.
+        """
+        last = "channels_last" in self.values
+        suits = np.array(self._settings("channels_last", rows)) if last else True
+        return np.where(suits & (usual > 0), _HALF_ON_GPU, usual)
+
+    def _wait_for_launches(self, rows: Indices, gains: Mapping[str, Array]) -> Array:
+        """Return the log of the share by which launching is slower than computing, at least 0.
+
+        On a GPU a step takes as long as its kernels or as launching them, whichever is longer.
+        Faster kernels therefore gain by larger batches alone. Shape (rows,).
+        """
+        rates, launch = self.space.batch_rates, self.space.launch_seconds
+        sizes = self._settings("batch_size", rows)
+        if launch is None or not rates.keys() >= set(sizes):
+            return np.zeros(len(rows))
+        kernels = sum((gains[name] for name in _OF_KERNELS if name in gains), np.zeros(len(rows)))
+        computing = np.log([rates[size] for size in sizes]) + kernels
+        launching = np.log([float(size or 1) / launch for size in sizes])
+        has_graphs = [mode in _GRAPHS for mode in self._settings("compile_mode", rows)]
+        return np.where(has_graphs, 0.0, np.maximum(0.0, computing - launching))
+
+    def _settings(self, name: str, rows: Indices) -> list[Value]:
+        """Return the value of a knob in each row, varied or not."""
+        if name not in self.values:
+            return [self.space.domains[name][0]] * len(rows)
+        column = list(self.values).index(name)
+        return [self.values[name][place] for place in rows[:, column]]
 
     def doublings(self, rows: Indices, own: Indices) -> Array:
         """Return log2 of each row's effective batch over that of `own` (knobs,), at least 0."""

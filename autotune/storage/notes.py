@@ -141,6 +141,8 @@ class StudyNotes:
     """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
     re_timings = Entries[int, Sequence[float]]("timed_again", dict[int, list[PositiveFloat]])
     """Samples per second of each re-timing, by the trial's number."""
+    seconds_again = Entries[int, float]("seconds_again", dict[int, Seconds])
+    """Seconds of a trial's last re-timing, by its number."""
     confirmation = Note[Confirmation]("confirmation", Confirmation)
     answer = Note[Answer]("answer", Answer)
     workers = Note[Workers]("workers", Workers)

@@ -14,18 +14,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotune.comparison.repeats import timed_calmly
-from autotune.configuration.job import Measure
 from autotune.sampling.acquisition import expected_improvement
 from autotune.searching.confirmation.candidates import Candidate, worth
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.seconds import seconds_again, trial_seconds
+from autotune.searching.run.seconds import trial_seconds
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.trials.drift import drift_now, is_checked
-from autotune.searching.trials.trial_plan import deadline, spread_of_processes, trial_plan
-from autotune.values.text import readable
+from autotune.searching.trials.time_again import timed_again
+from autotune.searching.trials.trial_plan import spread_of_processes
 
 _PRECISE = 0.005
 """Expected gain over the first candidate, as a logarithm, that is not worth a timing."""
@@ -74,11 +72,11 @@ class ReTiming:
 
     def _seconds_told(self) -> float:
         """Return the seconds of an earlier run's re-timings, which count to the same allowance."""
-        finished = self._search.study.finished()
-        return sum(len(self._told.get(t.number, ())) * seconds_again(t, finished) for t in finished)
+        finished, again = self._search.study.finished(), self._search.time_budget.seconds_again
+        return sum(len(self._told.get(one.number, ())) * again(one) for one in finished)
 
     def _seconds_again(self, one: Candidate) -> float:
-        return seconds_again(one.trial, self._search.study.finished())
+        return self._search.time_budget.seconds_again(one.trial)
 
     def _doubt(self, pool: Sequence[Candidate]) -> None:
         """Rank candidates anew that were ranked at another speed of the machine than the present.
@@ -145,20 +143,8 @@ class ReTiming:
 
         One that fails stays as it is, for the confirmation to refuse.
         """
-        search, number = self._search, one.trial.number
-        told = search.study.notes.re_timings.get(number, ())
-        job = search.context.job(
-            Measure(trial_plan(search)), one.trial.config, deadline(search, one.trial.config)
-        )
-        name = f"{number:04d}-{len(told)}"
-        runs = timed_calmly(
-            lambda suffix: search.runner.run(job, search.folder("again", name + suffix)),
-            may_start=lambda: not search.clock.is_over,
-        )
-        if not runs:
-            self._failed.add(number)
-            return
-        rates = [run.samples_per_second / speed for run in runs]
-        search.study.notes.add_re_timings(number, map(readable, rates))
+        rates = timed_again(self._search, one.trial, speed)
+        if not rates:
+            self._failed.add(one.trial.number)
         for rate in rates:
             self._update(one, rate)

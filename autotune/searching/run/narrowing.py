@@ -12,7 +12,7 @@ from autotune.searching.run.diagnosis import Diagnosis
 
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
-    """Return the space without values that cannot matter, with the rates to expect of batch sizes.
+    """Return the space without values that cannot matter, with what to expect of batch sizes.
 
     The baseline stays inside.
     """
@@ -30,8 +30,14 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         if dropped:
             notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
         domains[name] = tuple(value for value in domains[name] if value not in dropped)
-    rates = diagnosis.batch_rates(domains["batch_size"])
-    return replace(space, domains=domains, notes=tuple(notes), batch_rates=rates)
+    is_full = diagnosis.baseline["amp_dtype"] is None
+    return replace(
+        space,
+        domains=domains,
+        notes=tuple(notes),
+        batch_rates=diagnosis.batch_rates(domains["batch_size"]),
+        launch_seconds=diagnosis.stages.launch_seconds if is_full else None,
+    )
 
 
 def as_asked(

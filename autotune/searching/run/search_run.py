@@ -19,9 +19,10 @@ from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.events import TrialEnded
+from autotune.searching.run.first_estimates import FirstEstimates
 from autotune.searching.run.narrowing import as_asked, narrowed
 from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.time_budget import FirstEstimates, TimeBudget
+from autotune.searching.run.time_budget import TimeBudget
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.storage.note_types import START, WHOLE
 from autotune.storage.trial_details import TrialDetails

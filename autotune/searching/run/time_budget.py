@@ -8,25 +8,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
 
-from autotune.accuracy.accuracy_verdict import probe_seconds, seed_seconds
-from autotune.accuracy.seeds import SEEDS, seeds_to_come
+from autotune.accuracy.accuracy_verdict import seed_seconds
+from autotune.accuracy.seeds import seeds_to_come
 from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
-from autotune.searching.run.events import CostsMeasured
 from autotune.searching.run.seconds import (
     in_a_round,
-    process_seconds,
     round_host_seconds,
     seconds_again,
-    timed_seconds,
     trial_seconds,
 )
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
-from autotune.values.measurement import Measurement
 
 RUNS = 3
 """Number of baseline processes; two processes differ by more than the blocks of one."""
@@ -40,12 +36,13 @@ FEWEST_TRIALS = 4
 """Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 OVERTIME = 1 / 10
 """Share of the time budget by which what has begun may exceed it."""
-_DIAGNOSIS_SECONDS = 5.0
 _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
 _LEAST_GAIN = 0.02
+# A candidate whose timing takes longer than this multiple of the baseline's is timed again.
+_DEAR = 2
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
 
@@ -151,7 +148,27 @@ class TimeBudget:
         """
         end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best)
         end += last_seconds(self.context, self.run_seconds())
+        if self.to_time_again is not None:
+            end += self.seconds_again(self.to_time_again)
         return end if self.missing_trials else end + self.re_timing_seconds()
+
+    @property
+    def to_time_again(self) -> FinishedTrial | None:
+        """The candidate, if the seconds of its rounds are to be known better; else None.
+
+        The first process of its kind may take far longer than others: files are read, code is
+        compiled and kernels are chosen. Where the baseline's takes half as long or less, one more
+        timing of the candidate tells.
+        """
+        one = self.candidate
+        if one is None or one.number in self.study.notes.seconds_again:
+            return None
+        return one if self.seconds_again(one) > _DEAR * self.run_seconds() else None
+
+    def seconds_again(self, trial: FinishedTrial) -> float:
+        """Return the seconds of timing a trial once more, as noted, else estimated."""
+        noted = self.study.notes.seconds_again.get(trial.number)
+        return seconds_again(trial, self.study.finished()) if noted is None else noted
 
     def re_timing_seconds(self) -> float:
         """Return the seconds allowed for re-timing: half of the trials' time, a tenth of a budget.
@@ -171,7 +188,7 @@ class TimeBudget:
 
         None is a trial to come, of whose training no seed is known.
         """
-        if not _needs_accuracy(self.context):
+        if not needs_accuracy(self.context):
             return 0.0
         equivalent = "" if trial is None else str(trial.details.training_equivalent)
         a_seed = seed_seconds(self.context, self.study)
@@ -200,9 +217,7 @@ class TimeBudget:
         own = in_a_round(baseline.details.measurement, self.run_seconds())
         if trial is None:
             return 2 * own + round_host_seconds(self.context)
-        both = own + in_a_round(
-            trial.details.measurement, seconds_again(trial, self.study.finished())
-        )
+        both = own + in_a_round(trial.details.measurement, self.seconds_again(trial))
         if environ_of(trial.config):
             # With environment variables to set, neither is forked from a host with the dataset.
             return both + 2 * (self.context.start_seconds + self.context.dataset_seconds)
@@ -212,110 +227,6 @@ class TimeBudget:
         """Return the deviation of the log rate between baseline processes, at least `least`."""
         rates = [math.log(run.samples_per_second) for run in self.study.notes.baseline_runs or ()]
         return max(least, stdev(rates) if len(rates) > 1 else 0.0)
-
-
-@dataclass(frozen=True)
-class FirstEstimates:
-    """Estimates before the first trial, from the plan of a timing and the baseline's processes."""
-
-    context: SearchContext
-    study: TuningStudy
-    clock: Clock
-
-    def before_runs(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with further baseline processes to come.
-
-        `taken` holds the seconds of those that are over.
-        """
-        host = 0.0 if taken else self.context.host_seconds
-        left = max(1, RUNS - len(taken)) * _a_run(taken)  # a disturbed process is repeated
-        return host + left + self.before_probes(taken)
-
-    def before_probes(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with the baseline's accuracy to be measured."""
-        return self._a_seed() + self.context.start_seconds + self.before_diagnosis(taken)
-
-    def before_diagnosis(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with the diagnosis to come next."""
-        context, each = self.context, _a_run(taken)
-        diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
-        a_round = round_host_seconds(context) + 2 * each
-        # A candidate's seeds need as many of the baseline's beside them, hence twice.
-        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
-        conclusion += last_seconds(context, each)
-        trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
-        if context.time_budget_seconds is not None:
-            rest = context.time_budget_seconds - self.clock.elapsed - diagnosis - conclusion
-            trials = min(trials, max(0.0, rest))
-        return diagnosis + trials + conclusion
-
-    def least_seconds(self, run: Measurement, trials: int) -> float:
-        """Return the fewest seconds from the baseline's first process to a result.
-
-        Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
-        accuracy seed of the baseline is counted, because some results need no more.
-
-        Args:
-            run: the baseline's first process.
-            trials: number of trials beside the baseline.
-        """
-        each = process_seconds(run)
-        rounds = LOOKS[0] * self._round_seconds(run, each)
-        return (RUNS - 1 + trials) * each + self._a_seed() + rounds
-
-    def enough_seconds(self, run: Measurement, trials: int) -> float:
-        """Estimate the seconds from the first process to a result, if a candidate is found.
-
-        Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the
-        accuracy of each trial and of the candidate.
-
-        Args:
-            run: the baseline's first process.
-            trials: number of trials beside the baseline.
-        """
-        each = process_seconds(run)
-        start = each - timed_seconds(run)
-        once = each + self.context.start_seconds + _DIAGNOSIS_SECONDS
-        once += last_seconds(self.context, each)
-        seed = start + self._a_seed()
-        # A candidate's seeds need as many of the baseline's beside them, hence twice.
-        accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
-        accuracy *= _needs_accuracy(self.context)
-        return self.least_seconds(run, trials) + once + accuracy
-
-    def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
-        """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
-        context, notes = self.context, self.study.notes
-        each = self.run_seconds(runs)
-        timing = min(each, median(map(timed_seconds, runs)))
-        dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
-        return CostsMeasured(
-            start_seconds=max(0.0, each - timing - dataset),
-            timing_seconds=timing,
-            dataset_seconds=context.dataset_seconds,
-            is_dataset_shared=context.is_dataset_shared,
-            round_seconds=median(self._round_seconds(run, each) for run in runs),
-            seed_seconds=notes.seed_seconds if context.options.workload.has_quality else None,
-        )
-
-    def run_seconds(self, runs: Sequence[Measurement]) -> float:
-        """Return the median seconds of a baseline process, from its request to its outcome.
-
-        If the study does not know them, they are estimated from the baseline's `runs`.
-        """
-        known = self.study.notes.run_seconds
-        return median(map(process_seconds, runs)) if known is None else known
-
-    def _round_seconds(self, run: Measurement, seconds: float) -> float:
-        """Return the seconds of a round with the baseline and one candidate that is as fast.
-
-        `seconds` are those of the whole baseline process of `run`.
-        """
-        return 2 * in_a_round(run, seconds) + round_host_seconds(self.context)
-
-    def _a_seed(self) -> float:
-        """Return the seconds of training on one seed; 0 for a script without a metric."""
-        return probe_seconds(self.context) if self.context.options.workload.has_quality else 0.0
 
 
 def last_seconds(context: SearchContext, run_seconds: float) -> float:
@@ -334,12 +245,8 @@ def is_compared_with_one(context: SearchContext) -> bool:
     return is_of_host and options.workload.script is None
 
 
-def _needs_accuracy(context: SearchContext) -> bool:
+def needs_accuracy(context: SearchContext) -> bool:
     """Return whether configurations may train worse, and seeds can tell."""
     space = context.space
     exact = all(space.effect(name) == "exact" for name in space.varied())
     return not exact and context.options.workload.has_quality
-
-
-def _a_run(taken: Sequence[float]) -> float:
-    return median(taken) if taken else PLAN.max_seconds

@@ -28,6 +28,7 @@ from autotune.searching.trials.incumbent_validation import (
     validates_late,
 )
 from autotune.searching.trials.memory_prediction import foresee
+from autotune.searching.trials.time_again import time_candidate_again
 from autotune.searching.trials.trial_cost import skip_dear_modes, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
 from autotune.storage.database import check_still_there
@@ -110,10 +111,14 @@ def _nothing_comes(search: SearchRun) -> bool:
 
 
 def _time_made(search: SearchRun, accuracy: Accuracy) -> Generator[IncumbentRevoked, None, bool]:
-    """Prove the candidate that the time left is for; return whether another trial has time then."""
+    """Prove the candidate that the time left is for, and time it again if that may gain time.
+
+    Return whether another trial has time then.
+    """
     if search.study.is_closed or end_reason(search) != TO_CONFIRM:
         return False
     yield from prove_candidate(search, accuracy)
+    time_candidate_again(search)
     return end_reason(search) is None
 
 

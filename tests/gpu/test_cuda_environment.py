@@ -1,0 +1,44 @@
+"""A variable that PyTorch reads as it starts is in effect in trials that are forked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.job import Job, Measure
+from autotune.values.outcome import Measured, TrialOutcome
+from factories import written
+from gpus import CUDA, QUICK, cuda_only, job_on
+
+CONF = "env.PYTORCH_ALLOC_CONF"
+EXPANDABLE = "expandable_segments:True"
+MODEL = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def build_model():
+    return nn.Linear(4, 1)
+
+def build_dataset():
+    return TensorDataset(torch.zeros(64, 4))
+
+def compute_loss(model, batch):
+    segments = torch.cuda.memory_snapshot()
+    assert all(one["is_expandable"] is {expandable} for one in segments), segments
+    return model(batch[0]).square().mean()
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@cuda_only("its allocator reads the variable")
+@pytest.mark.parametrize("value", [EXPANDABLE, None])
+def test_the_allocator_of_a_forked_trial_has_its_variable(
+    value: str | None, ask: Callable[[Job], TrialOutcome], tmp_path: Path
+) -> None:
+    model = written(tmp_path, MODEL.format(expandable=value is not None), "model.py")
+    outcome = ask(job_on(CUDA, Measure(QUICK), model, **{CONF: value}))
+    assert isinstance(outcome, Measured), outcome
