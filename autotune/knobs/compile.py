@@ -32,7 +32,8 @@ _COMPILE = "https://docs.pytorch.org/docs/stable/generated/torch.compile.html"
 # These modes choose kernels by timing them.
 _TIMED = ("max-autotune-no-cudagraphs", "max-autotune")
 # On CUDA these modes capture graphs, which write the results of all calls to the same memory.
-_GRAPHS = ("reduce-overhead", "max-autotune")
+GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes that on CUDA replay a step's kernels from a graph, without launching each."""
 _BLOCKS = "blocks"
 
 
@@ -58,7 +59,7 @@ class CompileMode(Knob):
             return machine.compile_obstacle
         if value not in machine.compile_modes:
             return f"torch {machine.torch} does not know this mode"
-        if value in _GRAPHS and not machine.cuda_graphs:
+        if value in GRAPHS and not machine.cuda_graphs:
             return "its gain is CUDA graphs, which this device does not have"
         return None
 
@@ -137,7 +138,7 @@ def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
     if mode is None:
         return model
     blocks = repeated_blocks(model) if settings["compile_scope"] == _BLOCKS else []
-    graphs = GraphGradients(model) if mode in _GRAPHS else None
+    graphs = GraphGradients(model) if mode in GRAPHS else None
     for module in blocks or [model]:
         compile_in_place(module, graphs, mode=mode, dynamic=settings["compile_dynamic"])
     return model

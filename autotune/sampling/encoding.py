@@ -18,6 +18,7 @@ from autotune.configuration.search_space import SearchSpace, nearest
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
+from autotune.knobs.compile import GRAPHS
 from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
 
 # Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
@@ -58,8 +59,6 @@ _ELSE = (0.01, 0.07)
 _HALF_ON_GPU = math.log(2)
 # Knobs that make kernels faster, but do not launch fewer of them.
 _OF_KERNELS = ("amp_dtype", "float32_matmul_precision", "channels_last", "cudnn_benchmark")
-# Compile modes that replay a step's kernels from a CUDA graph, without launching each.
-_GRAPHS = ("reduce-overhead", "max-autotune")
 # Doublings of the batch size that have its prior gain, however many the space has.
 _DOUBLINGS = 5
 # A knob of the user's own may do much or nothing, but the space offers it for a reason.
@@ -133,7 +132,7 @@ class Encoding:
         kernels = sum((gains[name] for name in _OF_KERNELS if name in gains), np.zeros(len(rows)))
         computing = np.log([rates[size] for size in sizes]) + kernels
         launching = np.log([float(size or 1) / launch for size in sizes])
-        has_graphs = [mode in _GRAPHS for mode in self._settings("compile_mode", rows)]
+        has_graphs = [mode in GRAPHS for mode in self._settings("compile_mode", rows)]
         return np.where(has_graphs, 0.0, np.maximum(0.0, computing - launching))
 
     def _settings(self, name: str, rows: Indices) -> list[Value]:
