@@ -142,7 +142,7 @@ class StudyNotes:
     re_timings = Entries[int, Sequence[float]]("timed_again", dict[int, list[PositiveFloat]])
     """Samples per second of each re-timing, by the trial's number."""
     seconds_again = Entries[int, float]("seconds_again", dict[int, Seconds])
-    """Seconds of a trial's last re-timing, by its number."""
+    """Seconds of one more timing of a trial whose first one had a long step, by its number."""
     confirmation = Note[Confirmation]("confirmation", Confirmation)
     answer = Note[Answer]("answer", Answer)
     workers = Note[Workers]("workers", Workers)

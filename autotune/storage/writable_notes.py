@@ -82,12 +82,15 @@ class WritableNotes(StudyNotes):
         with self._mutex.turn():
             self.set_phase_seconds(phase, self.phase_seconds.get(phase, 0.0) + seconds)
 
-    def add_re_timings(self, trial: int, rates: Iterable[float], seconds: float) -> None:
-        """Add re-timings of the trial of that number, in samples per second, and their seconds."""
+    def add_re_timings(self, trial: int, rates: Iterable[float]) -> None:
+        """Add re-timings of the trial of that number, in samples per second."""
         with self._mutex.turn():
             before = self.re_timings.get(trial, ())
             self._enter(WritableNotes.re_timings, str(trial), [*before, *rates])
-            self._enter(WritableNotes.seconds_again, str(trial), round(seconds, 3))
+
+    def set_seconds_again(self, trial: int, seconds: float) -> None:
+        """Write the seconds of one more timing of the trial of that number."""
+        self._enter(WritableNotes.seconds_again, str(trial), round(seconds, 3))
 
     def set_matmul_rate(self, key: str, flops_per_second: float) -> None:
         """Write a rate of matrix products; `key` is as of `matmul_rate_key`."""

@@ -114,12 +114,15 @@ def test_a_gpu_has_time_to_try_the_kernels_of_convolutions(timed, tmp_path):
 def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials(timed, tmp_path):
     """As where a GPU's libraries are read from disk, and kernels chosen, for the first time."""
 
+    def is_first(phase: str) -> bool:
+        return phase == "trial" and len(runner.batches("trial")) == 1
+
     def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
-        return at(100 * (1.4 if config["num_workers"] else 1))
+        run = measurement(100 * (1.4 if config["num_workers"] else 1))
+        return Measured(replace(run, warmup_step_seconds=(17.0, 0.1)) if is_first(phase) else run)
 
     def seconds(config: TrainingConfig | None, phase: str) -> float:
-        is_first = phase == "trial" and len(runner.batches("trial")) == 1
-        return 20.0 if is_first else 3.0
+        return 20.0 if is_first(phase) else 3.0
 
     runner = timed(measure=rate, seconds=seconds)
     space = "num_workers: [0, 1]\nprefetch_factor: [2, 4]\npersistent_workers: [false, true]\n"

@@ -143,7 +143,7 @@ class ReTiming:
 
         One that fails stays as it is, for the confirmation to refuse.
         """
-        rates = timed_again(self._search, one.trial, speed)
+        rates, _ = timed_again(self._search, one.trial, speed)
         if not rates:
             self._failed.add(one.trial.number)
         for rate in rates:

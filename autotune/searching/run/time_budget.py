@@ -41,8 +41,6 @@ _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
 _LEAST_GAIN = 0.02
-# A candidate whose timing takes longer than this multiple of the baseline's is timed again.
-_DEAR = 2
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
 
@@ -156,14 +154,16 @@ class TimeBudget:
     def to_time_again(self) -> FinishedTrial | None:
         """The candidate, if the seconds of its rounds are to be known better; else None.
 
-        The first process of its kind may take far longer than others: files are read, code is
-        compiled and kernels are chosen. Where the baseline's takes half as long or less, one more
-        timing of the candidate tells.
+        A first process of its kind may take far longer than others: files are read and kernels are
+        chosen. Where one step takes longer than the baseline's whole process, compiling aside, one
+        more timing of the candidate tells.
         """
         one = self.candidate
-        if one is None or one.number in self.study.notes.seconds_again:
+        run = None if one is None else one.details.measurement
+        if one is None or run is None or one.number in self.study.notes.seconds_again:
             return None
-        return one if self.seconds_again(one) > _DEAR * self.run_seconds() else None
+        longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
+        return one if longest > self.run_seconds() else None
 
     def seconds_again(self, trial: FinishedTrial) -> float:
         """Return the seconds of timing a trial once more, as noted, else estimated."""

@@ -19,15 +19,21 @@ from autotune.values.text import readable
 def time_candidate_again(search: SearchRun) -> None:
     """Time the candidate once more where that may leave time for trials; see `to_time_again`."""
     one = search.time_budget.to_time_again
-    if one is not None:
-        timed_again(search, one, drift_now(search))
+    if one is None:
+        return
+    rates, seconds = timed_again(search, one, drift_now(search))
+    if rates:
+        search.study.notes.set_seconds_again(one.number, seconds)
 
 
-def timed_again(search: SearchRun, trial: FinishedTrial, speed: float) -> Sequence[float]:
-    """Time a trial once more, and again if that was disturbed; note the rates and their seconds.
+def timed_again(
+    search: SearchRun, trial: FinishedTrial, speed: float
+) -> tuple[Sequence[float], float]:
+    """Time a trial once more, and again if that was disturbed; note the rates.
 
     Returns:
-        Samples per second at the machine's first speed, given its `speed` now; none if it failed.
+        Samples per second at the machine's first speed, given its `speed` now, none if it failed;
+        and the seconds of a timing.
     """
     told = search.study.notes.re_timings.get(trial.number, ())
     job = search.context.job(
@@ -47,5 +53,5 @@ def timed_again(search: SearchRun, trial: FinishedTrial, speed: float) -> Sequen
     rates = [readable(one.samples_per_second / speed) for one in runs]
     if runs:
         seconds = max(seconds, process_seconds(runs[-1]))
-        search.study.notes.add_re_timings(trial.number, rates, seconds)
-    return rates
+        search.study.notes.add_re_timings(trial.number, rates)
+    return rates, seconds
