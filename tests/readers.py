@@ -53,6 +53,7 @@ FACTS: dict[str, Any] = {
     "rulings": {"batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False}},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
     "timed_again": {"4": [101.5, 99.0]},
+    "seconds_again": {"4": 7.5},
     "confirmation": {
         "seconds": 9.5,
         "candidates": {"4": {"ratios": [1.5]}},

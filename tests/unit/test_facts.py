@@ -44,6 +44,7 @@ WRONG_FACTS = {
     "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
     "timed_again": [[1.0], {"4": 101.5}, {"4": [-1.0]}],
+    "seconds_again": [7.5, {"4": [7.5]}, {"4": -1.0}],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
     "workers": [{"options": [], "trials": 5}, {"options": {}}],
