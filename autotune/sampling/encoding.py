@@ -108,30 +108,33 @@ class Encoding:
         if self.space.launch_seconds is not None and "amp_dtype" in gains:
             gains["amp_dtype"] = self._half_on_gpu(rows, gains["amp_dtype"])
         total = np.asarray(sum(gains.values(), np.zeros(len(rows))))
-        return total - self._wait_for_launches(rows, gains)
+        launch = self.space.launch_seconds
+        return total if launch is None else total - self._wait_for_launches(rows, gains, launch)
 
     def _half_on_gpu(self, rows: Indices, usual: Array) -> Array:
         """Return the prior gain of half precision in each row, given the `usual` one (rows,).
 
         Kernels of convolutions take half as long if the channels are last, and hardly less if not.
         """
-        last = "channels_last" in self.values
-        suits = np.array(self._settings("channels_last", rows)) if last else True
+        suits = np.ones(len(rows), dtype=bool)
+        if "channels_last" in self.values:
+            suits = np.array(self._settings("channels_last", rows), dtype=bool)
         return np.where(suits & (usual > 0), _HALF_ON_GPU, usual)
 
-    def _wait_for_launches(self, rows: Indices, gains: Mapping[str, Array]) -> Array:
-        """Return the log of the share by which launching is slower than computing, at least 0.
+    def _wait_for_launches(
+        self, rows: Indices, gains: Mapping[str, Array], launch_seconds: float
+    ) -> Array:
+        """Return the log of the time of launching over that of computing, at least 0, (rows,).
 
         On a GPU a step takes as long as its kernels or as launching them, whichever is longer.
-        Faster kernels therefore gain by larger batches alone. Shape (rows,).
+        Faster kernels therefore gain by larger batches or CUDA graphs alone.
         """
-        rates, launch = self.space.batch_rates, self.space.launch_seconds
-        sizes = self._settings("batch_size", rows)
-        if launch is None or not rates.keys() >= set(sizes):
+        rates, sizes = self.space.batch_rates, self._settings("batch_size", rows)
+        if not rates.keys() >= set(sizes):
             return np.zeros(len(rows))
         kernels = sum((gains[name] for name in _OF_KERNELS if name in gains), np.zeros(len(rows)))
         computing = np.log([rates[size] for size in sizes]) + kernels
-        launching = np.log([float(size or 1) / launch for size in sizes])
+        launching = np.log([float(size or 1) / launch_seconds for size in sizes])
         has_graphs = [mode in GRAPHS for mode in self._settings("compile_mode", rows)]
         return np.where(has_graphs, 0.0, np.maximum(0.0, computing - launching))
 
