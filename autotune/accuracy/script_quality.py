@@ -16,11 +16,12 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
     NumericsChecker,
+    NumericsChecks,
     NumericsFault,
     numerics_fault,
 )
 from autotune.configuration.accuracy_evidence import UNCHANGED
-from autotune.configuration.accuracy_rule import OF_SPLIT, UNNOTICED, AccuracyRule
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
@@ -42,9 +43,6 @@ _WORDS = {
     "reach": "how far the first steps move the weights differs from the untouched script's",
 }
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
-_HARMLESS = tuple(knob.name for knob in ALL_KNOBS if is_harmless(knob))
-_REORDERS = tuple(name for name in _NUMERICS if name not in PRECISION)
-"""Knobs that reorder the same arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -81,39 +79,9 @@ class FirstLossChecker(NumericsChecker):
     def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
         return numerics_fault(gated, lower_precision, _WORDS)
 
-    def split(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Compare the first steps of `config` in the untouched script's precision.
-
-        The gradients of a script's micro-batches are not compared.
-        """
-        tested, reference = self._in_own_precision(config)
-        return None if tested == reference else self._found(tested, reference)
-
-    def split_error(self, config: TrainingConfig) -> float | None:  # noqa: ARG002
-        """Return None: no gradients are compared."""
-        return None
-
-    def sums_alike(self, config: TrainingConfig) -> bool:
-        """Return whether `split` found nothing but rounding. Runs nothing."""
-        return self.trains_alike(config) is True
-
-    def trains_alike(self, config: TrainingConfig) -> bool | None:
-        """Return whether `split` found nothing but rounding; None if it was not asked.
-
-        Each step goes on from all before, so that losses which differ by a rounding leave no room
-        for other gradients, as long as the weights move; how far, is compared as well.
-        """
-        tested, reference = self._in_own_precision(config)
-        found = self.study.notes.numerics_check(tested.note_key(NUMERICS))
-        if tested == reference or found is None:
-            return None
-        if not isinstance(found, Gated):
-            return False
-        return found.loss_error <= OF_SPLIT[False] and found.reach_error <= UNNOTICED
-
-    def _in_own_precision(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
-        own = self.context.baseline
-        return self._compared(config.replace(**{name: own[name] for name in PRECISION}))
+    def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
+        """Return False: the gradients of a script's micro-batches are not compared."""
+        return False
 
     def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
         is_short = tested["amp_dtype"] == "bfloat16"
@@ -208,29 +176,13 @@ class ScriptProber(AccuracyProber):
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
     @property
-    def _numerics(self) -> FirstLossChecker:
+    def _numerics(self) -> NumericsChecks:
         return FirstLossChecker(self.context, self.runner, self.study)
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
-        """Return the configuration that a probe trains: harmless knobs at the baseline's values.
-
-        So are those that reorder the arithmetic, once first steps have shown rounding alone.
-        """
-        alike = self._numerics.sums_alike(config)
-        return self._as_baseline(config, (*_HARMLESS, *(_REORDERS if alike else ())))
-
-    def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
-        """Return for each configuration whether seeds have to be expected.
-
-        Settings that reorder the arithmetic are expected to show rounding alone.
-        """
-        known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
-        return [self._expected(config).quality_key() not in known for config in configs]
-
-    def _expected(self, config: TrainingConfig) -> TrainingConfig:
-        """Return the configuration that a probe will train, as far as can be told."""
-        differs = self._numerics.trains_alike(config) is False
-        return self._as_baseline(config, (*_HARMLESS, *(() if differs else _REORDERS)))
+        """Return the configuration that a probe trains: harmless knobs at the baseline's values."""
+        harmless = (knob.name for knob in ALL_KNOBS if is_harmless(knob))
+        return self._as_baseline(config, harmless)
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for each seed, each from a process of its own."""

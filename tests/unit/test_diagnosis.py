@@ -262,6 +262,9 @@ def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
     assert "launch " in "\n".join(stage_lines(waits))
     show_profile(waits, [], Profiled(()))
     assert said in capsys.readouterr().out
+    loads = diagnosis(launch_seconds=0.099, busy_seconds=0.045, loading=loading(0.5))
+    assert loads.bound == "loading"
+    assert stage_lines(loads)[-1].strip() == "GPU busy 45 % of a step.", "graphs would gain nothing"
     busy = diagnosis(launch_seconds=0.02, busy_seconds=0.12)
     assert stage_lines(busy)[-1].strip() == "GPU busy 100 % of a step."
     assert not any("GPU" in line for line in stage_lines(diagnosis()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job, Observe, Probe, TakeFirstSteps
+from autotune.configuration.job import Job, Observe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.script_facts import observation, observe
@@ -105,52 +105,6 @@ def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
     runner.of_reach, runner.measure = True, faster_with_a_fused_optimizer
     best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
     assert (best.config["optimizer_impl"] == "fused") is passes
-
-
-@pytest.mark.parametrize(
-    ("of_reach", "off", "by_chance", "evidence"),
-    [
-        (False, 0.0005, 0.0, "gate"),
-        (False, 0.01, 0.0, "gate and probe"),
-        (True, 0.05, 0.0, "gate"),
-        (True, 0.2, 0.1, "gate and probe"),
-    ],
-)
-def test_first_steps_that_differ_by_rounding_alone_are_the_same_training(
-    tmp_path: Path, of_reach: bool, off: float, by_chance: float, evidence: str
-) -> None:
-    runner = losses(off, by_chance)
-    runner.of_reach, runner.measure = of_reach, faster_with_a_fused_optimizer
-    best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
-    assert best.config["optimizer_impl"] == "fused"
-    accuracy = best.constraints.accuracy
-    assert accuracy.evidence == evidence
-    seeds = {seed for _, some in runner.probes() for seed in some}
-    assert seeds == ({0} if evidence == "gate" else {0, 1, 2}), "one of the baseline's, or three"
-
-
-@pytest.mark.parametrize(("off", "trainings"), [(0.0005, 1), (0.01, 2)])
-def test_a_lower_precision_has_the_same_training_with_what_reorders_alike(
-    tmp_path: Path, off: float, trainings: int
-) -> None:
-    """Whether a fused optimizer does is asked without the lower precision."""
-
-    def rate(config: TrainingConfig, phase: Phase) -> TrialOutcome:
-        return at(100 * (2 if config["amp_dtype"] else 1) * (2 if config["optimizer_impl"] else 1))
-
-    runner = losses(off, 0.0)
-    runner.measure = rate
-    space = "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n"
-    best = searched(tmp_path, runner, space=space).best
-    assert (best.config["optimizer_impl"], best.config["amp_dtype"]) == ("fused", "bfloat16")
-    probed = {
-        (job.config["optimizer_impl"], job.config["amp_dtype"])
-        for job in runner.jobs
-        if isinstance(job.task, Probe) and job.config
-    }
-    in_bfloat16 = {optimizer for optimizer, half in probed if half}
-    assert len(in_bfloat16) == trainings
-    assert (None in in_bfloat16) or trainings > 1
 
 
 def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> None:

@@ -17,13 +17,19 @@ from autotune.values.text import readable
 
 
 def time_candidate_again(search: SearchRun) -> None:
-    """Time the candidate once more where that may leave time for trials; see `to_time_again`."""
-    one = search.time_budget.to_time_again
-    if one is None:
+    """Time the candidate once more where that may leave time for trials; see `to_time_again`.
+
+    The first device does so, in seconds that are set aside. If it fails, what it took counts all the
+    same.
+    """
+    budget = search.time_budget
+    one = budget.to_time_again
+    if one is None or search.worker:
         return
     rates, seconds = timed_again(search, one, drift_now(search))
-    if rates:
-        search.study.notes.set_seconds_again(one.number, seconds)
+    if not rates:
+        seconds = max(seconds, budget.seconds_again(one))
+    search.study.notes.set_seconds_again(one.number, seconds)
 
 
 def timed_again(

@@ -111,14 +111,14 @@ def _nothing_comes(search: SearchRun) -> bool:
 
 
 def _time_made(search: SearchRun, accuracy: Accuracy) -> Generator[IncumbentRevoked, None, bool]:
-    """Prove the candidate that the time left is for, and time it again if that may gain time.
+    """Time the candidate again that the time left is for, if that may gain time, and prove it.
 
     Return whether another trial has time then.
     """
     if search.study.is_closed or end_reason(search) != TO_CONFIRM:
         return False
-    yield from prove_candidate(search, accuracy)
     time_candidate_again(search)
+    yield from prove_candidate(search, accuracy)
     return end_reason(search) is None
 
 
