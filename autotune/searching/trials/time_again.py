@@ -19,8 +19,7 @@ from autotune.values.text import readable
 def time_candidate_again(search: SearchRun) -> None:
     """Time the candidate once more where that may leave time for trials; see `to_time_again`.
 
-    The first device does so, in seconds that are set aside. If it fails, what it took counts all the
-    same.
+    The first device does so, in seconds that are set aside. If it fails, its seconds count too.
     """
     budget = search.time_budget
     one = budget.to_time_again
