@@ -79,12 +79,12 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
     places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
     yield f"{own}in its first steps it writes {places}; later checkpoints are not known"
     if around.overwritten:
-        yield f"each run overwrites: {_listed(around.overwritten)}"
+        yield f"each run overwrites: {_listed(around.overwritten, around.kept)}"
     if around.deleted:
-        yield f"each run deletes: {_listed(around.deleted)}"
+        yield f"each run deletes: {_listed(around.deleted, around.kept)}"
     yield (
-        "files that its Python code changes or deletes are kept as they were, but for databases "
-        "and large files changed in place"
+        "files that its Python code changes or deletes are kept as they were, but for large ones "
+        "changed in place"
     )
     if script.workdir is None:
         yield "--workdir temporary tries it in folders that are removed"
@@ -100,9 +100,12 @@ def _outermost(folders: Sequence[str]) -> list[str]:
     ]
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _listed(paths: Sequence[str], kept: str = "") -> str:
     shown = ", ".join(map(_relative, paths[:_MOST]))
-    return f"{shown} and {len(paths) - _MOST} more" if len(paths) > _MOST else shown
+    if len(paths) <= _MOST:
+        return shown
+    others = f" (see {_relative(kept)})" if kept else ""
+    return f"{shown} and {len(paths) - _MOST} more{others}"
 
 
 def _relative(path: str) -> str:

@@ -64,6 +64,8 @@ class Surroundings:
     """Files that it wrote to although they existed."""
     deleted: tuple[str, ...] = ()
     """Files and folders that it deleted although they existed before."""
+    kept: str = ""
+    """Folder of the files that were kept as they were; empty if none was."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers that it uses."""
     packages: tuple[str, ...] = ()

@@ -172,8 +172,8 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         "  in its first steps it writes to: runs, /srv/out; later checkpoints are not known",
         "  each run overwrites: last.pt",
         "  each run deletes: old",
-        "  files that its Python code changes or deletes are kept as they were, but for databases "
-        "and large files changed in place",
+        "  files that its Python code changes or deletes are kept as they were, but for large ones "
+        "changed in place",
         "  --workdir temporary tries it in folders that are removed",
         "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
     ]

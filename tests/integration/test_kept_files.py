@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,8 @@ from children import autotune
 from covering import covers
 from needs import installed
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "overwrites.py"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPT = SCRIPTS / "overwrites.py"
 BEFORE = {
     "last.pt": "the weights of a week",
     "log.txt": "epoch 1\n",
@@ -37,6 +42,40 @@ KEPT = {
     "second.txt": "of Sunday",
     "second.txt~2": "of Monday",
     "made/moved.txt": "moved",
+}
+# Arguments have the libraries' names. Python does not see the file that creat(2) empties.
+LIKE_LIBRARIES = {
+    "in_c.py": "import ctypes\nwrite = lambda path: ctypes.CDLL(None).creat(path.encode(), 0o644)",
+    "h5py.py": """from in_c import write
+class File:
+    def __init__(self, name, mode="r"): mode == "r" or write(name)""",
+    "cv2.py": "from in_c import write\ndef imwrite(filename, img): write(filename)",
+    "pyarrow/__init__.py": """from in_c import write
+class table:
+    def __init__(self, columns): self.schema = columns
+def output_stream(source): write(source)""",
+    "pyarrow/csv.py": """from in_c import write
+def write_csv(data, output_file): write(output_file)""",
+    "pyarrow/feather.py": "from in_c import write\ndef write_feather(df, dest): write(dest)",
+    "pyarrow/ipc.py": """from in_c import write
+class RecordBatchFileWriter:
+    def __init__(self, sink, schema): write(sink)
+class RecordBatchStreamWriter:
+    def __init__(self, sink, schema): write(sink)
+new_file, new_stream = RecordBatchFileWriter, RecordBatchStreamWriter""",
+    "pyarrow/parquet.py": """from in_c import write
+class ParquetWriter:
+    def __init__(self, where, schema): write(where)
+def write_table(table, where): ParquetWriter(where, table.schema)""",
+}
+SAVED = {
+    "torch": ("program.pt2",),
+    "h5py": ("written.h5", "appended.h5"),
+    "cv2": ("image.png",),
+    "pyarrow": (
+        *("table.parquet", "table.feather", "table.csv"),
+        *("table.arrow", "table.stream", "table.bin"),
+    ),
 }
 
 
@@ -132,9 +171,90 @@ def test_what_safetensors_writes_over_is_kept(runner: SubprocessRunner, folder: 
     assert found.read_text() == "of a week"
 
 
+def seen_to_overwrite(
+    runner: SubprocessRunner, folder: Path, script: str, word: str
+) -> Sequence[str]:
+    """Return the names of the files that a script of `tests/scripts` was seen to write over."""
+    shutil.copy(SCRIPTS / script, folder / "train.py")
+    job = Job(
+        Observe(),
+        device="cpu",
+        model_path=str(folder / "train.py"),
+        script=Script((word,)),
+        deadline_seconds=120.0,
+    )
+    outcome = runner.run(job, folder / "trial")
+    assert isinstance(outcome, Observed), outcome
+    return [str(Path(path).relative_to(folder)) for path in outcome.surroundings.overwritten]
+
+
+@pytest.mark.parametrize(
+    ("library", "is_real"),
+    [*((library, True) for library in SAVED), *((library, False) for library in list(SAVED)[1:])],
+)
+def test_what_libraries_write_over_in_c_is_named_and_kept(
+    runner: SubprocessRunner, folder: Path, library: str, is_real: bool
+) -> None:
+    if is_real and find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    for name, text in {} if is_real else LIKE_LIBRARIES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    before = {name: f"{name} of a week".encode() for name in (*SAVED[library], "read.h5")}
+    for name, content in before.items():
+        (folder / name).write_bytes(content)
+        if is_real and library == "h5py":  # which opens only what it wrote
+            importlib.import_module("h5py").File(folder / name, "w").close()
+            before[name] = (folder / name).read_bytes()
+    assert seen_to_overwrite(runner, folder, "saves_in_c.py", library) == list(SAVED[library])
+    below = folder / "kept" / folder.relative_to("/")
+    assert {path.name: path.read_bytes() for path in below.iterdir()} == {
+        name: before[name] for name in SAVED[library]
+    }
+
+
+def test_a_database_is_kept_as_it_was_before_the_script_connects(
+    runner: SubprocessRunner, folder: Path
+) -> None:
+    """Of one with a write-ahead log, what was written last is in the log."""
+    connections = []
+    for name in ("changed.db", "large.db", "journaled.db", "read.db"):
+        database = sqlite3.connect(folder / name)
+        if name == "journaled.db":
+            database.execute("pragma journal_mode = wal")
+        database.execute("create table runs (number)")
+        if name == "large.db":
+            database.execute("insert into runs values (zeroblob(?))", (65 << 20,))
+        database.execute("insert into runs values (0)")
+        database.commit()
+        connections.append(database)  # the log goes with the last connection
+    named = seen_to_overwrite(runner, folder, "uses_databases.py", "")
+    assert named == ["changed.db", "large.db", "journaled.db"]
+    below = folder / "kept" / folder.relative_to("/")
+    names = {path.name for path in below.iterdir()}
+    assert names == {"changed.db", "journaled.db", "journaled.db-wal"}
+    for name, added in (("changed.db", 1), ("journaled.db", 2)):
+        for place, rows in ((below, [(0,)]), (folder, [(0,), (added,)])):
+            with sqlite3.connect(place / name) as database:
+                assert database.execute("select number from runs").fetchall() == rows
+            database.close()
+    for database in connections:
+        database.close()
+
+
 def test_a_person_is_told_where(folder: Path) -> None:
-    done = autotune(folder, "search", "train.py", "--dry-run", "--", "3")
+    many = [f"{number}.txt" for number in range(50)]
+    for name in many:
+        (folder / name).write_text("before")
+    done = autotune(folder, "search", "train.py", "--dry-run", "--", "3", "many")
     assert done.returncode == 0, done.stderr
     place = done.stderr.partition("changed or deleted are kept in ")[2].split()[0]
     found = folder / place / folder.relative_to("/")
-    assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == set(KEPT)
+    copies = {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()}
+    assert copies == {*KEPT, *many}
+    overwrites = re.search(r"each run overwrites: .* and (\d+) more \(see (.*)\)", done.stderr)
+    deletes = re.search(r"each run deletes: .* and \d more \(see (.*)\)", done.stderr)
+    assert overwrites
+    assert deletes
+    assert int(overwrites[1]) > len(many)
+    assert overwrites[2] == deletes[1] == place

@@ -29,6 +29,11 @@ class KeptFiles:
     def __init__(self, keep: Keep) -> None:
         self._folder, self._since = Path(keep.folder), keep.since
 
+    @property
+    def folder(self) -> str:
+        """The folder, or empty text if there is none yet, as nothing had to be kept."""
+        return str(self._folder) if self._folder.is_dir() else ""
+
     def keep_content(self, place: str, is_emptied: bool) -> None:
         """Keep a file whose content is about to change.
 
@@ -49,6 +54,18 @@ class KeptFiles:
         """
         for path in _files_below(Path(place)):
             self._keep(path)
+
+    def keep_database(self, place: str) -> None:
+        """Keep an SQLite database, and what SQLite writes beside it, as before a change in place.
+
+        The copy is of two moments if another program writes meanwhile. It is made once: to close a
+        database that this process has open elsewhere would drop SQLite's locks.
+
+        Raises:
+            OSError: it cannot be kept.
+        """
+        for path in database_files(place):
+            self.keep_content(str(path), is_emptied=False)
 
     def _keep(self, path: Path, most_bytes: int | None = None) -> None:
         """Copy a file or link, unless a run of the script wrote it or it is kept already."""
@@ -80,6 +97,12 @@ class KeptFiles:
             if there.st_size == found.st_size and _written_alike(there, found):
                 return None
         raise AssertionError
+
+
+def database_files(place: str) -> tuple[Path, ...]:
+    """Return the files of an SQLite database: itself, its write-ahead log and its journal."""
+    file = Path(place).resolve()
+    return (file, Path(f"{file}-wal"), Path(f"{file}-journal"))
 
 
 def _written_alike(kept: os.stat_result, found: os.stat_result) -> bool:

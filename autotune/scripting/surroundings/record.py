@@ -15,7 +15,7 @@ from autotune.values.outcome import Observed, TrialOutcome
 from autotune.values.workload_facts import Surroundings
 
 # Most names of a list that are kept.
-_MOST = 40
+_MOST = 1000
 
 
 class Record:
@@ -24,6 +24,7 @@ class Record:
     def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
         """Give the script a terminal, switch trackers off, keep files (see `WrittenFiles`)."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own, kept, refuse)
+        self._kept = kept
         self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own)
         self._trackers.switch_off()
@@ -49,6 +50,7 @@ class Record:
                 folders=tuple(files.folders)[:_MOST],
                 overwritten=tuple(files.overwritten)[:_MOST],
                 deleted=tuple(files.deleted)[:_MOST],
+                kept="" if self._kept is None else self._kept.folder,
                 trackers=tuple(self._trackers.used()),
                 packages=self._imports.packages() if self._shares_packages else (),
             ),

@@ -1,10 +1,9 @@
 """Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
 
 Before each is changed, what was there is kept (`KeptFiles`); a forked process keeps files as well,
-and notes none. Libraries that write in C or Rust raise no such event: `torch.save`, that of a
-ScriptModule, `torch.export.save` and the writer of safetensors are wrapped for that, and an SQLite
-database is looked at. Nor do other programs, and a name relative to an open folder (`dir_fd`) tells
-no place.
+and notes none. Libraries that write in C or Rust raise no such event: a few are wrapped for that
+(`savers`), and an SQLite database is kept as the script connects. Nor do other programs, and a name
+relative to an open folder (`dir_fd`) tells no place.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from threading import local
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from autotune.scripting.program import AfterImport
-from autotune.scripting.surroundings.kept_files import KeptFiles
+from autotune.scripting.surroundings.kept_files import KeptFiles, database_files
+from autotune.scripting.surroundings.savers import watch_savers
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
@@ -78,12 +77,7 @@ class WrittenFiles:
     def watch(self) -> None:
         """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
-        AfterImport("torch", self._watch_torch)
-        AfterImport("torch.export", partial(self._watch_saves, "torch.export", "save", "f"))
-        # The function that save_file calls, which others have imported by name before.
-        for module in ("safetensors.torch", "safetensors.numpy"):
-            wrap = partial(self._watch_saves, module, "serialize_file", "filename")
-            AfterImport(module, wrap)
+        watch_savers(self.writes)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS:
@@ -154,14 +148,19 @@ class WrittenFiles:
             self._busy.is_keeping = False
 
     def _connects(self, name: str) -> None:
-        """Note a database, which SQLite will write itself, or only read."""
+        """Note and keep a database, which SQLite will write itself, or only read."""
         if name.startswith("file:"):
-            name = unquote(urlsplit(name).path)
+            uri = urlsplit(name)
+            if parse_qs(uri.query).get("mode") in (["ro"], ["memory"]):
+                return
+            name = unquote(uri.path)
         if name in ("", ":memory:") or (place := self._counting(name)) is None:
             return
         if not os.path.lexists(place):
             self.writes(place)
-        elif self._was_there(place):
+            return
+        self._keeping(place, KeptFiles.keep_database)
+        if self._was_there(place):
             self._databases.setdefault(place, _changed_at(place))
 
     def look_at_databases(self) -> None:
@@ -169,7 +168,7 @@ class WrittenFiles:
         for place, before in self._databases.items():
             with suppress(OSError):
                 if _changed_at(place) != before:
-                    self.writes(place)
+                    self.writes(place, is_emptied=False)
                     self.overwritten[place] = None
 
     def _was_there(self, place: str) -> bool:
@@ -200,33 +199,10 @@ class WrittenFiles:
         """Return True in the temporary folder; only what existed there before is named."""
         return place.startswith(self._temporary) and not place.startswith(self._start)
 
-    def _watch_torch(self) -> None:
-        torch: Any = sys.modules["torch"]
-        self._watch_saves(torch, "save", "f")
-        self._watch_saves(torch.jit.RecursiveScriptModule, "save", "f")  # torch.jit.save calls it
-
-    def _watch_saves(self, owner: Any, name: str, second: str) -> None:
-        """Wrap a function whose second argument is the file that it writes in C or Rust.
-
-        `owner` is the name of its module, or what has it.
-        """
-        owner = sys.modules[owner] if isinstance(owner, str) else owner
-        original = getattr(owner, name)
-
-        @wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            file = args[1] if len(args) > 1 else kwargs.get(second)
-            with suppress(Exception):  # it may be no path
-                self.writes(file)
-            return original(*args, **kwargs)
-
-        setattr(owner, name, save)
-
 
 def _changed_at(place: str) -> float:
     """Return the last time at which a database, or what SQLite writes before it, was changed."""
-    files = map(Path, (place, f"{place}-wal", f"{place}-journal"))
-    return max(file.stat().st_mtime_ns for file in files if file.exists())
+    return max(file.stat().st_mtime_ns for file in database_files(place) if file.exists())
 
 
 def _is_folder(path: Any) -> bool:
