@@ -9,40 +9,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
     NumericsChecker,
-    NumericsChecks,
     NumericsFault,
     numerics_fault,
 )
 from autotune.configuration.accuracy_evidence import UNCHANGED
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.values.outcome import (
     Failure,
     Gated,
     Lost,
     OutOfMemory,
     TrialOutcome,
+    as_failure,
 )
 from autotune.values.script_losses import FIRST_STEPS, FirstLosses
 
 _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
+_UNJUDGED = (
+    "accuracy: the gradients differ from the untouched script's by {off:.3g} %, and it has no "
+    "quality that judges that"
+)
 _WORDS = {
     "loss": "the first losses differ from the untouched script's",
     "reach": "how far the first steps move the weights differs from the untouched script's",
 }
+# Knobs that hold from the first step on; all other settings of a model are in force in the third.
+_AT_ONCE = {"channels_last", "optimizer_impl"}
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
+
+_COMPILING = tuple(knob.name for knob in COMPILE_KNOBS)
+_PARTS = (
+    _COMPILING,
+    *((name,) for name in _NUMERICS if name not in (*_COMPILING, *PRECISION)),
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,23 @@ class FirstLossChecker(NumericsChecker):
         reference = self.context.baseline
         return reference.replace(**{name: config[name] for name in _NUMERICS}), reference
 
+    def _pairs(self, config: TrainingConfig) -> list[tuple[TrainingConfig, TrainingConfig]]:
+        """Return the checks of `config`: of all its numerics, and then of each part alone.
+
+        Rounding in the first step moves the weights apart, and Adam turns it into whole steps:
+        what follows tells nothing of the gradients of a compiled model in another layout.
+        """
+        tested, reference = self._compared(config)
+        is_lower = any(tested[name] != reference[name] for name in PRECISION)
+        parts = [] if is_lower else [part for part in self._parts(config) if part != tested]
+        return [(it, reference) for it in (tested, *parts) if it != reference]
+
+    def _parts(self, config: TrainingConfig) -> list[TrainingConfig]:
+        """Return `config` reduced to each setting of numerics that it changes; compiling is one."""
+        own = self.context.baseline
+        parts = (own.replace(**{name: config[name] for name in names}) for names in _PARTS)
+        return [part for part in parts if part != own]
+
     def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:  # noqa: ARG002
         """Return no second check: a script's processes are all that `_compared` runs."""
         reference = self.context.baseline
@@ -73,11 +103,29 @@ class FirstLossChecker(NumericsChecker):
         """Return by how much the losses differ; None if they cannot be read."""
         own = self._untouched(0.0)
         if not isinstance(own, FirstLosses):
-            return own if isinstance(own, Lost) else None
+            is_judged = self.context.options.workload.has_quality
+            return None if is_judged and not isinstance(own, Lost) else as_failure(own)
         return super()._found(tested, reference)
 
     def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
-        return numerics_fault(gated, lower_precision, _WORDS)
+        is_judged = self.context.options.workload.has_quality
+        if not is_judged and gated.gradient_error > UNNOTICED:
+            return NumericsFault(_UNJUDGED.format(off=100 * gated.gradient_error), margin=1.0)
+        # Where a quality judges, gradients tell no more than that it need not.
+        return numerics_fault(replace(gated, gradient_error=0.0), lower_precision, _WORDS)
+
+    def computes_alike(self, config: TrainingConfig) -> bool:
+        """Return whether the gradients are known to be the untouched script's. Runs nothing."""
+        tested, reference = self._compared(config)
+        if any(tested[name] != reference[name] for name in PRECISION):
+            return False
+        own = self.study.notes.numerics_check(_UNTOUCHED)
+        # Earlier versions noted checks without gradients.
+        if not (isinstance(own, FirstLosses) and own.gradients):
+            return False
+        keys = (part.note_key(NUMERICS) for part in self._parts(config))
+        found = map(self.study.notes.numerics_check, keys)
+        return all(isinstance(it, Gated) and it.gradient_error <= UNNOTICED for it in found)
 
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""
@@ -91,11 +139,13 @@ class FirstLossChecker(NumericsChecker):
             return own
         if not isinstance(rounded, FirstLosses):
             return rounded
-        found = self._first_losses(tested, 0.0, folder)
+        changed = tested.differences(reference).keys()
+        is_settled = changed.isdisjoint(PRECISION) and changed.isdisjoint(_AT_ONCE)
+        found = self._first_losses(tested, 0.0, folder, is_settled)
         if not isinstance(found, FirstLosses):
             return found
-        is_lower = any(tested[name] != reference[name] for name in PRECISION)
-        return _gated(found, own, rounded, compares_reach=not is_lower)
+        gated = _gated(found, own, rounded, compares_reach=changed.isdisjoint(PRECISION))
+        return replace(gated, gradient_error=_gradient_error(found, own, is_settled))
 
     def _untouched(self, nudge: float) -> TrialOutcome:
         """Return the first losses of the untouched script, from rounded weights if asked for."""
@@ -121,10 +171,30 @@ class FirstLossChecker(NumericsChecker):
         if not same or not seen.loss.reach or self.context.options.sampling.seed != FIRST_SEED:
             return None
         loss = seen.loss
-        return FirstLosses(loss.first[:FIRST_STEPS], loss.backwards_per_step, loss.reach)
+        return FirstLosses(
+            loss.first[:FIRST_STEPS],
+            loss.backwards_per_step,
+            loss.reach,
+            loss.gradients,
+            loss.settled_gradients,
+        )
 
-    def _first_losses(self, config: TrainingConfig, nudge: float, folder: Path) -> TrialOutcome:
-        return self.runner.run(self.context.job(TakeFirstSteps(FIRST_STEPS, nudge), config), folder)
+    def _first_losses(
+        self, config: TrainingConfig, nudge: float, folder: Path, draws_as_eager: bool = False
+    ) -> TrialOutcome:
+        task = TakeFirstSteps(FIRST_STEPS, nudge, draws_as_eager)
+        return self.runner.run(self.context.job(task, config), folder)
+
+
+def _gradient_error(found: FirstLosses, own: FirstLosses, is_settled: bool) -> float:
+    """Return the relative difference of the gradients; 1 where it is not known.
+
+    `is_settled` is True if those of the third step can be compared as well as those of the first.
+    """
+    pairs = [(found.gradients, own.gradients)]
+    if is_settled:
+        pairs.append((found.settled_gradients, own.settled_gradients))
+    return max(_distance(sums, those) if any(those) else 1.0 for sums, those in pairs)
 
 
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
@@ -176,13 +246,18 @@ class ScriptProber(AccuracyProber):
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
     @property
-    def _numerics(self) -> NumericsChecks:
+    def _numerics(self) -> FirstLossChecker:
         return FirstLossChecker(self.context, self.runner, self.study)
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
-        """Return the configuration that a probe trains: harmless knobs at the baseline's values."""
-        harmless = (knob.name for knob in ALL_KNOBS if is_harmless(knob))
-        return self._as_baseline(config, harmless)
+        """Return the configuration that a probe of `config` trains.
+
+        Harmless knobs have the baseline's values. So have those of numerics if they are known to
+        leave the gradients as they are, rounding aside.
+        """
+        names = [knob.name for knob in ALL_KNOBS if is_harmless(knob)]
+        names += _NUMERICS if self._numerics.computes_alike(config) else ()
+        return self._as_baseline(config, names)
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for each seed, each from a process of its own."""

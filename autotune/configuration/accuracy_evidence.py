@@ -94,12 +94,12 @@ class AccuracyEvidence(Part):
     None unless the effective batch is the baseline's in other parts, and in older files.
     """
     judged_by: str | None = None
-    """The quality that judged a script, in words; None for a model.py and in older files.
+    """What judged a script, quality or gradients, in words; None for a model.py and in older files.
 
     `autotune run` applies settings of that script that change the arithmetic only if it is there.
     """
     unjudged: str | None = None
-    """Reason why a script was searched for exact settings alone; None otherwise."""
+    """Reason why settings that change a script's training were not searched; None otherwise."""
 
     @property
     def is_measured(self) -> bool:

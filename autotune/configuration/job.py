@@ -138,6 +138,9 @@ class TakeFirstSteps:
     nudge: float = 0.0
     """Relative change of the weights by which the steps begin, with other random numbers from then
     on. It shows what rounding and random numbers do to the losses."""
+    draws_as_eager: bool = False
+    """True if compiled code is to draw the random numbers of eager mode, as for dropout; it is then
+    compiled anew."""
     kind: Literal["take_first_steps"] = "take_first_steps"
 
 

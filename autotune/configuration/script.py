@@ -20,7 +20,7 @@ from typing import Literal
 from autotune.calling.arguments import files_digest
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
 
@@ -90,6 +90,8 @@ class ScriptOptions:
     """Loss of a step by which trainings are judged, over its backward passes; None: by no loss."""
     doubt: str = ""
     """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
+    compares_gradients: bool = False
+    """True if no quality judges, but gradients tell settings that only round."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
     refused: tuple[str, ...] = ()
@@ -114,8 +116,11 @@ class ScriptOptions:
             return ""
         if self.only_exact:
             return "exact settings only, as --only exact asks"
+        tried = "exact settings"
+        if self.compares_gradients:
+            tried = "exact settings and those that leave the gradients as they are"
         return (
-            f"exact settings only, because the training loss cannot judge others: {self.doubt}. "
+            f"{tried} only, because the training loss cannot judge others: {self.doubt}. "
             "Name the quality that the script prints by --metric-regex 'accuracy ([0-9.]+)'"
         )
 
@@ -152,6 +157,7 @@ class ScriptOptions:
             "allow_numerics": self.tries_numerics,
             "metric": [self.metric, self.higher_is_better],
             **({} if self.loss is None else {"loss": self.loss}),
+            **({"compares": "gradients"} if self.compares_gradients else {}),
             # Earlier studies trained a script that sets its own seed alike with each one.
             **({"seeds": "differ by rounding"} if self.has_quality else {}),
         }
@@ -166,6 +172,7 @@ class ScriptOptions:
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
         is_tried = is_harmless(knob) or self.tries_numerics
+        is_tried |= self.compares_gradients and _may_leave_gradients(knob)
         is_mapped = knob.name in {flag.knob for flag in self.flags}
         if knob.name in BY_FLAG_ALONE or is_mapped:
             return is_mapped and is_tried and knob.name not in self.refused
@@ -244,6 +251,11 @@ def is_switch(name: str, values: Sequence[Value]) -> bool:
 def is_harmless(knob: Knob) -> bool:
     """Return True if a knob keeps the arithmetic, so that it needs no permission and no check."""
     return knob.effect == "exact" or knob.name in _HARMLESS
+
+
+def _may_leave_gradients(knob: Knob) -> bool:
+    """Return True if a knob may compute the same, rounding in the number format aside."""
+    return knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
 
 
 def plan_run(

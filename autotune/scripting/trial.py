@@ -10,10 +10,12 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
+
+from torch import nn
 
 from autotune.configuration.job import (
     FIRST_SEED,
@@ -25,6 +27,7 @@ from autotune.configuration.job import (
     TakeFirstSteps,
 )
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
@@ -76,7 +79,7 @@ class Trial:
         calls, sizes = self._interposition.calls, self._interposition.loaders.sizes
         self._stream = BatchStream(lambda: synchronize(seen.device), calls, sizes)
         self._printed = Printed(folder, job.script.metric or "")
-        self._recorder = LossRecorder(is_on=_reads_losses(job))
+        self._recorder = LossRecorder(_reads_losses(job), lambda: seen.parameters)
         self._losses = LossTasks(self._stream, self._recorder)
         self._observation: Observation | None = None
         self._task: Callable[[World], StepRequests[TrialOutcome]] | None = None
@@ -220,7 +223,10 @@ class Trial:
 
     def _first_steps(self, task: TakeFirstSteps, _: World) -> StepRequests[TrialOutcome]:
         """Take the first steps; this begins after some, so that the parameters are known."""
-        parameters = self._interposition.observed.parameters
+        seen = self._interposition.observed
+        parameters = seen.parameters
+        if task.draws_as_eager and _has_dropout(self._interposition.observed.models):
+            draw_as_eager_does()
         return (yield from self._losses.first_steps(task, parameters))
 
     def _profiling(self, task: Profile, _: World) -> StepRequests[TrialOutcome]:
@@ -261,6 +267,11 @@ class Trial:
         if not math.isfinite(found):
             return NonFinite(f"the quality that it printed is {found}")
         return Probed((found,), time.monotonic() - self._start)
+
+
+def _has_dropout(models: Iterable[nn.Module]) -> bool:
+    parts = (type(part).__name__.lower() for model in models for part in model.modules())
+    return any("drop" in name for name in parts)
 
 
 def _reads_losses(job: Job) -> bool:

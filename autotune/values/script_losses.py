@@ -7,6 +7,7 @@ from typing import Literal
 
 FIRST_STEPS = 10
 """First steps that are compared; settings of the model hold from the third one."""
+SETTLED_STEP = 3
 LOOK_SECONDS = 15.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
 LOOK_SHARE = 1 / 10
@@ -40,6 +41,9 @@ class ObservedLoss:
     """Reason why it cannot judge a training; empty if it can."""
     reach: tuple[float, ...] = ()
     """As that of `FirstLosses`."""
+    gradients: tuple[float, ...] = ()
+    """As those of `FirstLosses`; empty if the loss cannot be compared."""
+    settled_gradients: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +55,10 @@ class FirstLosses:
     backwards_per_step: float
     reach: tuple[float, ...]
     """Distance that each parameter moved from the third to the tenth step; empty if unknown."""
+    gradients: tuple[float, ...] = ()
+    """Sums that tell the gradients of the first step; empty if unknown.
+
+    Only settings that hold from the start are in force then."""
+    settled_gradients: tuple[float, ...] = ()
+    """The same of the third step, when all settings are."""
     kind: Literal["first_losses"] = "first_losses"

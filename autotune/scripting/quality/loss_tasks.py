@@ -28,7 +28,13 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss, no_fall
+from autotune.values.script_losses import (
+    FIRST_STEPS,
+    SETTLED_STEP,
+    FirstLosses,
+    ObservedLoss,
+    no_fall,
+)
 
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
@@ -156,6 +162,7 @@ class LossTasks:
             self._backwards_per_step,
             doubt,
             self.recorder.reach.lengths,
+            *(((), ()) if course.doubt else self._gradients),
         )
 
     def first_steps(
@@ -178,8 +185,8 @@ class LossTasks:
         if doubt := course.doubt:
             is_finite = all(map(math.isfinite, course.losses))
             return UserError(doubt, "") if is_finite else NonFinite(doubt)
-        losses = tuple(course.losses[: task.steps])
-        return FirstLosses(losses, self._backwards_per_step, self.recorder.reach.lengths)
+        losses, reach = tuple(course.losses[: task.steps]), self.recorder.reach.lengths
+        return FirstLosses(losses, self._backwards_per_step, reach, *self._gradients)
 
     def probing(self, task: Probe, started: float) -> StepRequests[TrialOutcome]:
         """Train on the task's samples and return the loss over the last tenth of them."""
@@ -207,6 +214,11 @@ class LossTasks:
         before = fmean(step.value(task.loss) for step in steps[:FIRST_STEPS])
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)
+
+    @property
+    def _gradients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        found = self.recorder.gradients
+        return found.get(1, ()), found.get(SETTLED_STEP, ())
 
     @property
     def _backwards_per_step(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -19,10 +19,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from autotune.scripting.quality.reach import Reach
+from autotune.scripting.quality.reach import Reach, sums_of_gradients
 from autotune.scripting.quality.scalars import Scalars
 from autotune.scripting.quality.turns import Turns
-from autotune.values.script_losses import FIRST_STEPS
+from autotune.values.script_losses import FIRST_STEPS, SETTLED_STEP
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
@@ -52,7 +52,11 @@ class LossRecorder:
     of an optimizer, and `stepped` after every step that counts.
     """
 
-    def __init__(self, is_on: bool = True) -> None:
+    def __init__(
+        self, is_on: bool = True, parameters: Callable[[], Iterable[Tensor]] = tuple
+    ) -> None:
+        """Prepare; `parameters` returns those that are trained."""
+        self._parameters = parameters
         self.is_on = is_on
         """False to record nothing, for as long as that is wanted."""
         self.fault = ""
@@ -63,6 +67,8 @@ class LossRecorder:
         """Optimizers that have stepped, also those whose steps do not count."""
         self.reach = Reach(())
         """Distances by which the first steps move the parameters."""
+        self.gradients: dict[int, tuple[float, ...]] = {}
+        """Sums that tell the gradients of the first step, and of the one of `SETTLED_STEP`."""
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
@@ -120,7 +126,10 @@ class LossRecorder:
         if self.is_on:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
-            if len(self._ends) == FIRST_STEPS:
+            step = len(self._ends)
+            if step in (1, SETTLED_STEP):
+                self.gradients[step] = sums_of_gradients(self._parameters())
+            if step == FIRST_STEPS:
                 self.reach.end()
         self._scaled = None
 

@@ -51,8 +51,10 @@ def accuracy_evidence(
 def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
     """Return what judged a script, in words; None for a model.py and for exact settings alone."""
     script = prober.context.options.workload.script
-    if script is None or not script.tries_numerics:
+    if script is None or not (script.tries_numerics or script.compares_gradients):
         return None
+    if script.compares_gradients:
+        return "gradients of the first steps, and how far these move the weights"
     length = f"{prober.samples} {prober.context.unit}"
     what = f"mean training loss over the last tenth of {length}"
     if script.loss is None:

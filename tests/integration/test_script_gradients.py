@@ -1,0 +1,97 @@
+"""Gradients of real scripts under settings that only round, and a search that they alone judge."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from asked_scripts import Ask
+from autotune.configuration.best_config import read_best
+from autotune.configuration.job import TakeFirstSteps
+from autotune.knobs.base import Value
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.script_losses import FirstLosses
+from children import autotune, hurried
+from factories import written
+
+PATTERNS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5),
+    nn.Linear(8 * 36, 5),
+)
+optimizer = torch.optim.Adam(model.parameters())
+data = TensorDataset(torch.randn(256, 3, 8, 8), torch.randint(5, (256,)))
+for _ in range(10_000):
+    for x, y in DataLoader(data, batch_size=16):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+NEVER_FALLS = """
+import time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+is_fused = lambda: optimizer.param_groups[0].get("fused")
+optimizer.register_step_pre_hook(lambda *_: time.sleep(0.0 if is_fused() else 0.01))
+data = TensorDataset(torch.randn(256, 8), torch.randint(2, (256,)))
+for _ in range(10_000):
+    for x, y in DataLoader(data, batch_size=16, shuffle=True):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def off(found: tuple[float, ...], own: tuple[float, ...]) -> float:
+    return math.dist(found, own) / math.hypot(*own)
+
+
+@pytest.mark.slow
+def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
+    tmp_path: Path,
+) -> None:
+    script = str(written(tmp_path, PATTERNS, "train.py"))
+
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        ask = Ask(runner, tmp_path / "trial")
+
+        def steps(draws_as_eager: bool = False, **settings: Value) -> FirstLosses:
+            task = TakeFirstSteps(10, draws_as_eager=draws_as_eager)
+            found = ask(script, task=task, settings=settings, asked=tuple(settings))
+            assert isinstance(found, FirstLosses), found
+            return found
+
+        own = steps()
+        assert steps().gradients == own.gradients
+        assert steps(channels_last=True).gradients != own.gradients
+        assert off(steps(channels_last=True).gradients, own.gradients) < 1e-3
+        compiled = steps(draws_as_eager=True, compile_mode="default")
+        assert off(compiled.settled_gradients, own.settled_gradients) < 1e-3
+        other_masks = steps(compile_mode="default")
+        assert other_masks.gradients == own.gradients, "it is not compiled in the first step"
+        assert off(other_masks.settled_gradients, own.settled_gradients) > 0.1
+
+
+@pytest.mark.slow
+def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path: Path) -> None:
+    script = written(tmp_path, NEVER_FALLS, "train.py")
+    space = written(tmp_path, "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n")
+    done = hurried(tmp_path, "search", script, "--space", space, "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    why = "exact settings and those that leave the gradients as they are only, because the training"
+    assert why in " ".join(done.stderr.split())
+    path = tmp_path / "studies" / "train" / "best.yaml"
+    best = read_best(path)
+    assert best.config["optimizer_impl"] == "fused"
+    assert best.config["amp_dtype"] is None
+    assert best.constraints.accuracy.evidence == "gate"
+    shown = autotune(tmp_path, "run", path, "--print-command", script)
+    assert '"optimizer_impl": "fused"' in shown.stdout

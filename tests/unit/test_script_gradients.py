@@ -1,0 +1,184 @@
+"""Gradients of a script's first steps tell settings that only round from those that need seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_script_numerics import SEEN
+from torch import Tensor
+
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.job import Probe, TakeFirstSteps
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.scripting.quality.reach import sums_of_gradients
+from autotune.searching.run.events import Answered
+from autotune.values.outcome import TrialOutcome
+from autotune.values.script_losses import ObservedLoss
+from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+
+OWN = replace(LOSSES, gradients=(1.0, -2.0, 2.0), settled_gradients=(2.0, 1.0, 2.0))
+FUSED = "optimizer_impl: [null, fused]\n"
+BOTH = f"{FUSED}compile_mode: [null, default]\n"
+NO_FALL = "its training loss did not fall"
+
+
+def off(own: tuple[float, ...], share: float) -> tuple[float, ...]:
+    """Sums whose distance from the own ones is this share of their size, which is 3."""
+    return (own[0] + 3 * share, *own[1:])
+
+
+def runner(
+    first: float = 0.0, settled: float = 0.0, doubt: str = "", is_known: bool = True
+) -> ScriptedRunner:
+    """A script whose changed settings are faster, and have gradients that are off by a share."""
+
+    def steps(config: TrainingConfig) -> TrialOutcome:
+        if config["optimizer_impl"] or config["compile_mode"]:
+            gradients = off(OWN.gradients, first), off(OWN.settled_gradients, settled)
+            return replace(OWN, gradients=gradients[0], settled_gradients=gradients[1])
+        return OWN
+
+    def timed(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        factor = (2 if config["optimizer_impl"] else 1) * (2 if config["compile_mode"] else 1)
+        return at(100 * factor * (1.5 if config["amp_dtype"] else 1))
+
+    known = (OWN.gradients, OWN.settled_gradients) if is_known else ()
+    loss = ObservedLoss("", OWN.losses, 1.0, doubt, OWN.reach, *known)
+    seen = replace(SEEN, loss=loss)
+    found = ScriptedRunner(measure=timed, quality=lambda *_: 1.0, observed=seen)
+    found.first_steps = steps
+    return found
+
+
+def searched(folder: Path, found: ScriptedRunner, space: str) -> BestConfig:
+    options = options_in(folder, space, script=ScriptOptions(()), trials=6)
+    end = events_of(options, found)[-1]
+    assert isinstance(end, Answered)
+    return end.best
+
+
+def probed(found: ScriptedRunner) -> list[str]:
+    """Settings of the trainings whose quality was asked for."""
+    configs = (job.config or {} for job in found.jobs if isinstance(job.task, Probe))
+    return [
+        f"{config['optimizer_impl']}, {config['compile_mode']}"
+        for config in configs
+        if config["optimizer_impl"] or config["compile_mode"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "settled", "is_known", "evidence"),
+    [
+        (0.02, 0.5, True, "gate"),
+        (0.1, 0.0, True, "gate and probe"),
+        (0.0, 0.0, False, "gate and probe"),
+    ],
+)
+def test_a_fused_optimizer_whose_first_gradients_agree_needs_no_seeds(
+    tmp_path: Path, first: float, settled: float, is_known: bool, evidence: str
+) -> None:
+    """It holds from the first step on, so that the third one tells nothing more."""
+    found = runner(first, settled, is_known=is_known)
+    if not is_known:  # as in a study of an earlier version
+        found.first_steps = lambda config: LOSSES
+    best = searched(tmp_path, found, FUSED)
+    assert best.config["optimizer_impl"] == "fused"
+    assert best.constraints.accuracy.evidence == evidence
+    assert bool(probed(found)) is (evidence != "gate")
+
+
+@pytest.mark.parametrize(("settled", "evidence"), [(0.02, "gate"), (0.1, "gate and probe")])
+def test_compiling_is_compared_when_it_is_in_force(
+    tmp_path: Path, settled: float, evidence: str
+) -> None:
+    best = searched(tmp_path, runner(settled=settled), "compile_mode: [null, default]\n")
+    assert best.config["compile_mode"] == "default"
+    assert best.constraints.accuracy.evidence == evidence
+
+
+def test_each_of_several_settings_is_checked_alone_once(tmp_path: Path) -> None:
+    found = runner(settled=0.02)
+    best = searched(tmp_path, found, BOTH)
+    assert (best.config["optimizer_impl"], best.config["compile_mode"]) == ("fused", "default")
+    assert (best.constraints.accuracy.evidence, probed(found)) == ("gate", [])
+    tasks = (
+        (job.task, job.config)
+        for job in found.jobs
+        if isinstance(job.task, TakeFirstSteps) and not job.task.nudge
+    )
+    checked = [
+        (config["optimizer_impl"], config["compile_mode"], task.draws_as_eager)
+        for task, config in tasks
+        if config is not None and isinstance(task, TakeFirstSteps)
+    ]
+    assert sorted(checked, key=str) == [
+        ("fused", "default", False),
+        ("fused", None, False),
+        (None, "default", True),
+    ]
+
+
+def test_what_only_rounds_is_searched_where_no_quality_judges(tmp_path: Path) -> None:
+    space = f"{BOTH}amp_dtype: [null, bfloat16]\n"
+    best = searched(tmp_path, runner(0.02, 0.02, NO_FALL), space)
+    assert (best.config["optimizer_impl"], best.config["compile_mode"]) == ("fused", "default")
+    assert best.config["amp_dtype"] is None
+    accuracy = best.constraints.accuracy
+    assert (accuracy.evidence, accuracy.metric) == ("gate", "unchanged")
+    assert str(accuracy.judged_by).startswith("gradients of the first steps")
+    assert str(accuracy.unjudged).startswith(
+        "exact settings and those that leave the gradients as they are only, because"
+    )
+    assert best.judged_numerics, "autotune run applies them"
+
+
+@pytest.mark.parametrize(("settled", "is_known"), [(0.1, True), (0.0, False)])
+def test_other_gradients_are_refused_where_no_quality_judges(
+    tmp_path: Path, settled: float, is_known: bool
+) -> None:
+    best = searched(tmp_path, runner(0.0, settled, NO_FALL, is_known), BOTH)
+    assert best.config["compile_mode"] is None
+    assert best.config["optimizer_impl"] == ("fused" if is_known else None)
+
+
+def gradients(*entries: Tensor) -> list[Tensor]:
+    """Parameters with these gradients."""
+    parameters = [torch.zeros_like(one, requires_grad=True) for one in entries]
+    for parameter, entry in zip(parameters, entries, strict=True):
+        parameter.grad = entry
+    return parameters
+
+
+def distance(found: tuple[float, ...], own: tuple[float, ...]) -> float:
+    differences = torch.tensor(found) - torch.tensor(own)
+    return float(differences.norm() / torch.tensor(own).norm())
+
+
+@pytest.mark.parametrize("share", [0.001, 0.05])
+def test_sums_tell_how_far_gradients_are_apart(share: float) -> None:
+    torch.manual_seed(0)
+    own = [torch.randn(64, 3, 3, 3), torch.randn(300, 200), torch.randn(7)]
+    other = [one + share * torch.randn_like(one) for one in own]
+    apart = distance(sums_of_gradients(gradients(*other)), sums_of_gradients(gradients(*own)))
+    assert share / 1.6 < apart < share * 1.6
+    last = [one.contiguous(memory_format=torch.channels_last) for one in own[:1]]
+    again = sums_of_gradients(gradients(*last, *own[1:]))
+    assert distance(again, sums_of_gradients(gradients(*own))) < 1e-5
+
+
+def test_gradients_of_two_parameters_do_not_hide_each_other() -> None:
+    change = torch.randn(50)
+    own = sums_of_gradients(gradients(torch.zeros(50), torch.zeros(50), torch.ones(50)))
+    apart = sums_of_gradients(gradients(change, -change, torch.ones(50)))
+    assert distance(apart, own) > 0.5
+
+
+def test_sparse_and_missing_gradients_tell_nothing() -> None:
+    sparse = torch.eye(4).to_sparse()
+    assert sums_of_gradients(gradients(torch.ones(3), sparse)) == ()
+    assert sums_of_gradients([torch.ones(3, requires_grad=True)]) == ()
