@@ -196,7 +196,7 @@ class BatchStream(Batches):
     @property
     def is_played(self) -> bool:
         """True if the model plays episodes, as in reinforcement learning, between the steps."""
-        return not self.is_fed and (self.calls.is_played or plays_episodes())
+        return plays_episodes() or self.calls.acts or (self.calls.varies and not self.is_fed)
 
     @property
     def batches(self) -> int:

@@ -31,6 +31,7 @@ from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.scripting.quality.reach import Reach
+from autotune.scripting.wrappers import watch_acting
 from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
@@ -106,6 +107,8 @@ class Observation:
             self._seen = replace(self._seen, workload=facts)
         if not self._task.loss_seconds:
             return self._seen
+        for model in self._observed.models:
+            watch_acting(model, self._interposition.calls)
         step_seconds = 1 / max(pace, 1e-9)
         loss = yield from self._losses.observing(self._task, self._deadline, step_seconds)
         return replace(self._seen, loss=loss)

@@ -36,6 +36,9 @@ _ENVIRONMENTS = ("gym", "gymnasium", "pettingzoo", "dm_control")
 # Ratio of the longest backward pass to the shortest, in calls of the model with one sample, beyond
 # which they are taken for episodes.
 _EPISODES = 1.5
+# Share of the steps, and their fewest number, before which a model in training has answered for a
+# single sample without gradients: how an agent acts. A text to look at is generated more rarely.
+_ACTING, _FEWEST_ACTING = 1 / 20, 3
 
 
 class Steps:
@@ -180,6 +183,8 @@ class ModelCalls:
         self._passes = self._samples = self._last = self._alone = 0
         self._fewest = self._most = 0
         self._evaluated: tuple[float, float] | None = None
+        self._steps = self._acting_steps = 0
+        self._has_acted = False
 
     def called(self, arguments: Iterable[Any]) -> None:
         """Record a call in training with these arguments."""
@@ -209,6 +214,11 @@ class ModelCalls:
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
 
+    def acted(self, arguments: Iterable[Any]) -> None:
+        """Record a call in training mode without gradients."""
+        size = next(filter(None, map(samples_in, arguments)), 0)
+        self._has_acted |= size == 1
+
     def _leave_out(self) -> None:
         assert self._evaluated is not None
         self.aside_seconds += self._evaluated[1] - self._evaluated[0]
@@ -231,9 +241,14 @@ class ModelCalls:
             self._most, self._alone = max(self._most, self._alone), 0
 
     @property
-    def is_played(self) -> bool:
+    def varies(self) -> bool:
         """True if the calls with one sample vary in number, as the lengths of episodes do."""
         return self._most > _EPISODES * self._fewest
+
+    @property
+    def acts(self) -> bool:
+        """True if the model answers for single samples between the steps, as an agent does."""
+        return self._acting_steps >= max(_FEWEST_ACTING, _ACTING * self._steps)
 
     @property
     def passes(self) -> int:
@@ -249,6 +264,9 @@ class ModelCalls:
         """Return the backward passes since the last step, and the samples in them."""
         found = self._passes, self._samples
         self._passes = self._samples = 0
+        self._steps += 1
+        self._acting_steps += self._has_acted
+        self._has_acted = False
         self._is_first = True
         return found
 

@@ -219,6 +219,30 @@ def test_optimizers_of_one_loss_let_it_judge(ask: Ask, way: str) -> None:
     assert seen.workload.baseline["accumulation_steps"] == 1
 
 
+ASKED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+loader = DataLoader(TensorDataset(torch.randn(256, 4), torch.randn(256, 1)), batch_size=16)
+step = 0
+for _ in range(10_000):
+    for x, y in loader:
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if EVERY_STEP:
+            model.eval()
+            with torch.no_grad():
+                model(x[:1])
+            model.train()
+        elif step % 40 == 0:
+            with torch.no_grad():
+                for _ in range(30):
+                    model(x[:1])
+"""
 SLOW_START = """
 import time
 import torch
@@ -255,6 +279,27 @@ def test_each_step_of_an_episode_counts_and_its_loss_judges_nothing(ask: Ask) ->
     assert seen.workload.baseline["batch_size"] == 1
     assert seen.loss is not None
     assert "as reinforcement learning does" in seen.loss.doubt
+
+
+@pytest.mark.parametrize("fed", ["fed", "by itself"])
+def test_the_loss_of_an_agent_that_acts_between_the_steps_judges_nothing(
+    ask: Ask, fed: str
+) -> None:
+    seen = observed(ask("replays.py", fed, task=Observe(loss_seconds=2.0)))
+    assert bool(seen.training_loader) is (fed == "fed")
+    assert seen.loss is not None
+    assert "as reinforcement learning does" in seen.loss.doubt
+    assert not seen.loss.settled_gradients
+
+
+@pytest.mark.parametrize("way", ["every step", "rarely"])
+def test_a_model_that_is_evaluated_or_asked_for_a_text_plays_nothing(
+    ask: Ask, tmp_path: Path, way: str
+) -> None:
+    script = written(tmp_path, ASKED.replace("EVERY_STEP", str(way == "every step")), "train.py")
+    seen = observed(ask(str(script), task=Observe(loss_seconds=1.0)))
+    assert seen.loss is not None
+    assert "reinforcement" not in seen.loss.doubt
 
 
 def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
