@@ -199,10 +199,8 @@ def show_plan(options: SearchOptions) -> None:
     with _scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
         runner = _runner(folder, options.workload.interpreter, keep, warm=False)
         context = survey(options, BudgetedRunner(runner, clock), folder)
-    for line in plan_lines(context):
+    for line in (*plan_lines(context), *([] if context.observed else [estimate(context)])):
         to_stderr(line)
-    if context.observed is None:
-        to_stderr(estimate(context))
     to_stderr("before its trials, a search leaves out what its diagnosis says cannot matter")
 
 
@@ -249,11 +247,14 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
         task = Profile(trace_path=None if trace is None else str(written.resolve()))
         with signs_of_life("the profile") as write:
-            context = survey(replace(options, study=replace(options.study, folder=folder)), runner)
+            script = options.workload.script
+            workload = replace(options.workload, script=script and script.profiled(task.trace_path))
+            study = replace(options.study, folder=folder)
+            context = survey(replace(options, study=study, workload=workload), runner)
             for line in written_lines(options.workload, context.observed, context.processes):
                 write(line)
             stages = time_stages(context, runner)
-            profiled = runner.run(
+            profiled = (context.observed and context.observed.profiled) or runner.run(
                 context.job(task, context.baseline), folder / "trials" / "profile"
             )
             rate = _rate(context, runner, folder / "trials" / "whole")

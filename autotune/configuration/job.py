@@ -161,6 +161,8 @@ class Observe:
     """Digest of the script and its arguments, which the outcome repeats."""
     shares_packages: bool = True
     """True if later processes may be forked from one that has imported the script's packages."""
+    profile: Profile | None = None
+    """Operators to report as well; None: none."""
     kind: Literal["observe"] = "observe"
 
 

@@ -94,6 +94,10 @@ class ScriptOptions:
     """True if no quality judges, but gradients tell settings that only round."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
+    profiles: bool = False
+    """True if the observed run is to report its operators; it judges nothing then."""
+    trace: str | None = None
+    """Path of a Chrome trace of these steps; None: no trace."""
     refused: tuple[str, ...] = ()
     """Mapped knobs of which the training loss cannot judge another value."""
     refusal: str = ""
@@ -123,6 +127,10 @@ class ScriptOptions:
             f"{tried} only, because the training loss cannot judge others: {self.doubt}. "
             "Name the quality that the script prints by --metric-regex 'accuracy ([0-9.]+)'"
         )
+
+    def profiled(self, trace: str | None) -> ScriptOptions:
+        """Return the options whose observed run is profiled."""
+        return replace(self, keeps_nothing=True, profiles=True, trace=trace)
 
     def call(self, config: TrainingConfig | None = None, asked: tuple[str, ...] = ()) -> Script:
         """Return the call of the script under a configuration, or unchanged without one."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.calling.arguments import files_digest
-from autotune.configuration.job import Job, Observe
+from autotune.configuration.job import Job, Observe, Profile
 from autotune.configuration.script import ScriptOptions
 from autotune.context.ranks import check_launched
 from autotune.processes.runner import Runner
@@ -62,7 +62,11 @@ def observation(
     """
     shares_packages = shares_packages and not any(flag.variable for flag in script.flags)
     return Job(
-        Observe(source=_digest(path, script), shares_packages=shares_packages),
+        Observe(
+            source=_digest(path, script),
+            shares_packages=shares_packages,
+            profile=Profile(trace_path=script.trace) if script.profiles else None,
+        ),
         device="auto",
         model_path=str(path.resolve()),
         script=script.call(),

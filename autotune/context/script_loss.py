@@ -42,6 +42,8 @@ _MOST_BY_CHANCE = 0.45
 
 def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
     """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
+    if script.keeps_nothing:
+        return 0.0
     if script.metric is not None or script.only_exact or not _changes_training(file):
         return 0.0
     if budget is None:

@@ -35,6 +35,7 @@ from autotune.scripting.wrappers import watch_acting
 from autotune.training.inspection import local_modules, process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
+from autotune.training.profiling import profiling
 from autotune.training.ranks.exchange import comm_dtypes
 from autotune.training.ranks.graph import counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
@@ -105,6 +106,9 @@ class Observation:
         else:
             facts = replace(self._seen.workload, ranks=(yield from self._ranks(world)))
             self._seen = replace(self._seen, workload=facts)
+        if self._task.profile is not None:
+            operators = yield from profiling(self._task.profile, self._observed.device)
+            self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
         for model in self._observed.models:

@@ -299,7 +299,7 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
             setup.step(batches)
 
 
-def profiling(task: Profile, device: torch.device) -> StepRequests[TrialOutcome]:
+def profiling(task: Profile, device: torch.device) -> StepRequests[Profiled]:
     """Ask for steps to warm up and to profile, and return their operators.
 
     Side effect: as that of `profile_steps`.

@@ -132,6 +132,8 @@ class Observed:
     """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None
     """Its loss; None if an older version observed it."""
+    profiled: Profiled | None = None
+    """Operators of its steps, if they were asked for."""
     stages: Diagnosed | None = None
     """Seconds of each stage of its training; None if they cannot be told apart."""
     start_seconds: float = 0.0

@@ -18,7 +18,9 @@ from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed, Loading
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune, nobody_is_left
+from command_line import command
 from factories import written
+from reporting import Page
 from scripted_runner import ScriptedRunner, events_of, options_in
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -65,15 +67,18 @@ def script_in(folder: Path, **defaults: str) -> None:
 
 def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: Path) -> None:
     script_in(tmp_path, epochs="100000")
-    written(tmp_path, WRITES + (tmp_path / "train.py").read_text(), "train.py")
+    counts = "open('starts.txt', 'a').write('started ')\n"
+    written(tmp_path, WRITES + counts + (tmp_path / "train.py").read_text(), "train.py")
     written(tmp_path, "of an earlier run", "kept.txt")
     words = ("--trace", "trace.json", "--", "--read-seconds", "0.002")
     done = autotune(tmp_path, "profile", "train.py", *words)
     assert done.returncode == 0, done.stderr
     assert "Your settings wait for loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
+    assert re.search(r"^update in it +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
     assert "aten::" in done.stdout
+    assert (tmp_path / "starts.txt").read_text() == "started ", "one run tells all"
     assert "runs: python train.py --read-seconds 0.002\n" in done.stderr
     assert "it writes to: runs, the current folder; later checkpoints" in done.stderr
     assert "each run overwrites: kept.txt\n" in done.stderr
@@ -113,6 +118,24 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None
     assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
 
 
+def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path: Path) -> None:
+    seen = replace(SEEN, stages=replace(STAGES, transfer_seconds=0.01))
+    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
+    events_of(options, ScriptedRunner(observed=seen))
+    done = command("report", tmp_path, "--html", tmp_path / "report.html")
+    assert done.code == 0, done.err
+    words = Page((tmp_path / "report.html").read_text()).words
+    place = words.index("loader, num_workers=0")
+    drawn = [word for word in words[place:] if word.strip()][:8]
+    rates = dict(zip(drawn[::2], drawn[1::2], strict=True))
+    assert rates == {
+        "loader, num_workers=0": "160,000 →",
+        "copy to device": "1,600 →",
+        "compute": "160",
+        "update in it": "800 →",
+    }
+
+
 def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) -> None:
     loaders = dict.fromkeys(("num_workers", "pin_memory"), "no torch DataLoader feeds training")
     seen = replace(
@@ -128,7 +151,7 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) 
     events = events_of(options, ScriptedRunner(observed=seen))
     timed = next(event for event in events if isinstance(event, StagesTimed))
     assert timed.diagnosis.bound == "computing"
-    assert timed.diagnosis.limits() == {"compute": 160.0}
+    assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "update in it": 160_000})
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
     assert isinstance(events[-1], Answered)
     stages = events[-1].best.evidence.baseline.stages

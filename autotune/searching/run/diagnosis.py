@@ -304,7 +304,10 @@ class Diagnosis:
 
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
-    """Return the samples per second of each stage alone; one that takes no time is absent."""
+    """Return the samples per second of each stage alone; one that takes no time is absent.
+
+    "in it" names parts of computing.
+    """
     loading = sorted(stages.loading, key=lambda one: one.num_workers)
     seconds = {
         **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
@@ -312,6 +315,7 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
         "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
         "kernels in it": stages.busy_seconds or 0.0,
+        "update in it": stages.optimizer_seconds,
     }
     return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 
