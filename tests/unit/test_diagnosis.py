@@ -273,7 +273,12 @@ def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
 def test_limits_are_what_each_stage_could_do_alone() -> None:
     limits = diagnosis(cpu_machine(), transfer_seconds=0.0).limits()
     assert limits == pytest.approx(
-        {"loader, num_workers=0": 320.0, "loader, num_workers=2": 640.0, "compute": 320.0}
+        {
+            "loader, num_workers=0": 320.0,
+            "loader, num_workers=2": 640.0,
+            "compute": 320.0,
+            "update in it": 1600.0,
+        }
     )
 
 
