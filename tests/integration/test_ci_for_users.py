@@ -25,6 +25,7 @@ ACTION = ROOT / "actions" / "compare" / "action.yaml"
 WORKFLOW = ROOT / ".github" / "workflows" / "compare.yaml"
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
 NOT_FASTER, USAGE = 8, 2
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 SAYS = "import json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 IS_HURRIED = f"import runpy\nrunpy.run_path({str(HURRIED)!r}, run_name='__main__')\n"
 UNKNOWN = "batch_sise: [8, 16]\n"
@@ -114,12 +115,29 @@ def test_the_command_that_installs_is_run_as_it_is_given(tmp_path: Path) -> None
     assert done.stdout.splitlines() == [os.environ["HOME"], "TWO WORDS"]
 
 
-@pytest.mark.slow
-def test_the_step_fails_with_the_code_of_the_comparison(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step finds the hurried command, and leaves its files in the folder of the test."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HURRIED.parent), str(ROOT)]))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("apart")
+def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "waits_for_batches.py", tmp_path / "train.py")
+    own = TrainingConfig.of({"batch_size": 16})
+    found = own.replace(num_workers=4, persistent_workers=True)
+    write_best(best_config(found, own), tmp_path / "best.yaml")
+    given = {"model": "train.py", "options": "--rounds 6", "arguments": "--epochs 90"}
+    done = step_run(action(), tmp_path, IS_HURRIED, **given)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"best.yaml is \d.\d+x your settings .* which holds$", done.stderr, re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("apart")
+def test_the_step_fails_with_the_code_of_the_comparison(tmp_path: Path) -> None:
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")
     own = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
     # Starting workers for each epoch of 32 steps only costs.

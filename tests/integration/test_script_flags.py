@@ -11,16 +11,17 @@ import pytest
 
 from autotune.calling.flag import Flag, flag_from
 from autotune.calling.presets import with_preset
-from autotune.calling.proposed_maps import proposals
-from autotune.configuration.job import Job, Observe
+from autotune.calling.proposed_maps import proposals, unknown_words
+from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import Script, ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import plan_lines
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Observed
+from autotune.values.outcome import Measured, Observed
 from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
-from children import autotune
+from children import QUICK, autotune
 from needs import installed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -48,11 +49,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def seen(runner: SubprocessRunner, folder: Path, *arguments: str) -> Surroundings:
+def seen(
+    runner: SubprocessRunner, folder: Path, *arguments: str, script: str = "train.py"
+) -> Surroundings:
     job = Job(
         Observe(),
         device="cpu",
-        model_path=str(folder / "train.py"),
+        model_path=str(folder / script),
         script=Script(arguments),
         deadline_seconds=120.0,
     )
@@ -80,6 +83,48 @@ def test_the_flags_of_each_parser_are_seen_with_their_values(
     found = seen(runner, folder, parser, *epochs)
     assert flag in found.flags
     assert ("=" if parser == "hydra" else "--") in found.refused
+
+
+def test_of_the_many_flags_of_hugging_faces_trainer_one_is_the_batch_size(
+    runner: SubprocessRunner, folder: Path
+) -> None:
+    for library in ("transformers", "accelerate"):
+        installed(library)
+    shutil.copy(SCRIPT.with_name("hf_flags.py"), folder / "trainer.py")
+    words = ("--output_dir", "out", "--use_cpu", "True", "--report_to", "none")
+    words += ("--num_train_epochs", "999", "--save_strategy", "no")
+    found = seen(runner, folder, *words, script="trainer.py")
+    assert "--" in found.refused
+    maps, notes = proposals(found, {"batch_size": 8, "accumulation_steps": 1}, words)
+    assert [flag.text for flag in maps] == [
+        "batch_size=--per_device_train_batch_size",
+        "accumulation_steps=--gradient_accumulation_steps",
+    ]
+    assert notes == ()
+    pair = flag_from("pin_memory=--dataloader_pin_memory/--no_dataloader_pin_memory")
+    assert list(unknown_words(found, pair.words)) == []
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_a_trial_sets_the_pair_of_flags_of_a_boolean_option(
+    runner: SubprocessRunner, folder: Path, pin: bool
+) -> None:
+    own = ("argparse", "--epochs", "9999", "--no-pin" if pin else "--pin")
+    pair = flag_from("pin_memory=--pin/--no-pin")
+    known = seen(runner, folder, *own)
+    assert ScriptFlag(("--pin", "--no-pin"), None) in known.flags
+    assert list(unknown_words(known, pair.words)) == []
+    config = TrainingConfig.of({"batch_size": 16, "num_threads": 1, "pin_memory": pin})
+    job = Job(
+        Measure(QUICK),
+        device="cpu",
+        model_path=str(folder / "train.py"),
+        script=ScriptOptions(own, (pair,)).call(config),
+        config=config.as_dict(),
+        deadline_seconds=120.0,
+    )
+    assert isinstance(outcome := runner.run(job, folder / "trial"), Measured), outcome
+    assert (folder / "log.txt").read_text().endswith(f"pinned {pin}\n")
 
 
 def test_a_flag_without_a_value_is_told_from_one_with_text(

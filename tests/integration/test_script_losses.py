@@ -5,19 +5,44 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from asked_scripts import Ask
+from autotune.calling.flag import Flag
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.job import TakeFirstSteps
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.run.events import Planned
+from autotune.searching.search import search as real_search
+from autotune.values.outcome import Observed, TrialOutcome
+from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
 from factories import written
+from scripted_runner import ScriptedRunner, batch_of, options_in
 
 TESTS = Path(__file__).parents[1]
 HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot judge that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
+OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 1}
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={},
+    workload=WorkloadFacts(2048, False, True, False, OWN, 18),
+)
 
 
 def search(
@@ -109,6 +134,35 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
     assert "searched as batch_size" not in done.stderr
     assert "  amp_dtype: null, bfloat16\n" in done.stderr
     assert "  batch_size:" not in done.stderr
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
+    tmp_path: Path, loss: str
+) -> None:
+    """The first losses are those of real trainings, all else of the search is scripted."""
+    with SubprocessRunner(tmp_path / "inductor") as children:
+        ask = Ask(children, tmp_path / "trial")
+
+        def first_steps(config: TrainingConfig) -> TrialOutcome:
+            words = ("--loss", loss, "--batch-size", str(batch_of(config)))
+            return ask("classifies.py", *words, task=TakeFirstSteps(10), settings={})
+
+        own = first_steps(TrainingConfig.of(OWN))
+        assert isinstance(own, FirstLosses), own
+        seen = replace(SEEN, loss=ObservedLoss("", own.losses, own.backwards_per_step))
+        script = ScriptOptions((), (Flag("batch_size", "--batch-size"),))
+        options = options_in(tmp_path, f"{BOTH}batch_size: [16, 64]\n", script=script)
+        runner = ScriptedRunner(observed=seen, first_steps=first_steps)
+        planned = next(iter(real_search(options, runner)))
+    assert isinstance(planned, Planned)
+    space = planned.context.space
+    assert space.domains["amp_dtype"] == (None, "bfloat16")
+    assert space.domains["batch_size"] == ((16, 64) if loss == "mean" else (16,))
+    reasons = [note for note in space.notes if note.startswith("batch_size stays 16: ")]
+    assert len(reasons) == (loss == "sum")
+    for reason in reasons:
+        assert "with batch_size=64, too far apart for a mean over the samples" in reason
 
 
 def test_a_mean_loss_judges_mapped_batch_sizes(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from autotune.calling.arguments import digest_of_each
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from children import autotune
+from command_line import command
 from factories import written
 from tuned_scripts import SCRIPTS, best
 
+USAGE = 2
 HURRIED = Path(__file__).parents[1] / "hurried_command.py"
 
 
@@ -144,6 +146,24 @@ def test_arguments_that_an_older_file_counted_may_differ(tmp_path: Path, path: P
     run = ("run", "--print-command", path, "train.py", "--samples", "64", "--save-steps", "9")
     shown = autotune(tmp_path, *run)
     assert shown.stdout.strip().endswith("--save-steps 9 --batch-size 32"), shown.stderr
+
+
+def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = read_best(path)
+    maps = ("batch_size=--config:train.batch_size",)
+    found = answer.provenance.model_copy(update={"maps": maps})
+    write_best(answer.model_copy(update={"provenance": found}), path)
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "train:\n  batchsize: 16\n", "conf.yaml")
+    done = command("compare", "train.py", path, "--require-faster", "--", "--config", "conf.yaml")
+    assert (done.code, done.out) == (USAGE, "")
+    assert done.err.splitlines()[-1] == (
+        "autotune: train.py was read as a training script: --map batch_size=--config:"
+        "train.batch_size: conf.yaml has no key train.batch_size with a single value. Did you mean "
+        "'train.batchsize'?"
+    )
 
 
 @pytest.mark.long

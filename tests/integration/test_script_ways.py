@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.calling.flag import Flag
 from autotune.calling.presets import with_preset
+from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
@@ -19,6 +22,7 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
 from children import QUICK, autotune, hurried
 from command_line import Done, command
+from factories import written
 from needs import installed
 from tuned_scripts import SCRIPTS, best, report_of, run
 
@@ -96,7 +100,7 @@ def test_a_copy_of_a_config_file_differs_in_its_key_alone_and_goes_with_the_run(
         ("conf.json:train.bs", ("conf.json",), "conf.json has no key train.bs"),
     ],
 )
-@pytest.mark.parametrize("name", ["search", "run"])
+@pytest.mark.parametrize("name", ["search", "run", "compare"])
 def test_a_key_that_is_not_there_is_refused_before_the_script_runs(
     folder: Path, name: str, way: str, arguments: tuple[str, ...], said: str
 ) -> None:
@@ -112,6 +116,8 @@ def _given(folder: Path, name: str, written: str, arguments: tuple[str, ...]) ->
     if name == "run":
         path = best(folder, batch_size=64)
         return command("run", path, *maps, "train.py", *arguments)
+    if name == "compare":
+        return command("compare", "train.py", best(folder, batch_size=64), *maps, "--", *arguments)
     metric = ("--metric-regex", "loss (.*)")
     return command("search", "train.py", *maps, *metric, "--", *arguments)
 
@@ -293,16 +299,51 @@ def test_no_package_is_imported_to_find_a_module(package: Path) -> None:
     assert not (package / "imported").exists()
 
 
-def test_an_installed_command_is_found_as_a_shell_finds_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bin_ = folder / "bin"
-    bin_.mkdir()
-    monkeypatch.setenv("PATH", str(bin_), prepend=":")
-    tool = bin_ / "train-it"
+@pytest.fixture
+def tool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script as an installed command, `train-it`."""
+    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=":")
     text = (folder / "train.py").read_text()
-    tool.write_text(f"#!/usr/bin/env python\n{text}")
+    (folder / "bin").mkdir()
+    tool = written(folder / "bin", f"#!/usr/bin/env python\n{text}", "train-it")
     tool.chmod(0o755)
+    return tool
+
+
+@dataclass
+class Executed:
+    """The options with which commands would have begun to run something."""
+
+    options: list[Any] = field(default_factory=list)
+
+    def __call__(self, options: Any, *_: object, **__: object) -> bool:
+        self.options.append(options)
+        return True
+
+    def called(self) -> list[tuple[Path, str | None, tuple[str, ...]]]:
+        """Return the file, the module and the arguments of each script."""
+        parts = [getattr(one, "workload", one) for one in self.options]
+        return [(one.model_path, one.script.module, one.script.arguments) for one in parts]
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_each_command_calls_the_script_that_a_search_calls(
+    tool: Path, package: Path, monkeypatch: pytest.MonkeyPatch, is_module: bool
+) -> None:
+    executed = Executed()
+    for command_ in ("search", "comparison", "profile", "worker"):
+        monkeypatch.setattr(execute, f"execute_{command_}", executed)
+    flags, name = (("-m",), "pack.train") if is_module else ((), "train-it")
+    for each in ("search", "compare", "profile", "worker"):
+        first, *words = words_of(each, package, name)
+        done = command(first, *flags, *words, "--", "forever")
+        assert done.code == 0, done.err
+    path = package / "pack" / "train.py" if is_module else tool
+    found = [(file.resolve(), *rest) for file, *rest in executed.called()]
+    assert found == [(path, name if is_module else None, ("forever",))] * 4
+
+
+def test_an_installed_command_is_found_as_a_shell_finds_it(folder: Path, tool: Path) -> None:
     done = autotune(folder, "search", "train-it", "--dry-run", "--", "forever")
     assert done.returncode == 0, done.stderr
     assert "DataLoader train-it:" in done.stderr

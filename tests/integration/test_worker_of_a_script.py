@@ -31,21 +31,26 @@ def first_runs(place: Path) -> int:
     return len(list(place.glob("inspect-script-*/was-here")))
 
 
-def test_it_waits_for_the_search_and_keeps_to_its_workdir(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", [False, True])
+def test_it_waits_for_the_search_and_keeps_to_its_workdir(tmp_path: Path, module: bool) -> None:
+    """A module is that of each host's own folder."""
     leads, joins = tmp_path / "leads", tmp_path / "joins"
-    leads.mkdir()
-    joins.mkdir()
-    script, runs = written(leads, SCRIPT, "train.py"), tmp_path / "runs"
+    for host in (leads, joins):
+        (host / "pack").mkdir(parents=True)
+        written(host / "pack", SCRIPT, "train.py")
+    script, runs = str(leads / "pack" / "train.py"), tmp_path / "runs"
+    study, called = ("pack.train", ["-m", "pack.train"]) if module else ("train", [script])
     written(leads, "num_threads: [1, 2]\n")
     shared = ["--storage", f"journal:///{tmp_path / 'shared.log'}"]
-    worker = start_hurried(joins, "worker", "train", *shared, "--model", script, "--")
+    model = [*called[:-1], "--model", called[-1]]
+    worker = start_hurried(joins, "worker", study, *shared, *model, "--")
     started = [worker]
     try:
         said = joins / "stderr.txt"
         assert wait_until(lambda: "waiting" in said.read_text(), LONG), said.read_text()
         assert not list(joins.rglob("was-here")), "it has run nothing"
         flags = ["--space", "space.yaml", "--trials", "2", "--workdir", runs]
-        started.append(search := start_hurried(leads, "search", script, *shared, *flags, "--"))
+        started.append(search := start_hurried(leads, "search", *shared, *flags, *called, "--"))
         assert search.wait(LONG) == 0, (leads / "stderr.txt").read_text()
         assert worker.wait(LONG) == 0, said.read_text()
     finally:

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def train(batch_size: int, epochs: int) -> None:
+def train(batch_size: int, epochs: int, pin: bool = False) -> None:
     data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
-    loader = DataLoader(data, batch_size=batch_size)
+    loader = DataLoader(data, batch_size=batch_size, pin_memory=pin)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     Path("runs").mkdir(exist_ok=True)
@@ -24,7 +24,7 @@ def train(batch_size: int, epochs: int) -> None:
             loss.backward()
             optimizer.step()
         torch.save(model.state_dict(), "runs/last.pt")
-        Path("log.txt").write_text(f"{epoch}\n")
+        Path("log.txt").write_text(f"{epoch} pinned {pin}\n")
         print(f"epoch {epoch} loss {loss.item():.4f}")
 
 
@@ -36,8 +36,9 @@ def by_argparse(words: list[str]) -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--token", default="planted-hunter2")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args(words)
-    train(args.batch_size, args.epochs)
+    train(args.batch_size, args.epochs, args.pin)
 
 
 class HfArgumentParser(argparse.ArgumentParser):
