@@ -1,8 +1,8 @@
 """Accuracy of a training script under other settings.
 
 Settings that leave the arithmetic alone need no evidence. Of all others, the first steps are
-compared with the untouched script's, and then the quality of a training: its loss, or the metric
-that it prints.
+compared with the untouched script's, and then, unless their gradients agree, the quality of a
+training: its loss, or the metric that it prints.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class FirstLossChecker(NumericsChecker):
     numbers and rounding change the losses as well. By how much is told by an untouched run that
     goes on from rounded weights with other random numbers, for scripts that seed themselves too.
     A loss hardly tells whether small steps are taken at all: how far they move the weights does.
+    Gradients at equal weights tell which settings only round, so that no seeds need judge them.
     """
 
     def needed(self, config: TrainingConfig) -> bool:
