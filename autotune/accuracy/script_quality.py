@@ -7,9 +7,11 @@ training: its loss, or the metric that it prints.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
@@ -25,6 +27,7 @@ from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.values.outcome import (
     Failure,
@@ -76,7 +79,7 @@ class FirstLossChecker(NumericsChecker):
 
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
         reference = self.context.baseline
-        return reference.replace(**{name: config[name] for name in _NUMERICS}), reference
+        return reference.replace(**_numerics_of(config)), reference
 
     def _pairs(self, config: TrainingConfig) -> list[tuple[TrainingConfig, TrainingConfig]]:
         """Return the checks of `config`: of all its numerics, and then of each part alone.
@@ -115,18 +118,25 @@ class FirstLossChecker(NumericsChecker):
         # Where a quality judges, gradients tell no more than that it need not.
         return numerics_fault(replace(gated, gradient_error=0.0), lower_precision, _WORDS)
 
-    def computes_alike(self, config: TrainingConfig) -> bool:
-        """Return whether the gradients are known to be the untouched script's. Runs nothing."""
+    def computes_alike(self, config: TrainingConfig, unchecked: bool = False) -> bool:
+        """Return whether the gradients are known to be the untouched script's. Runs nothing.
+
+        `unchecked` is what to suppose of settings that no check has compared yet.
+        """
         tested, reference = self._compared(config)
         if any(tested[name] != reference[name] for name in PRECISION):
             return False
-        own = self.study.notes.numerics_check(_UNTOUCHED)
+        own = self.study.notes.numerics_check(_UNTOUCHED) or self._observed()
         # Earlier versions noted checks without gradients.
         if not (isinstance(own, FirstLosses) and own.gradients):
             return False
         keys = (part.note_key(NUMERICS) for part in self._parts(config))
-        found = map(self.study.notes.numerics_check, keys)
-        return all(isinstance(it, Gated) and it.gradient_error <= UNNOTICED for it in found)
+        return all(
+            found.gradient_error <= UNNOTICED
+            if isinstance(found, Gated)
+            else unchecked and found is None
+            for found in map(self.study.notes.numerics_check, keys)
+        )
 
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""
@@ -185,6 +195,10 @@ class FirstLossChecker(NumericsChecker):
     ) -> TrialOutcome:
         task = TakeFirstSteps(FIRST_STEPS, nudge, draws_as_eager)
         return self.runner.run(self.context.job(task, config), folder)
+
+
+def _numerics_of(config: TrainingConfig) -> dict[str, Value]:
+    return {name: config[name] for name in _NUMERICS}
 
 
 def _gradient_error(found: FirstLosses, own: FirstLosses, is_settled: bool) -> float:
@@ -256,9 +270,23 @@ class ScriptProber(AccuracyProber):
         Harmless knobs have the baseline's values. So have those of numerics if they are known to
         leave the gradients as they are, rounding aside.
         """
+        return self._reduced(config, self._numerics.computes_alike(config))
+
+    def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
+        """Return for each configuration whether no seed of its training is known.
+
+        Settings that a check may show to round count as known.
+        """
+        known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
+        # There are thousands of configurations, and few of their numerics.
+        alike = functools.lru_cache(None)(partial(self._numerics.computes_alike, unchecked=True))
+        numerics = (self.context.baseline.replace(**_numerics_of(one)) for one in configs)
+        reduced = map(self._reduced, configs, map(alike, numerics))
+        return [one.quality_key() not in known for one in reduced]
+
+    def _reduced(self, config: TrainingConfig, computes_alike: bool) -> TrainingConfig:
         names = [knob.name for knob in ALL_KNOBS if is_harmless(knob)]
-        names += _NUMERICS if self._numerics.computes_alike(config) else ()
-        return self._as_baseline(config, names)
+        return self._as_baseline(config, (*names, *(_NUMERICS if computes_alike else ())))
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for each seed, each from a process of its own."""
