@@ -6,6 +6,7 @@ On a terminal `autotune.console.live` draws a table in place of a search's lines
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -47,6 +48,7 @@ from autotune.values.text import about_left, clean, size, span
 
 Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
+_MOST_NAMES = 5
 _OWN_TRIAL = "your settings, in the search"
 
 
@@ -63,7 +65,15 @@ def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
     finally:
         if place.is_dir():
             with suppress(OSError):  # the terminal may be gone
-                to_stderr(f"Files that runs of the script changed or deleted are kept in {place}")
+                to_stderr(_kept_line(place))
+
+
+def _kept_line(place: Path) -> str:
+    """Return the folder of kept files, with the first names."""
+    kept = sorted(Path("/", path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    names = ", ".join(os.path.relpath(path) for path in kept[:_MOST_NAMES])
+    more = f" and {len(kept) - _MOST_NAMES} more" if len(kept) > _MOST_NAMES else ""
+    return f"Files that runs of the script changed or deleted are kept in {place}: {names}{more}"
 
 
 def to_stderr(line: str) -> None:

@@ -82,7 +82,7 @@ def main() -> None:
     """Search the scripts one after the other and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=[entry.name for entry in ZOO])
-    parser.add_argument("--seconds", type=int, default=150, help="time budget of each search")
+    parser.add_argument("--seconds", type=int, default=240, help="time budget of each search")
     parser.add_argument("--by-hand", action="store_true", help="compare bf16, compile, batch x 2")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/zoo.json")
     arguments = parser.parse_args()

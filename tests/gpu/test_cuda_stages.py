@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Diagnose, Job, Profile
-from autotune.values.outcome import TrialOutcome
+from autotune.configuration.job import Diagnose, Job, Observe, Profile
+from autotune.configuration.script import Script
+from autotune.values.outcome import Observed, TrialOutcome
 from autotune.values.stages import Diagnosed, Profiled
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
@@ -28,6 +29,7 @@ def build_dataset():
 def compute_loss(model, batch):
     return model(batch[0]).square().mean()
 """
+SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 Ask = Callable[[Job], TrialOutcome]
 
 pytestmark = pytest.mark.slow
@@ -47,6 +49,28 @@ def test_each_stage_of_training_is_timed(device: str, ask: Ask) -> None:
     assert (found.busy_seconds is None) is on_cpu
     if found.busy_seconds is not None:
         assert 0 < found.busy_seconds < 1.1 * found.compute_seconds
+
+
+def test_the_stages_of_an_unchanged_script_are_seen(device: str, ask: Ask, tmp_path: Path) -> None:
+    job = Job(
+        Observe(),
+        device="auto",
+        model_path=str(SCRIPT),
+        script=Script((device, "plain", "1", str(tmp_path / "losses.txt"))),
+        deadline_seconds=180.0,
+    )
+    seen = ask(job)
+    assert isinstance(seen, Observed), seen
+    assert seen.device.startswith(device)
+    stages = seen.stages
+    assert stages is not None
+    assert 0 < stages.optimizer_seconds < stages.compute_seconds
+    assert all(one.seconds > 0 for one in stages.loading)
+    on_cpu = device == "cpu"
+    assert (stages.transfer_seconds == 0) is on_cpu, "nothing is copied on a CPU"
+    assert (stages.busy_seconds is None) is on_cpu
+    if stages.busy_seconds is not None:
+        assert 0 < stages.busy_seconds < 1.1 * stages.compute_seconds
 
 
 @cuda_only("a CPU is told nothing ahead")

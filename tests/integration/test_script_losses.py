@@ -136,6 +136,36 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
     assert "  batch_size:" not in done.stderr
 
 
+@pytest.mark.parametrize("divides", [True, False])
+def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
+    tmp_path: Path, divides: bool
+) -> None:
+    with SubprocessRunner(tmp_path / "inductor") as children:
+        ask = Ask(children, tmp_path / "trial")
+
+        def first_steps(config: TrainingConfig) -> TrialOutcome:
+            words = ("--batch-size", str(batch_of(config)))
+            words += ("--accumulate", str(config["accumulation_steps"]))
+            words += () if divides else ("--undivided",)
+            return ask("accumulates.py", *words, task=TakeFirstSteps(10), settings={})
+
+        workload = replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4})
+        own = first_steps(TrainingConfig.of(workload.baseline))
+        assert isinstance(own, FirstLosses), own
+        loss = ObservedLoss("", own.losses, own.backwards_per_step)
+        seen = replace(SEEN, workload=workload, loss=loss)
+        flags = Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate")
+        space = f"{BOTH}batch_size: [16, 64]\naccumulation_steps: [1, 4]\n"
+        options = options_in(tmp_path, space, script=ScriptOptions((), flags))
+        runner = ScriptedRunner(observed=seen, first_steps=first_steps)
+        planned = next(iter(real_search(options, runner)))
+    assert isinstance(planned, Planned)
+    script = planned.context.options.workload.script
+    assert script is not None
+    assert script.loss == ("sum" if divides else "mean")
+    assert planned.context.space.domains["accumulation_steps"] == (4, 1)
+
+
 @pytest.mark.parametrize("loss", ["mean", "sum"])
 def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
     tmp_path: Path, loss: str

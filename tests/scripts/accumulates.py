@@ -10,6 +10,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=8)
 parser.add_argument("--accumulate", type=int, default=4)
 parser.add_argument("--deaf", action="store_true")
+parser.add_argument("--undivided", action="store_true")
 args = parser.parse_args()
 count = 4 if args.deaf else args.accumulate
 
@@ -20,7 +21,8 @@ model = nn.Linear(8, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(10_000):
     for number, (batch, labels) in enumerate(loader, start=1):
-        (nn.functional.cross_entropy(model(batch), labels) / count).backward()
+        loss = nn.functional.cross_entropy(model(batch), labels)
+        (loss if args.undivided else loss / count).backward()
         if number % count == 0 or number == len(loader):
             optimizer.step()
             optimizer.zero_grad()

@@ -10,15 +10,18 @@ import torch
 from test_script_numerics import SEEN
 from torch import Tensor
 
+from autotune.accuracy.script_quality import ScriptProber
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.job import Probe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import survey
 from autotune.scripting.quality.reach import sums_of_gradients
 from autotune.searching.run.events import Answered
 from autotune.values.outcome import TrialOutcome
 from autotune.values.script_losses import ObservedLoss
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+from study_factories import opened
 
 OWN = replace(LOSSES, gradients=(1.0, -2.0, 2.0), settled_gradients=(2.0, 1.0, 2.0))
 FUSED = "optimizer_impl: [null, fused]\n"
@@ -182,3 +185,19 @@ def test_sparse_and_missing_gradients_tell_nothing() -> None:
     sparse = torch.eye(4).to_sparse()
     assert sums_of_gradients(gradients(torch.ones(3), sparse)) == ()
     assert sums_of_gradients([torch.ones(3, requires_grad=True)]) == ()
+
+
+def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path: Path) -> None:
+    """So that a layout is proposed as early as what leaves the arithmetic alone."""
+    space = f"{BOTH}amp_dtype: [null, bfloat16]\n"
+    found = runner(settled=0.1)
+    context = survey(options_in(tmp_path, space, script=ScriptOptions(())), found)
+    study = opened(context.options.study.storage, context.space)
+    prober = ScriptProber(context, found, study, samples=80)
+    own = context.baseline
+    fused, compiled = own.replace(optimizer_impl="fused"), own.replace(compile_mode="default")
+    both = fused.replace(compile_mode="default")
+    asked = (own, fused, compiled, both, fused.replace(amp_dtype="bfloat16"))
+    assert prober.unknown(asked) == [False, False, False, False, True]
+    prober.verdict(compiled, most_seeds=1)
+    assert prober.unknown([fused, both]) == [False, True], "its gradients are known to differ"

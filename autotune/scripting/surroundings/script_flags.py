@@ -63,7 +63,8 @@ class ScriptFlags:
         self._found[names] = ScriptFlag(names, number, is_open=value is None)
 
     def _parsed_some(self, parser: object, result: tuple[Any, list[str]]) -> None:
-        if type(parser).__name__ == "HfArgumentParser":  # it refuses what is left over itself
+        kinds = {kind.__name__ for kind in type(parser).__mro__}  # TRL's is one of them
+        if "HfArgumentParser" in kinds:  # it refuses what is left over itself
             self.refused.add("--")
         self._note_actions(vars(result[0]))
 
