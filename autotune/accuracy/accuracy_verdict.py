@@ -181,6 +181,10 @@ class AccuracyProber:
         known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
         return [self.training_equivalent(config).quality_key() not in known for config in configs]
 
+    def spares_seeds(self, config: TrainingConfig) -> bool:  # noqa: ARG002
+        """Return whether a check of some steps may show that a script's `config` needs no seeds."""
+        return False
+
     def proof(
         self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
     ) -> AccuracyVerdict | Failure:

@@ -28,7 +28,6 @@ from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
-from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.values.outcome import (
     Failure,
     Gated,
@@ -51,14 +50,9 @@ _WORDS = {
     "reach": "how far the first steps move the weights differs from the untouched script's",
 }
 # Knobs that hold from the first step on; all other settings of a model are in force in the third.
-_AT_ONCE = {"channels_last", "optimizer_impl"}
+_AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
+_OPTIMIZER = "optimizer_impl"
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
-
-_COMPILING = tuple(knob.name for knob in COMPILE_KNOBS)
-_PARTS = (
-    _COMPILING,
-    *((name,) for name in _NUMERICS if name not in (*_COMPILING, *PRECISION)),
-)
 
 
 @dataclass(frozen=True)
@@ -82,21 +76,29 @@ class FirstLossChecker(NumericsChecker):
         return reference.replace(**_numerics_of(config)), reference
 
     def _pairs(self, config: TrainingConfig) -> list[tuple[TrainingConfig, TrainingConfig]]:
-        """Return the checks of `config`: of all its numerics, and then of each part alone.
-
-        Rounding in the first step moves the weights apart, and Adam turns it into whole steps:
-        what follows tells nothing of the gradients of a compiled model in another layout.
-        """
         tested, reference = self._compared(config)
-        is_lower = any(tested[name] != reference[name] for name in PRECISION)
-        parts = [] if is_lower else [part for part in self._parts(config) if part != tested]
-        return [(it, reference) for it in (tested, *parts) if it != reference]
+        parts = [tested] if self._is_lower(tested) else [tested, *self._parts(config)]
+        return [(it, reference) for it in dict.fromkeys(parts) if it != reference]
 
-    def _parts(self, config: TrainingConfig) -> list[TrainingConfig]:
-        """Return `config` reduced to each setting of numerics that it changes; compiling is one."""
-        own = self.context.baseline
-        parts = (own.replace(**{name: config[name] for name in names}) for names in _PARTS)
-        return [part for part in parts if part != own]
+    def _parts(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return `config` reduced to what is in force at once, and to the optimizer's kernels.
+
+        Rounding in the first step moves the weights apart, and Adam turns it into whole steps. So
+        what is in force later is compared with a run that has had the same first steps. And a
+        first update tells the optimizer's kernels only if its gradients are the same.
+        """
+        return self._reduced(config, _AT_ONCE), self._reduced(config, (_OPTIMIZER,))
+
+    def _reduced(self, config: TrainingConfig, names: Sequence[str]) -> TrainingConfig:
+        return self.context.baseline.replace(**{name: config[name] for name in names})
+
+    def _is_lower(self, tested: TrainingConfig) -> bool:
+        return any(tested[name] != self.context.baseline[name] for name in PRECISION)
+
+    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
+        """Return the measured errors of all numerics of `config`; None if no check is needed."""
+        tested, reference = self._compared(config)
+        return None if tested == reference else self._found(tested, reference)
 
     def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:  # noqa: ARG002
         """Return no second check: a script's processes are all that `_compared` runs."""
@@ -124,25 +126,26 @@ class FirstLossChecker(NumericsChecker):
         `unchecked` is what to suppose of settings that no check has compared yet.
         """
         tested, reference = self._compared(config)
-        if any(tested[name] != reference[name] for name in PRECISION):
+        if self._is_lower(tested):
             return False
         own = self.study.notes.numerics_check(_UNTOUCHED) or self._observed()
         # Earlier versions noted checks without gradients.
-        if not (isinstance(own, FirstLosses) and own.gradients):
+        if not (isinstance(own, FirstLosses) and own.sums.gradients):
             return False
-        keys = (part.note_key(NUMERICS) for part in self._parts(config))
+        parts = {tested, *self._parts(config)} - {reference}
+        notes = (self.study.notes.numerics_check(part.note_key(NUMERICS)) for part in parts)
         return all(
             found.gradient_error <= UNNOTICED
             if isinstance(found, Gated)
             else unchecked and found is None
-            for found in map(self.study.notes.numerics_check, keys)
+            for found in notes
         )
 
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""
         return False
 
-    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
+    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:  # noqa: ARG002
         is_short = tested["amp_dtype"] == "bfloat16"
         is_short |= tested["float32_matmul_precision"] == "medium"
         own, rounded = self._untouched(0.0), self._untouched(_ROUNDING[is_short])
@@ -150,13 +153,30 @@ class FirstLossChecker(NumericsChecker):
             return own
         if not isinstance(rounded, FirstLosses):
             return rounded
-        changed = tested.differences(reference).keys()
-        is_settled = changed.isdisjoint(PRECISION) and changed.isdisjoint(_AT_ONCE)
-        found = self._first_losses(tested, 0.0, folder, is_settled)
+        is_lower, (at_once, optimizer) = self._is_lower(tested), self._parts(tested)
+        found = self._first_losses(tested, 0.0, folder, not is_lower and tested != at_once)
         if not isinstance(found, FirstLosses):
             return found
-        gated = _gated(found, own, rounded, compares_reach=changed.isdisjoint(PRECISION))
-        return replace(gated, gradient_error=_gradient_error(found, own, is_settled))
+        gated = _gated(found, own, rounded, compares_reach=not is_lower)
+        if is_lower:
+            return replace(gated, gradient_error=1.0)
+        error = _apart(found.sums.gradients, own.sums.gradients)
+        if tested != at_once:
+            error = max(error, self._settled_error(found, own, at_once))
+        if tested == optimizer:
+            error = max(error, _apart(found.sums.update, own.sums.update))
+        settled = found.sums.settled_gradients
+        return replace(gated, gradient_error=error, settled_gradients=settled)
+
+    def _settled_error(
+        self, found: FirstLosses, own: FirstLosses, at_once: TrainingConfig
+    ) -> float:
+        """Return how far gradients of the third step are from those without what is new in it."""
+        settled, reference = own.sums.settled_gradients, self.context.baseline
+        if at_once != reference:
+            before = self._found(at_once, reference)
+            settled = before.settled_gradients if isinstance(before, Gated) else ()
+        return _apart(found.sums.settled_gradients, settled)
 
     def _untouched(self, nudge: float) -> TrialOutcome:
         """Return the first losses of the untouched script, from rounded weights if asked for."""
@@ -186,8 +206,7 @@ class FirstLossChecker(NumericsChecker):
             loss.first[:FIRST_STEPS],
             loss.backwards_per_step,
             loss.reach,
-            loss.gradients,
-            loss.settled_gradients,
+            loss.sums,
         )
 
     def _first_losses(
@@ -201,15 +220,9 @@ def _numerics_of(config: TrainingConfig) -> dict[str, Value]:
     return {name: config[name] for name in _NUMERICS}
 
 
-def _gradient_error(found: FirstLosses, own: FirstLosses, is_settled: bool) -> float:
-    """Return the relative difference of the gradients; 1 where it is not known.
-
-    `is_settled` is True if those of the third step can be compared as well as those of the first.
-    """
-    pairs = [(found.gradients, own.gradients)]
-    if is_settled:
-        pairs.append((found.settled_gradients, own.settled_gradients))
-    return max(_distance(sums, those) if any(those) else 1.0 for sums, those in pairs)
+def _apart(found: Sequence[float], own: Sequence[float]) -> float:
+    """Return the distance of sums that tell gradients or an update; 1 where it is not known."""
+    return _distance(found, own) if any(own) else 1.0
 
 
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
@@ -270,7 +283,7 @@ class ScriptProber(AccuracyProber):
         Harmless knobs have the baseline's values. So have those of numerics if they are known to
         leave the gradients as they are, rounding aside.
         """
-        return self._reduced(config, self._numerics.computes_alike(config))
+        return self._probed_as(config, self._numerics.computes_alike(config))
 
     def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
         """Return for each configuration whether no seed of its training is known.
@@ -281,10 +294,14 @@ class ScriptProber(AccuracyProber):
         # There are thousands of configurations, and few of their numerics.
         alike = functools.lru_cache(None)(partial(self._numerics.computes_alike, unchecked=True))
         numerics = (self.context.baseline.replace(**_numerics_of(one)) for one in configs)
-        reduced = map(self._reduced, configs, map(alike, numerics))
+        reduced = map(self._probed_as, configs, map(alike, numerics))
         return [one.quality_key() not in known for one in reduced]
 
-    def _reduced(self, config: TrainingConfig, computes_alike: bool) -> TrainingConfig:
+    def spares_seeds(self, config: TrainingConfig) -> bool:
+        """Return whether a check of some steps may show that `config` needs no seeds."""
+        return self._numerics.needed(config) and not self.unknown([config])[0]
+
+    def _probed_as(self, config: TrainingConfig, computes_alike: bool) -> TrainingConfig:
         names = [knob.name for knob in ALL_KNOBS if is_harmless(knob)]
         return self._as_baseline(config, (*names, *(_NUMERICS if computes_alike else ())))
 

@@ -26,6 +26,7 @@ def starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
         within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
     often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
     checks = " with (longer) checks of their quality" if _has_quality(context) else ""
+    checks = " with checks of their gradients" if _compares_gradients(context) else checks
     yield (
         f"about {often} times{within}{each}: as it is, up to {_trials(context)} trials{checks}, "
         "and the comparison that confirms the best"
@@ -76,7 +77,14 @@ def _processes(context: SearchContext) -> tuple[int, int]:
         # and a seed of its own, and an incumbent is validated on seeds of both.
         least += 1
         most += 2 * trials + 2 * INCUMBENT_SEEDS
+    if context.observed is not None and _compares_gradients(context):
+        most += trials
     return least, most
+
+
+def _compares_gradients(context: SearchContext) -> bool:
+    script = context.options.workload.script
+    return script is not None and script.compares_gradients
 
 
 def _trials(context: SearchContext) -> int:

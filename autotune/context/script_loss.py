@@ -67,7 +67,7 @@ def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
     """Return the options with the training loss as the judge, or the reason why it is none."""
     if script.metric is not None or script.only_exact or observed.loss is None:
         return script
-    doubt, can_compare = observed.loss.doubt, bool(observed.loss.settled_gradients)
+    doubt, can_compare = observed.loss.doubt, bool(observed.loss.sums.settled_gradients)
     return replace(
         script,
         loss=None if doubt else "mean",

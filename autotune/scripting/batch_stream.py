@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators, torch_s_own
 from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import Lead, ModelCalls, plays_episodes
+from autotune.scripting.steps import Lead, ModelCalls
 from autotune.training.loading.batch_sizes import BatchSizes, length_of
 from autotune.training.loading.batches import Batches, Synchronize
 
@@ -196,7 +196,7 @@ class BatchStream(Batches):
     @property
     def is_played(self) -> bool:
         """True if the model plays episodes, as in reinforcement learning, between the steps."""
-        return plays_episodes() or self.calls.acts or (self.calls.varies and not self.is_fed)
+        return self.calls.are_played(self.is_fed, self.samples_per_batch)
 
     @property
     def batches(self) -> int:

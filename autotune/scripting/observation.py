@@ -89,7 +89,7 @@ class Observation:
         Stages are those of a script in one process.
         """
         self._world = world
-        self._losses.recorder.reach = Reach(self._observed.parameters)
+        self._losses.recorder.reach = Reach(self._observed.trained)
         yield _FIRST
         stream = self._stream
         stream.count_anew()
@@ -111,6 +111,7 @@ class Observation:
             self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
+        self._interposition.calls.watch_acting()
         for model in self._observed.models:
             watch_acting(model, self._interposition.calls)
         step_seconds = 1 / max(pace, 1e-9)

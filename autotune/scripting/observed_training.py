@@ -183,8 +183,17 @@ class ObservedTraining:
         model = None if self._model is None else self._model()
         if model is not None:
             return list(model.parameters())
+        return [] if self._by_hand else self.trained
+
+    @property
+    def trained(self) -> list[Tensor]:
+        """Parameters of the optimizer, perhaps of several models; of the model if there is none.
+
+        Raises:
+            LookupError: neither a model nor an optimizer was observed.
+        """
         if self._by_hand:
-            return []
+            return self.parameters
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
     @property

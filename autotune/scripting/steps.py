@@ -50,6 +50,8 @@ class Steps:
         self.passed: list[Callable[[bool], None]] = []
         """Functions that are called after each outermost backward pass, before its step. They get
         True while an optimizer steps, which may call the model again and again."""
+        self.befores: list[Callable[[Optimizer], None]] = []
+        """Functions that are called before each optimizer's step."""
         self.losses: list[Callable[[Any], None]] = []
         """Functions that get what each outermost backward pass is called on, before it runs."""
         self.device: torch.device | None = None
@@ -152,8 +154,10 @@ class Steps:
         for listen in self.listeners:
             listen(None)
 
-    def _before_optimizer(self, *_: object) -> None:
+    def _before_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._in_closure = True
+        for listen in self.befores:
+            listen(optimizer)
 
     def _after_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._optimizer_steps, self._in_closure = True, False
@@ -183,7 +187,7 @@ class ModelCalls:
         self._passes = self._samples = self._last = self._alone = 0
         self._fewest = self._most = 0
         self._evaluated: tuple[float, float] | None = None
-        self._steps = self._acting_steps = 0
+        self._steps = self._acting_steps = self._acting_calls = 0
         self._has_acted = False
 
     def called(self, arguments: Iterable[Any]) -> None:
@@ -214,10 +218,17 @@ class ModelCalls:
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
 
+    def watch_acting(self) -> None:
+        """Count steps and calls that may be an agent's anew."""
+        self._steps = self._acting_steps = self._acting_calls = 0
+        self._has_acted = False
+
     def acted(self, arguments: Iterable[Any]) -> None:
         """Record a call in training mode without gradients."""
         size = next(filter(None, map(samples_in, arguments)), 0)
-        self._has_acted |= size == 1
+        if size == 1 or plays_episodes():
+            self._has_acted = True
+            self._acting_calls += 1
 
     def _leave_out(self) -> None:
         assert self._evaluated is not None
@@ -240,15 +251,27 @@ class ModelCalls:
             self._fewest = min(self._fewest or self._alone, self._alone)
             self._most, self._alone = max(self._most, self._alone), 0
 
-    @property
-    def varies(self) -> bool:
-        """True if the calls with one sample vary in number, as the lengths of episodes do."""
-        return self._most > _EPISODES * self._fewest
+    def are_played(self, is_fed: bool, samples_per_batch: float) -> bool:
+        """Return whether the model plays, as in reinforcement learning, between the steps.
 
-    @property
-    def acts(self) -> bool:
-        """True if the model answers for single samples between the steps, as an agent does."""
-        return self._acting_steps >= max(_FEWEST_ACTING, _ACTING * self._steps)
+        `is_fed` is True if a loader feeds the steps.
+        """
+        if samples_per_batch > 1 and self._acts():
+            return True
+        # The lengths of episodes vary.
+        varies = self._most > _EPISODES * self._fewest
+        return not is_fed and (varies or plays_episodes())
+
+    def _acts(self) -> bool:
+        """Return whether the model answers for single samples between the steps, as an agent does.
+
+        It does so before many of them, or in one long turn before as many steps at most. Where a
+        library of environments is imported, they may be several worlds' at a time.
+        """
+        if self._steps < _FEWEST_ACTING:
+            return False
+        fewest = max(_FEWEST_ACTING, _ACTING * self._steps)
+        return self._acting_steps >= fewest or self._acting_calls > self._steps
 
     @property
     def passes(self) -> int:

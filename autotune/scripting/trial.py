@@ -79,7 +79,7 @@ class Trial:
         calls, sizes = self._interposition.calls, self._interposition.loaders.sizes
         self._stream = BatchStream(lambda: synchronize(seen.device), calls, sizes)
         self._printed = Printed(folder, job.script.metric or "")
-        self._recorder = LossRecorder(_reads_losses(job), lambda: seen.parameters)
+        self._recorder = LossRecorder(_reads_losses(job), lambda: seen.trained)
         self._losses = LossTasks(self._stream, self._recorder)
         self._observation: Observation | None = None
         self._task: Callable[[World], StepRequests[TrialOutcome]] | None = None
@@ -107,6 +107,7 @@ class Trial:
             before_parting(self._losses.gather)
             self._recorder.watch()
             self._interposition.stepping.losses.append(self._recorder.note)
+            self._interposition.stepping.befores.append(self._recorder.before)
         self._interposition.stepping.listeners.append(self._after_step)
 
     def _begun(self, process_start: float) -> Callable[[World], StepRequests[TrialOutcome]]:
@@ -224,7 +225,7 @@ class Trial:
     def _first_steps(self, task: TakeFirstSteps, _: World) -> StepRequests[TrialOutcome]:
         """Take the first steps; this begins after some, so that the parameters are known."""
         seen = self._interposition.observed
-        parameters = seen.parameters
+        parameters = seen.trained
         if task.draws_as_eager and _has_dropout(self._interposition.observed.models):
             draw_as_eager_does()
         return (yield from self._losses.first_steps(task, parameters))

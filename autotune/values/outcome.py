@@ -105,6 +105,8 @@ class Gated:
     """Relative change of the reference's gradients on another batch; 0 if there is none."""
     in_double: bool
     """True if the standard is float64, False if float32."""
+    settled_gradients: tuple[float, ...] = ()
+    """Of a script, sums that tell gradients (`FirstSums`), with which others are compared."""
     kind: Literal["gated"] = "gated"
 
 

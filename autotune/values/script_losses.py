@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 FIRST_STEPS = 10
-"""First steps that are compared; settings of the model hold from the third one."""
+"""First steps that are compared."""
 SETTLED_STEP = 3
+"""The first of them in which all settings are in force."""
 LOOK_SECONDS = 15.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
 LOOK_SHARE = 1 / 10
@@ -29,6 +30,22 @@ def no_fall(steps: int, seconds: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstSums:
+    """Sums that tell tensors of a script's first steps; each empty where it is not known.
+
+    Their distance from another run's, relative to their size, estimates how far the tensors are
+    apart.
+    """
+
+    gradients: tuple[float, ...] = ()
+    """Of the first step, in which only settings that hold from the start are in force."""
+    update: tuple[float, ...] = ()
+    """What the optimizer adds to the parameters in that step."""
+    settled_gradients: tuple[float, ...] = ()
+    """Of the step of `SETTLED_STEP`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedLoss:
     """Loss of an unchanged script: the tensors on which it calls `backward`."""
 
@@ -41,9 +58,8 @@ class ObservedLoss:
     """Reason why it cannot judge a training; empty if it can."""
     reach: tuple[float, ...] = ()
     """As that of `FirstLosses`."""
-    gradients: tuple[float, ...] = ()
+    sums: FirstSums = FirstSums()
     """As those of `FirstLosses`; empty if the loss cannot be compared."""
-    settled_gradients: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +71,5 @@ class FirstLosses:
     backwards_per_step: float
     reach: tuple[float, ...]
     """Distance that each parameter moved from the third to the tenth step; empty if unknown."""
-    gradients: tuple[float, ...] = ()
-    """Sums that tell the gradients of the first step; empty if unknown.
-
-    Only settings that hold from the start are in force then."""
-    settled_gradients: tuple[float, ...] = ()
-    """The same of the third step, when all settings are."""
+    sums: FirstSums = FirstSums()
     kind: Literal["first_losses"] = "first_losses"

@@ -163,7 +163,7 @@ def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
     script = planned.context.options.workload.script
     assert script is not None
     assert script.loss == ("sum" if divides else "mean")
-    assert planned.context.space.domains["accumulation_steps"] == (4, 1)
+    assert planned.context.space.domains["batch_size"] == (16, 64)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])

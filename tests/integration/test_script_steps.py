@@ -289,7 +289,7 @@ def test_the_loss_of_an_agent_that_acts_between_the_steps_judges_nothing(
     assert bool(seen.training_loader) is (fed == "fed")
     assert seen.loss is not None
     assert "as reinforcement learning does" in seen.loss.doubt
-    assert not seen.loss.settled_gradients
+    assert not seen.loss.sums.settled_gradients
 
 
 @pytest.mark.parametrize("way", ["every step", "rarely"])

@@ -30,8 +30,8 @@ from autotune.values.outcome import (
 )
 from autotune.values.script_losses import (
     FIRST_STEPS,
-    SETTLED_STEP,
     FirstLosses,
+    FirstSums,
     ObservedLoss,
     no_fall,
 )
@@ -162,7 +162,7 @@ class LossTasks:
             self._backwards_per_step,
             doubt,
             self.recorder.reach.lengths,
-            *(((), ()) if course.doubt else self._gradients),
+            FirstSums() if course.doubt else self.recorder.sums,
         )
 
     def first_steps(
@@ -186,7 +186,7 @@ class LossTasks:
             is_finite = all(map(math.isfinite, course.losses))
             return UserError(doubt, "") if is_finite else NonFinite(doubt)
         losses, reach = tuple(course.losses[: task.steps]), self.recorder.reach.lengths
-        return FirstLosses(losses, self._backwards_per_step, reach, *self._gradients)
+        return FirstLosses(losses, self._backwards_per_step, reach, self.recorder.sums)
 
     def probing(self, task: Probe, started: float) -> StepRequests[TrialOutcome]:
         """Train on the task's samples and return the loss over the last tenth of them."""
@@ -214,11 +214,6 @@ class LossTasks:
         before = fmean(step.value(task.loss) for step in steps[:FIRST_STEPS])
         is_told = task.untrained and math.isfinite(before)
         return Probed((found,), time.monotonic() - started, before if is_told else None)
-
-    @property
-    def _gradients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        found = self.recorder.gradients
-        return found.get(1, ()), found.get(SETTLED_STEP, ())
 
     @property
     def _backwards_per_step(self) -> float:

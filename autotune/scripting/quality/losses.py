@@ -12,17 +12,19 @@ import functools
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from autotune.scripting.quality.reach import Reach, sums_of_gradients
 from autotune.scripting.quality.scalars import Scalars
 from autotune.scripting.quality.turns import Turns
-from autotune.values.script_losses import FIRST_STEPS, SETTLED_STEP
+from autotune.values.script_losses import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
@@ -48,8 +50,8 @@ class StepLoss:
 class LossRecorder:
     """A recorder of the losses of a script's steps.
 
-    Call `watch` once, `note` before every outermost backward pass, `turns.stepped` after every step
-    of an optimizer, and `stepped` after every step that counts.
+    Call `watch` once, `note` before every outermost backward pass, `before` every step of an
+    optimizer and `turns.stepped` after it, and `stepped` after every step that counts.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class LossRecorder:
         """Optimizers that have stepped, also those whose steps do not count."""
         self.reach = Reach(())
         """Distances by which the first steps move the parameters."""
-        self.gradients: dict[int, tuple[float, ...]] = {}
-        """Sums that tell the gradients of the first step, and of the one of `SETTLED_STEP`."""
+        self.sums = FirstSums()
+        self._first_move = Reach(())
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
@@ -126,12 +128,26 @@ class LossRecorder:
         if self.is_on:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
-            step = len(self._ends)
-            if step in (1, SETTLED_STEP):
-                self.gradients[step] = sums_of_gradients(self._parameters())
-            if step == FIRST_STEPS:
-                self.reach.end()
+            with suppress(Exception):  # a tensor of an unknown kind must not harm the script
+                self._measure(len(self._ends))
         self._scaled = None
+
+    def _measure(self, step: int) -> None:
+        if step == 1:
+            gradients, update = sums_of_gradients(self._parameters()), self._first_move.sums()
+            self.sums, self._first_move = FirstSums(gradients, update), Reach(())
+        elif step == SETTLED_STEP:
+            gradients = sums_of_gradients(self._parameters())
+            self.sums = replace(self.sums, settled_gradients=gradients)
+        elif step == FIRST_STEPS:
+            self.reach.end()
+
+    def before(self, optimizer: Optimizer) -> None:
+        """Record that an optimizer is about to step."""
+        if self.is_on and not self._ends:
+            with suppress(Exception):
+                groups = optimizer.param_groups
+                self._first_move = Reach(one for group in groups for one in group["params"])
 
     def steps(self) -> list[StepLoss]:
         """Return the recorded steps, none if a loss cannot be read; waits for the device."""

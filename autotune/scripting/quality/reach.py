@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,9 +11,10 @@ from torch import Tensor
 _ENTRIES = 4096
 """Entries that are kept of a parameter, evenly spaced: a copy of a model may not fit."""
 _SUMS = 32
-"""Sums that tell the gradients of all parameters."""
+"""Sums that tell the tensors of all parameters."""
 # No script's own seed, whose random numbers its weights would share.
 _SEED = 982_451_653
+_CPU = torch.device("cpu")
 
 
 class Reach:
@@ -27,9 +29,16 @@ class Reach:
 
     def end(self) -> None:
         """Measure the distances, and free what was kept."""
-        pairs = zip(self._parameters, self._before, strict=True)
-        self.lengths = tuple(float((_some(now) - before).norm()) for now, before in pairs)
+        self.lengths = tuple(float(moved.norm()) for moved in self._moves())
         self._parameters, self._before = [], []
+
+    def sums(self) -> tuple[float, ...]:
+        """Return sums that tell the moves so far; see `sums_of_gradients`."""
+        return _sums(self._moves())
+
+    def _moves(self) -> list[Tensor]:
+        pairs = zip(self._parameters, self._before, strict=True)
+        return [_some(now) - before for now, before in pairs]
 
 
 def sums_of_gradients(parameters: Iterable[Tensor]) -> tuple[float, ...]:
@@ -37,17 +46,28 @@ def sums_of_gradients(parameters: Iterable[Tensor]) -> tuple[float, ...]:
 
     The weights are always the same. The distance of the sums of two gradients, relative to their
     size, estimates the relative difference of the gradients (Johnson and Lindenstrauss, 1984).
-    Empty where a gradient is sparse.
+    Empty where a gradient is sparse or not finite, or where more than half of them are zero, as
+    behind a last layer that begins with zeros.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients or any(one.layout != torch.strided for one in gradients):
+    if any(one.layout != torch.strided for one in gradients):
         return ()
-    drawn, kept = torch.Generator().manual_seed(_SEED), map(_some, gradients)
-    weights = torch.randn(_SUMS, 2 * _ENTRIES, generator=drawn)
-    sums = [(weights[:, : len(one)].to(one.device) @ one).cpu() for one in kept]
-    # Of each gradient with signs of its own, so that those of two do not hide each other.
-    signs = torch.randint(0, 2, (len(sums), _SUMS), generator=drawn) * 2 - 1
-    return tuple((torch.stack(sums) * signs).sum(dim=0).tolist())
+    return _sums([_some(one) for one in gradients])
+
+
+def _sums(kept: Sequence[Tensor]) -> tuple[float, ...]:
+    if not kept or 2 * sum(not one.any() for one in kept) > len(kept):
+        return ()
+    # A script may set other defaults, and step under autocast, which shortens matrix products.
+    drawn = torch.Generator(_CPU).manual_seed(_SEED)
+    shape = (_SUMS, 2 * _ENTRIES)
+    weights = torch.randn(shape, generator=drawn, device=_CPU, dtype=torch.float32)
+    on = {one.device: weights.to(one.device) for one in kept}
+    sums = [(on[one.device][:, : len(one)] * one).sum(dim=1).to(_CPU) for one in kept]
+    # Of each tensor with signs of its own, so that those of two do not hide each other.
+    signs = torch.randint(0, 2, (len(sums), _SUMS), generator=drawn, device=_CPU) * 2 - 1
+    found = tuple((torch.stack(sums) * signs).sum(dim=0).tolist())
+    return found if all(map(math.isfinite, found)) else ()
 
 
 def _some(parameter: Tensor) -> Tensor:
@@ -56,4 +76,7 @@ def _some(parameter: Tensor) -> Tensor:
     if hasattr(local, "to_local"):
         local = local.to_local()
     step = max(1, local.numel() // _ENTRIES)
+    # Else they would be one column of a matrix, or one place of all kernels.
+    while math.gcd(step, local.numel()) > 1:
+        step += 1
     return local.reshape(-1)[::step].to(torch.float32, copy=True)

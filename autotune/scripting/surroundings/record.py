@@ -15,7 +15,7 @@ from autotune.values.outcome import Observed, TrialOutcome
 from autotune.values.workload_facts import Surroundings
 
 # Most names of a list that are kept.
-_MOST = 1000
+_MOST = 200
 
 
 class Record:

@@ -57,7 +57,7 @@ def watch_savers(writes: Callable[..., None]) -> None:
 
 def _wrap(saver: _Saver, writes: Callable[..., None]) -> None:
     *owners, name = saver.name.split(".")
-    with suppress(AttributeError):  # another version, or another module of that name
+    with suppress(AttributeError, TypeError):  # another version, or another module of that name
         owner: Any = reduce(getattr, owners, sys.modules[saver.module])
         setattr(owner, name, _telling(saver, writes, getattr(owner, name)))
 

@@ -202,7 +202,8 @@ class WrittenFiles:
 
 def _changed_at(place: str) -> float:
     """Return the last time at which a database, or what SQLite writes before it, was changed."""
-    return max(file.stat().st_mtime_ns for file in database_files(place) if file.exists())
+    times = (file.stat().st_mtime_ns for file in database_files(place) if file.exists())
+    return max(times, default=0)
 
 
 def _is_folder(path: Any) -> bool:

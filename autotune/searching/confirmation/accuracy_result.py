@@ -26,9 +26,11 @@ def accuracy_evidence(
     was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     trained, split_error = prober.training_equivalent(config), prober.split_error(config)
+    evidence = prober.evidence(config)
+    by_gradients = script is not None and evidence == "gate"
     return AccuracyEvidence(
-        evidence=prober.evidence(config),
-        gate=_gate(prober.gated(config), script is not None),
+        evidence=evidence,
+        gate=_gate(prober.gated(config), script is not None, by_gradients),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
@@ -43,17 +45,17 @@ def accuracy_evidence(
         seeds=len(qualities),
         needs_full_run=_changes_course(prober, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
-        judged_by=_judged_by(prober, rule.baseline[: len(qualities)]),
+        judged_by=_judged_by(prober, rule.baseline[: len(qualities)], by_gradients),
         unjudged=(script and script.name_a_metric) or None,
     )
 
 
-def _judged_by(prober: AccuracyProber, baseline: Sequence[float]) -> str | None:
+def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool) -> str | None:
     """Return what judged a script, in words; None for a model.py and for exact settings alone."""
     script = prober.context.options.workload.script
     if script is None or not (script.tries_numerics or script.compares_gradients):
         return None
-    if script.compares_gradients:
+    if script.compares_gradients or by_gradients:
         return "gradients of the first steps, and how far these move the weights"
     length = f"{prober.samples} {prober.context.unit}"
     what = f"mean training loss over the last tenth of {length}"
@@ -94,10 +96,11 @@ def _length_of(prober: AccuracyProber) -> dict[str, Any]:
     return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
 
 
-def _gate(gated: Gated | None, is_script: bool) -> GateEvidence | None:
+def _gate(gated: Gated | None, is_script: bool, by_gradients: bool) -> GateEvidence | None:
     if gated is None:
         return None
     names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
+    names += ["gradient_error"] if by_gradients else []
     errors = {name: getattr(gated, name) for name in names}
     return GateEvidence(
         **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}

@@ -132,7 +132,10 @@ def _is_far_off(accuracy: Accuracy, found: AccuracyVerdict) -> bool:
 
 def _waits(search: SearchRun, accuracy: Accuracy, best: FinishedTrial) -> bool:
     """Return whether the first seed of the best trial is expensive and not yet paid for."""
-    if accuracy.prober.known_seeds(best.config) or not seeds_are_dear(search):
+    prober = accuracy.prober
+    if prober.known_seeds(best.config) or prober.spares_seeds(best.config):
+        return False
+    if not seeds_are_dear(search):
         return False
     return not _pays(search, accuracy, best, seeds=0)
 
