@@ -195,6 +195,7 @@ class Trial:
                 self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._requests = self._met()
+                self._interposition.stepping.befores.clear()
             self._steps_left -= 1
             if self._stream.steps >= SETTLED and self._steps_left <= 0:
                 assert self._requests is not None

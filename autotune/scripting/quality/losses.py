@@ -128,8 +128,9 @@ class LossRecorder:
         if self.is_on:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
-            with suppress(Exception):  # a tensor of an unknown kind must not harm the script
-                self._measure(len(self._ends))
+            if len(self._ends) <= FIRST_STEPS:
+                with suppress(Exception):  # a tensor of an unknown kind must not harm the script
+                    self._measure(len(self._ends))
         self._scaled = None
 
     def _measure(self, step: int) -> None:
