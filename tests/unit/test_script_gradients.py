@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -244,3 +246,35 @@ def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path: Path) -> Non
     assert prober.unknown(asked) == [False, False, False, False, True]
     prober.verdict(compiled, most_seeds=1)
     assert prober.needs_probe(compiled), "its gradients are known to differ"
+
+
+def test_a_check_is_not_put_off_where_seeds_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of ten steps decides alone, so that no time is set aside for seeds."""
+    now = [time.monotonic()]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
+    found = runner()
+    measure, quality = found.measure, found.quality
+
+    def timed(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+        now[0] += 10.0 if phase == "trial" else 0.0
+        return measure(config, phase)
+
+    def judged(config: TrainingConfig, seed: int) -> float:
+        now[0] += 100.0
+        return quality(config, seed)
+
+    found.measure, found.quality, found.seed_seconds = timed, judged, 100.0
+    script, space = ScriptOptions(()), f"{FUSED}num_workers: [0, 1, 2, 4]\n"
+    options = options_in(tmp_path, space, script=script, trials=8, time_budget_seconds=900.0)
+    end = events_of(options, found)[-1]
+    assert isinstance(end, Answered)
+    assert end.best.config["optimizer_impl"] == "fused"
+    assert probed(found) == []
+    asked = [
+        (job.task.kind, bool(job.config and job.config["optimizer_impl"])) for job in found.jobs
+    ]
+    trial, check = asked.index(("measure", True)), asked.index(("take_first_steps", True))
+    assert not any(kind == "measure" for kind, _ in asked[trial + 1 : check])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.failed_probes import own_accuracy_fails
+from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
@@ -86,7 +87,14 @@ class SearchRun:
     @property
     def time_budget(self) -> TimeBudget:
         """Estimates of the seconds to come, from the trials so far."""
-        return TimeBudget(self.context, self.study, self.clock)
+        return TimeBudget(self.context, self.study, self.clock, self._training_of)
+
+    def _training_of(self, trial: FinishedTrial) -> str:
+        """Return the key of the training that a trial is equivalent to, as far as is known now."""
+        if self.context.options.workload.script is None:
+            return str(trial.details.training_equivalent)
+        prober = ScriptProber(self.context, self.runner, self.study, samples=0)
+        return prober.training_equivalent(trial.config).quality_key()
 
     @property
     def first_estimates(self) -> FirstEstimates:

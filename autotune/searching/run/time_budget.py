@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
@@ -62,6 +62,8 @@ class TimeBudget:
     context: SearchContext
     study: TuningStudy
     clock: Clock
+    training_of: Callable[[FinishedTrial], str]
+    """Returns the text that trials of equivalent training share."""
 
     def seconds_left(self) -> float:
         """Return the seconds left for trials; infinite without a budget.
@@ -190,7 +192,7 @@ class TimeBudget:
         """
         if not needs_accuracy(self.context):
             return 0.0
-        equivalent = "" if trial is None else str(trial.details.training_equivalent)
+        equivalent = "" if trial is None else self.training_of(trial)
         a_seed = seed_seconds(self.context, self.study)
         return seeds_to_come(self.context, self.study, equivalent) * a_seed
 

@@ -176,7 +176,7 @@ def _judge(
     verdict = judge(outcome, objective, limit)
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(search, outcome)):
         return verdict, None
-    if seeds_are_dear(search) and not accuracy.prober.spares_seeds(config):
+    if seeds_are_dear(search):
         return verdict, None  # probed after it was the incumbent for long enough
     validates_now = _leads(search, verdict) and not validates_late(search)
     found = _accuracy_of(accuracy, config, INCUMBENT_SEEDS if validates_now else 1)
