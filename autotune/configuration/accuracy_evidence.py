@@ -26,7 +26,7 @@ class GateEvidence(Part):
     left_out_if_none = frozenset({"gradient_error", "update_error", "buffer_error"})
     loss_error: float
     gradient_error: float | None = None
-    """None for a script, of which no gradients are compared."""
+    """None for a script that a quality judged; else estimated from sums over its gradients."""
     update_error: float | None = None
     """Relative error of the optimizer's first update from equal gradients; None in older files."""
     path_error: float | None = None
