@@ -36,7 +36,7 @@ from autotune.values.outcome import (
     TrialOutcome,
     as_failure,
 )
-from autotune.values.script_losses import FIRST_STEPS, FirstLosses
+from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss
 
 _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
@@ -128,9 +128,10 @@ class FirstLossChecker(NumericsChecker):
         tested, reference = self._compared(config)
         if self._is_lower(tested):
             return False
-        own = self.study.notes.numerics_check(_UNTOUCHED) or self._observed()
+        own, seen = self.study.notes.numerics_check(_UNTOUCHED), self.context.observed
+        known = own or (seen and seen.loss)
         # Earlier versions noted checks without gradients.
-        if not (isinstance(own, FirstLosses) and own.sums.gradients):
+        if not (isinstance(known, FirstLosses | ObservedLoss) and known.sums.gradients):
             return False
         parts = {tested, *self._parts(config)} - {reference}
         notes = (self.study.notes.numerics_check(part.note_key(NUMERICS)) for part in parts)

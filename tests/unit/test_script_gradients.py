@@ -232,11 +232,13 @@ def test_gradients_behind_a_layer_of_zeros_tell_nothing() -> None:
     assert sums_of_gradients(gradients(torch.ones(3), *behind[1:])) != ()
 
 
-def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, 1])
+def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path: Path, seed: int) -> None:
     """So that a layout is proposed as early as what leaves the arithmetic alone."""
     space = f"{BOTH}amp_dtype: [null, bfloat16]\n"
     found = runner(settled=0.2)
-    context = survey(options_in(tmp_path, space, script=ScriptOptions(())), found)
+    options = options_in(tmp_path, space, script=ScriptOptions(()), seed=seed)
+    context = survey(options, found)
     study = opened(context.options.study.storage, context.space)
     prober = ScriptProber(context, found, study, samples=80)
     own = context.baseline
