@@ -7,11 +7,10 @@ training: its loss, or the metric that it prints.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
@@ -203,12 +202,8 @@ class FirstLossChecker(NumericsChecker):
         if not same or not seen.loss.reach or self.context.options.sampling.seed != FIRST_SEED:
             return None
         loss = seen.loss
-        return FirstLosses(
-            loss.first[:FIRST_STEPS],
-            loss.backwards_per_step,
-            loss.reach,
-            loss.sums,
-        )
+        first = loss.first[:FIRST_STEPS]
+        return FirstLosses(first, loss.backwards_per_step, loss.reach, loss.sums)
 
     def _first_losses(
         self, config: TrainingConfig, nudge: float, folder: Path, draws_as_eager: bool = False
@@ -293,7 +288,7 @@ class ScriptProber(AccuracyProber):
         """
         known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
         # There are thousands of configurations, and few of their numerics.
-        alike = functools.lru_cache(None)(partial(self._numerics.computes_alike, unchecked=True))
+        alike = lru_cache(None)(partial(self._numerics.computes_alike, unchecked=True))
         numerics = (self.context.baseline.replace(**_numerics_of(one)) for one in configs)
         reduced = map(self._probed_as, configs, map(alike, numerics))
         return [one.quality_key() not in known for one in reduced]

@@ -192,15 +192,16 @@ def show_plan(options: SearchOptions) -> None:
     """Print the plan of a search and an estimate of its time, without measuring anything.
 
     Raises:
-        AutotuneError: see `autotune.context.search_context.survey`, or inspecting the workload took
-            longer than the time budget.
+        AutotuneError: see `survey`, or inspecting the workload took longer than the time budget.
     """
     clock = Clock(time_budget_of(options))
     with _scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
         runner = _runner(folder, options.workload.interpreter, keep, warm=False)
         context = survey(options, BudgetedRunner(runner, clock), folder)
-    for line in (*plan_lines(context), *([] if context.observed else [estimate(context)])):
+    for line in plan_lines(context):
         to_stderr(line)
+    if context.observed is None:
+        to_stderr(estimate(context))
     to_stderr("before its trials, a search leaves out what its diagnosis says cannot matter")
 
 

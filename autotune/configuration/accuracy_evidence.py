@@ -94,7 +94,9 @@ class AccuracyEvidence(Part):
     None unless the effective batch is the baseline's in other parts, and in older files.
     """
     judged_by: str | None = None
-    """What judged a script, quality or gradients, in words; None for a model.py and in older files.
+    """The quality that judged a script, or its gradients, in words.
+
+    It is None for a model.py and in older files.
 
     `autotune run` applies settings of that script that change the arithmetic only if it is there.
     """

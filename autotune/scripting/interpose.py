@@ -32,9 +32,10 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
 from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast, within
 from autotune.training.apply_settings import Settings
+from autotune.values.script_losses import SETTLED_STEP
 
 # Steps that show every module that training calls; then settings that change the model are applied.
-SETTLED = 2
+SETTLED = SETTLED_STEP - 1
 # Steps after which a compiled step has run, and nothing is left to do.
 _DONE = 4
 

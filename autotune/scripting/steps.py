@@ -265,8 +265,8 @@ class ModelCalls:
     def _acts(self) -> bool:
         """Return whether the model answers for single samples between the steps, as an agent does.
 
-        It does so before many of them, or in one long turn before as many steps at most. Where a
-        library of environments is imported, they may be several worlds' at a time.
+        An agent does so before many of the steps, or more often than it steps. With a library of
+        environments it may answer for several of them at a time.
         """
         if self._steps < _FEWEST_ACTING:
             return False

@@ -226,10 +226,9 @@ class Trial:
     def _first_steps(self, task: TakeFirstSteps, _: World) -> StepRequests[TrialOutcome]:
         """Take the first steps; this begins after some, so that the parameters are known."""
         seen = self._interposition.observed
-        parameters = seen.trained
-        if task.draws_as_eager and _has_dropout(self._interposition.observed.models):
+        if task.draws_as_eager and _has_dropout(seen.models):
             draw_as_eager_does()
-        return (yield from self._losses.first_steps(task, parameters))
+        return (yield from self._losses.first_steps(task, seen.trained))
 
     def _profiling(self, task: Profile, _: World) -> StepRequests[TrialOutcome]:
         self._folder.enter_phase("profile")

@@ -106,7 +106,7 @@ class Gated:
     in_double: bool
     """True if the standard is float64, False if float32."""
     settled_gradients: tuple[float, ...] = ()
-    """Of a script, sums that tell gradients (`FirstSums`), with which others are compared."""
+    """Those of a script's `FirstSums`, for later checks; empty for a model.py."""
     kind: Literal["gated"] = "gated"
 
 

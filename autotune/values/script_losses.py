@@ -38,11 +38,11 @@ class FirstSums:
     """
 
     gradients: tuple[float, ...] = ()
-    """Of the first step, in which only settings that hold from the start are in force."""
+    """Gradients of the first step, in which only settings that hold from the start are in force."""
     update: tuple[float, ...] = ()
-    """What the optimizer adds to the parameters in that step."""
+    """Changes that the optimizer makes to the parameters in that step."""
     settled_gradients: tuple[float, ...] = ()
-    """Of the step of `SETTLED_STEP`."""
+    """Gradients of step `SETTLED_STEP`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.job import TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
@@ -29,6 +31,7 @@ from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
 TESTS = Path(__file__).parents[1]
+Words = Callable[[TrainingConfig], tuple[str, ...]]
 HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot judge that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
@@ -136,57 +139,55 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
     assert "  batch_size:" not in done.stderr
 
 
+def planned(
+    folder: Path, script: str, words: Words, baseline: dict[str, Value], *flags: Flag, space: str
+) -> SearchContext:
+    """What a search plans whose first losses are those of real trainings; the rest is scripted."""
+    with SubprocessRunner(folder / "inductor") as children:
+        ask = Ask(children, folder / "trial")
+
+        def first_steps(config: TrainingConfig) -> TrialOutcome:
+            return ask(script, *words(config), task=TakeFirstSteps(10), settings={})
+
+        own = first_steps(TrainingConfig.of(baseline))
+        assert isinstance(own, FirstLosses), own
+        loss = ObservedLoss("", own.losses, own.backwards_per_step)
+        seen = replace(SEEN, workload=replace(SEEN.workload, baseline=baseline), loss=loss)
+        options = options_in(folder, space, script=ScriptOptions((), flags))
+        runner = ScriptedRunner(observed=seen, first_steps=first_steps)
+        begun = next(iter(real_search(options, runner)))
+    assert isinstance(begun, Planned)
+    return begun.context
+
+
 @pytest.mark.parametrize("divides", [True, False])
 def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
     tmp_path: Path, divides: bool
 ) -> None:
-    with SubprocessRunner(tmp_path / "inductor") as children:
-        ask = Ask(children, tmp_path / "trial")
+    def words(config: TrainingConfig) -> tuple[str, ...]:
+        batch, count = str(batch_of(config)), str(config["accumulation_steps"])
+        undivided = () if divides else ("--undivided",)
+        return ("--batch-size", batch, "--accumulate", count, *undivided)
 
-        def first_steps(config: TrainingConfig) -> TrialOutcome:
-            words = ("--batch-size", str(batch_of(config)))
-            words += ("--accumulate", str(config["accumulation_steps"]))
-            words += () if divides else ("--undivided",)
-            return ask("accumulates.py", *words, task=TakeFirstSteps(10), settings={})
-
-        workload = replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4})
-        own = first_steps(TrainingConfig.of(workload.baseline))
-        assert isinstance(own, FirstLosses), own
-        loss = ObservedLoss("", own.losses, own.backwards_per_step)
-        seen = replace(SEEN, workload=workload, loss=loss)
-        flags = Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate")
-        space = f"{BOTH}batch_size: [16, 64]\naccumulation_steps: [1, 4]\n"
-        options = options_in(tmp_path, space, script=ScriptOptions((), flags))
-        runner = ScriptedRunner(observed=seen, first_steps=first_steps)
-        planned = next(iter(real_search(options, runner)))
-    assert isinstance(planned, Planned)
-    script = planned.context.options.workload.script
+    flags = Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate")
+    space = f"{BOTH}batch_size: [16, 64]\naccumulation_steps: [1, 4]\n"
+    baseline = {**OWN, "accumulation_steps": 4}
+    context = planned(tmp_path, "accumulates.py", words, baseline, *flags, space=space)
+    script = context.options.workload.script
     assert script is not None
     assert script.loss == ("sum" if divides else "mean")
-    assert planned.context.space.domains["batch_size"] == (16, 64)
+    assert context.space.domains["batch_size"] == (16, 64)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
 def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
     tmp_path: Path, loss: str
 ) -> None:
-    """The first losses are those of real trainings, all else of the search is scripted."""
-    with SubprocessRunner(tmp_path / "inductor") as children:
-        ask = Ask(children, tmp_path / "trial")
+    def words(config: TrainingConfig) -> tuple[str, ...]:
+        return ("--loss", loss, "--batch-size", str(batch_of(config)))
 
-        def first_steps(config: TrainingConfig) -> TrialOutcome:
-            words = ("--loss", loss, "--batch-size", str(batch_of(config)))
-            return ask("classifies.py", *words, task=TakeFirstSteps(10), settings={})
-
-        own = first_steps(TrainingConfig.of(OWN))
-        assert isinstance(own, FirstLosses), own
-        seen = replace(SEEN, loss=ObservedLoss("", own.losses, own.backwards_per_step))
-        script = ScriptOptions((), (Flag("batch_size", "--batch-size"),))
-        options = options_in(tmp_path, f"{BOTH}batch_size: [16, 64]\n", script=script)
-        runner = ScriptedRunner(observed=seen, first_steps=first_steps)
-        planned = next(iter(real_search(options, runner)))
-    assert isinstance(planned, Planned)
-    space = planned.context.space
+    offered, flag = f"{BOTH}batch_size: [16, 64]\n", Flag("batch_size", "--batch-size")
+    space = planned(tmp_path, "classifies.py", words, OWN, flag, space=offered).space
     assert space.domains["amp_dtype"] == (None, "bfloat16")
     assert space.domains["batch_size"] == ((16, 64) if loss == "mean" else (16,))
     reasons = [note for note in space.notes if note.startswith("batch_size stays 16: ")]

@@ -128,20 +128,21 @@ class LossRecorder:
         if self.is_on:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
-            if len(self._ends) <= FIRST_STEPS:
+            step = len(self._ends)
+            if step in (1, SETTLED_STEP):
                 with suppress(Exception):  # a tensor of an unknown kind must not harm the script
-                    self._measure(len(self._ends))
+                    self._add_sums(step)
+            elif step == FIRST_STEPS:
+                self.reach.end()
         self._scaled = None
 
-    def _measure(self, step: int) -> None:
-        if step == 1:
-            gradients, update = sums_of_gradients(self._parameters()), self._first_move.sums()
-            self.sums, self._first_move = FirstSums(gradients, update), Reach(())
-        elif step == SETTLED_STEP:
-            gradients = sums_of_gradients(self._parameters())
+    def _add_sums(self, step: int) -> None:
+        gradients = sums_of_gradients(self._parameters())
+        if step == SETTLED_STEP:
             self.sums = replace(self.sums, settled_gradients=gradients)
-        elif step == FIRST_STEPS:
-            self.reach.end()
+        else:
+            self.sums = FirstSums(gradients, self._first_move.sums())
+            self._first_move = Reach(())
 
     def before(self, optimizer: Optimizer) -> None:
         """Record that an optimizer is about to step."""
